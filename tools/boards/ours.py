@@ -35,6 +35,8 @@ C = 'cluster=~"$cluster"'
 T = f'{C}, namespace=~"$namespace", topic=~"$topic"'
 R = "[$__rate_interval]"
 SNAPSHOTS = "pulsar_replicated_subscriptions"
+GROUPS = "sum by (resource_group, monitoring_class)"
+GROUP = "{{resource_group}} {{monitoring_class}}"
 TOPICS = {
     **CLUSTER,
     "namespace": 'label_values(pulsar_topics_count{cluster=~"$cluster"}, namespace)',
@@ -380,6 +382,132 @@ BOARDS: Final = (
                 "Topics that can make no snapshot",
                 "none",
                 ((f"sum by (cluster) (geminga_replicated_subscriptions_held_topics{{{C}}})", "{{cluster}}"),),
+            ),
+        ),
+    ),
+    Board(
+        "geminga-clients",
+        "Geminga: entry filters, resource groups, WebSockets, proxies",
+        CLUSTER,
+        (
+            P(
+                "Entry filters: messages a second",
+                "cps",
+                tuple(
+                    (f"sum(rate(pulsar_subscription_filter_{what}_msg_count{{{C}}}{R}))", what)
+                    for what in ("accepted", "rejected", "rescheduled")
+                ),
+            ),
+            P(
+                "Entry filters: processes",
+                "none",
+                (
+                    (f"sum(geminga_entry_filter_processes{{{C}}})", "there"),
+                    (f"sum(rate(geminga_entry_filter_starts_total{{{C}}}{R}))", "started a second"),
+                    (f"sum(rate(geminga_entry_filter_cut_off_total{{{C}}}{R}))", "cut off a second"),
+                ),
+            ),
+            P(
+                "Entry filters: batches",
+                "short",
+                (
+                    (f"sum(rate(geminga_entry_filter_batches_total{{{C}}}{R}))", "answered a second"),
+                    (f"sum(geminga_entry_filter_waiting_batches{{{C}}})", "wait"),
+                ),
+            ),
+            P("Entry filters that fail", "none", ((f"sum(geminga_entry_filter_failing{{{C}}})", "chains"),)),
+            P(
+                "Resource groups: messages a second",
+                "cps",
+                ((f"{GROUPS} (rate(pulsar_resource_group_messages_used{{{C}}}{R}))", GROUP),),
+            ),
+            P(
+                "Resource groups: bytes a second",
+                "Bps",
+                ((f"{GROUPS} (rate(pulsar_resource_group_bytes_used{{{C}}}{R}))", GROUP),),
+            ),
+            P(
+                "Resource groups: messages a second that each broker may pass",
+                "cps",
+                ((f"pulsar_resource_group_calculated_messages_quota{{{C}}}", GROUP + " {{instance}}"),),
+            ),
+            P(
+                "Resource groups: bytes a second that each broker may pass",
+                "Bps",
+                ((f"pulsar_resource_group_calculated_bytes_quota{{{C}}}", GROUP + " {{instance}}"),),
+            ),
+            P(
+                "WebSockets",
+                "none",
+                (
+                    (f"sum(geminga_websocket_connections{{{C}}})", "open"),
+                    (f"sum(geminga_websocket_clients{{{C}}})", "clients behind them"),
+                    (f"sum(geminga_websocket_waiting_producers{{{C}}})", "wait until there is room"),
+                ),
+            ),
+            P(
+                "WebSockets: messages a second",
+                "cps",
+                (
+                    (f"sum(rate(geminga_websocket_messages_in_total{{{C}}}{R}))", "in"),
+                    (f"sum(rate(geminga_websocket_messages_out_total{{{C}}}{R}))", "out"),
+                    (f"sum(rate(geminga_websocket_acknowledged_total{{{C}}}{R}))", "acknowledged"),
+                ),
+            ),
+            P(
+                "WebSockets: bytes a second",
+                "Bps",
+                (
+                    (f"sum(rate(geminga_websocket_bytes_in_total{{{C}}}{R}))", "in"),
+                    (f"sum(rate(geminga_websocket_bytes_out_total{{{C}}}{R}))", "out"),
+                ),
+            ),
+            P(
+                "WebSockets: until a receipt, mean",
+                "s",
+                (
+                    (
+                        f"sum(rate(geminga_websocket_publish_seconds_total{{{C}}}{R}))"
+                        f" / sum(rate(geminga_websocket_messages_in_total{{{C}}}{R}))",
+                        "from message to receipt",
+                    ),
+                ),
+            ),
+            P(
+                "WebSockets: published and not answered",
+                "bytes",
+                ((f"sum(geminga_websocket_published_unanswered_bytes{{{C}}})", "bytes"),),
+            ),
+            P(
+                "WebSockets: refused a second",
+                "cps",
+                (
+                    (f"sum(rate(geminga_websocket_refused_total{{{C}}}{R}))", "sockets"),
+                    (f"sum(rate(geminga_websocket_messages_refused_total{{{C}}}{R}))", "messages"),
+                ),
+            ),
+            P("Proxies: connections", "none", ((f"sum(pulsar_proxy_active_connections{{{C}}})", "open"),)),
+            P(
+                "Proxies: connections a second",
+                "cps",
+                (
+                    (f"sum(rate(pulsar_proxy_new_connections{{{C}}}{R}))", "new"),
+                    (f"sum(rate(pulsar_proxy_rejected_connections{{{C}}}{R}))", "refused"),
+                ),
+            ),
+            P(
+                "Proxies: bytes a second",
+                "Bps",
+                ((f"sum(rate(pulsar_proxy_binary_bytes{{{C}}}{R}))", "passed on"),),
+            ),
+            P(
+                "Proxies: requests a second",
+                "cps",
+                (
+                    (f"sum(rate(pulsar_proxy_lookup_requests{{{C}}}{R}))", "lookups"),
+                    (f"sum(rate(pulsar_proxy_partitions_metadata_requests{{{C}}}{R}))", "partitions"),
+                    (f"sum(rate(pulsar_proxy_rejected_lookup_requests{{{C}}}{R}))", "lookups refused"),
+                ),
             ),
         ),
     ),

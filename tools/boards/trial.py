@@ -2,7 +2,8 @@
 
 Two brokers, three bookies, ZooKeeper, auto-recovery, and a standalone as the other cluster of a namespace. The load, in
 rounds with a pause between: publish and consume, also late (from the disk), with redeliveries, delays and transactions,
-on both sides of the namespace; topics come and go; a namespace is unloaded; at last a bookie is lost, and auto-recovery
+on both sides of the namespace; through an entry filter, a resource group, a proxy, and over WebSockets
+(:mod:`tools.boards.features`); topics come and go; a namespace is unloaded; at last a bookie is lost, and auto-recovery
 copies what it had.
 """
 
@@ -18,6 +19,7 @@ from typing import Final, NamedTuple
 
 import pulsar
 
+from tools.boards.features import Proxy, over_websockets, prepare, settings, through_proxy
 from tools.boards.panels import Panel, filled
 from tools.boards.prometheus import SCRAPE_S, Prometheus, Target, configuration
 from tools.boards.verdict import Judged, Reasons, judged
@@ -71,6 +73,7 @@ class Clusters(NamedTuple):
     cluster: Cluster
     other: StandaloneProcess
     targets: list[Target]
+    proxy: Proxy
 
 
 @contextmanager
@@ -81,7 +84,7 @@ def watched(directory: Path, port: int, rules: Path) -> Iterator[tuple[Prometheu
         bookies=3,
         brokers=2,
         session_ms=8000,
-        broker_settings=BROKER_SETTINGS,
+        broker_settings={**BROKER_SETTINGS, **settings(directory / "filters")},
         bookie_settings=BOOKIE_SETTINGS,
     )
     (directory / "cluster").mkdir(parents=True, exist_ok=True)
@@ -103,11 +106,15 @@ def watched(directory: Path, port: int, rules: Path) -> Iterator[tuple[Prometheu
         other.start()
         targets = [Target("broker", name, f"127.0.0.1:{each.web_port}") for name, each in cluster.brokers.items()]
         targets += [Target("bookie", name, _http(each)) for name, each in cluster.bookies.items()]
+        proxy = Proxy(cluster, directory / "cluster/proxy.log")
+        stack.callback(proxy.close)
+        targets.append(Target("proxy", "proxy", proxy.address))
         targets.append(Target("broker", OTHER, f"127.0.0.1:{other.web_port}"))
         targets.append(Target("recovery", "recovery", _http(recovery)))
         prometheus = Prometheus(directory / "prometheus", configuration(targets, CLUSTER, rules), port)
         _make_known(cluster.broker, other)
-        yield stack.enter_context(prometheus), Clusters(cluster, other, targets)
+        prepare(cluster.broker, _put)
+        yield stack.enter_context(prometheus), Clusters(cluster, other, targets, proxy)
 
 
 def _http(process: StandaloneProcess) -> str:
@@ -125,6 +132,8 @@ def loaded(clusters: Clusters) -> Seen:
             _compacted(client, cluster, number)
             _transactions(cluster, number)
             _copied(clusters, number)
+            through_proxy(clusters.proxy)
+            over_websockets(cluster.broker, number + 1)
             # Rates are of the time between two scrapes: so that one is seen without load.
             time.sleep(2 * SCRAPE_S)
         pages = {target.name: _page(target) for target in targets}

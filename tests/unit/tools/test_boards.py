@@ -141,7 +141,7 @@ def test_boards_and_alerts_ask_a_broker_for_what_it_has() -> None:
         there = set(
             families(Metrics(world.broker, statistics, cluster="c", sources=sources, health=lambda: True).text())
         )
-        beside = re.compile(r"pulsar_(lb|txn|replication|producer)_.*")
+        beside = re.compile(r"pulsar_(lb|txn|replication|producer|proxy|resource_group)_.*")
         rules = [Panel("alerts", "", tuple(re.findall(r"expr: (?!>)(.*)", RULES.read_text())))]
         asked = {name for panel in (*boards_in(OURS), *rules) for name in panel.metrics if name.startswith(OURS_TOO)}
         assert {name for name in asked if not beside.fullmatch(name)} <= there
