@@ -17,7 +17,7 @@ from geminga.broker.resources.clusters import policies_path
 from geminga.model.errors import UnavailableError
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
-from geminga.runtime import wait_ms
+from geminga.runtime import spawn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker, send_frame
 from support.worlds.holding_part import with_parts
@@ -130,6 +130,26 @@ def test_a_topic_that_no_longer_moves_goes_on_here() -> None:
         topic = await topic_of(world)
         assert topic.parts.find(TopicMigration) is None
         assert MOVED_PROPERTY not in topic.ledger.stored.properties
+
+    run_with_broker(scenario)
+
+
+def test_a_topic_that_is_loading_when_its_cluster_is_told_to_move_follows() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        ready(world, Green("it does not answer"))
+        topic = await topic_of(world)
+        world.metadata.faults.delay_ms_max = 20
+        for pause_ms in range(0, 60, 3):
+            await world.broker.registry.unload(topic.name)
+            for is_moved in (False, True):
+                loading = spawn(world.broker.registry.load(topic.name), name="load") if is_moved else None
+                await wait_ms(pause_ms)
+                policies = {"migrated": is_moved, "migratedClusterUrl": GREEN}
+                await world.resources.clusters.set_policies("standalone", policies)
+            assert loading is not None
+            await loading
+            await wait_ms(1000)
+            assert (await topic_of(world)).parts.find(TopicMigration) is not None, pause_ms
 
     run_with_broker(scenario)
 
