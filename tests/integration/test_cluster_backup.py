@@ -12,8 +12,8 @@ import pytest
 from geminga import Standalone
 from geminga.app.configuration.config import config_from
 from geminga.app.configuration.config_sources import from_mapping
-from geminga.app.handles import cluster_backups
 from geminga.app.handles.backups import local_runtime
+from geminga.app.servers.autorecovery_process import load_autorecovery_config
 from geminga.app.servers.broker_server import Storage
 from geminga.app.servers.standalone import StandaloneServer
 from geminga.app.storage import backup_reading, cluster_backup, cluster_restore, cluster_tree
@@ -201,7 +201,7 @@ def test_directory_of_another_cluster_and_a_store_without_one_are_refused(tmp_pa
 
     asyncio.run(main())
     with pytest.raises(ConfigurationError, match="a backup of a cluster needs the cluster's metadata store"):
-        cluster_backups.load_cluster((), {}, (), None)
+        load_autorecovery_config(who="a backup of a cluster")
 
 
 def faults_then_restored(copy: Path, new: Path) -> list[str]:

@@ -84,10 +84,13 @@ def _of_cluster(
 ) -> Mapping[str, Any]:
     import os
 
-    from geminga.app.handles.cluster_backups import back_up_cluster, load_cluster
+    from geminga.app.handles.cluster_backups import back_up_cluster
+    from geminga.app.servers.autorecovery_process import connected, load_autorecovery_config
 
-    loaded = load_cluster(config or (), os.environ, assignments or (), metadata)
-    return back_up_cluster(loaded, directory, whole=whole, told=_tell_state)
+    # By the keys of a bookie's file.
+    given = [*(assignments or ()), *([f"metadataServiceUri={metadata}"] if metadata is not None else [])]
+    loaded = load_autorecovery_config(config or (), os.environ, given, who="a backup of a cluster")
+    return back_up_cluster(connected(loaded), directory, whole=whole, told=_tell_state)
 
 
 @commands.command()

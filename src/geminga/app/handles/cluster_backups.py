@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, Protocol
 
-from geminga.app.servers.autorecovery_process import AutoRecoveryProcessConfig, connected, load_autorecovery_config
 from geminga.app.storage.backup_writing import Progress
 from geminga.app.storage.cluster_backup import ClusterBackup, ClusterConnection, ClusterFacts
+from geminga.bookkeeper import BookKeeper
+from geminga.metadata.ports import MetadataStore
 from geminga.runtime.local_file import make_private_directories
+from geminga.runtime.ports import Runtime
 
 #: Between two words about how far it is.
 TELL_S: Final = 1.0
@@ -17,23 +20,30 @@ TELL_S: Final = 1.0
 Told = Callable[[Mapping[str, Any]], None]
 
 
-def load_cluster(
-    files: Sequence[str], env: Mapping[str, str], overrides: Sequence[str], metadata: str | None
-) -> AutoRecoveryProcessConfig:
-    """How to reach it, by the keys of a bookie's file; raises ConfigurationError."""
-    given = [*overrides, *([f"metadataServiceUri={metadata}"] if metadata is not None else [])]
-    return load_autorecovery_config(files, env, given, who="a backup of a cluster")
+class Reached(Protocol):
+    """Connections to a cluster."""
+
+    @property
+    def runtime(self) -> Runtime: ...
+    @property
+    def metadata(self) -> MetadataStore: ...
+    @property
+    def bookkeeper(self) -> BookKeeper: ...
 
 
-def back_up_cluster(config: AutoRecoveryProcessConfig, directory: str, *, whole: bool, told: Told) -> Mapping[str, Any]:
+#: Connects, and ends the connections.
+Connecting = AbstractAsyncContextManager[Reached]
+
+
+def back_up_cluster(connecting: Connecting, directory: str, *, whole: bool, told: Told) -> Mapping[str, Any]:
     """What was done, as JSON tells it. Raises StorageError where it was not made: the one before stays; OSError."""
-    return asyncio.run(_back_up(config, directory, whole=whole, told=told))
+    return asyncio.run(_back_up(connecting, directory, whole=whole, told=told))
 
 
-async def _back_up(config: AutoRecoveryProcessConfig, directory: str, *, whole: bool, told: Told) -> Mapping[str, Any]:
+async def _back_up(connecting: Connecting, directory: str, *, whole: bool, told: Told) -> Mapping[str, Any]:
     make_private_directories(directory)
     progress = Progress()
-    async with connected(config) as cluster:
+    async with connecting as cluster:
         facts = await ClusterFacts.of(cluster.metadata)
         reached = ClusterConnection(cluster.metadata, cluster.bookkeeper)
         backup = ClusterBackup(cluster.runtime, directory, facts, reached, progress, whole=whole)
