@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from tools.chart import secrets
 from tools.chart.pods import NETWORK, SUBNET, Cluster, Pod
-from tools.chart.programs import PLACE
+from tools.chart.programs import PLACE, ROOT
 from tools.chart.rendering import manifests, rendered
 from tools.image.podman import IMAGE, podman, require
 from tools.image.zookeeper_image import NAME as ZOOKEEPER
@@ -24,6 +24,17 @@ RUN printf '#!/bin/bash\\nexec /java/bin/java -Xmx192m -XX:+UseSerialGC -Dzookee
 -Dlog4j2.level=WARN -cp "/jars/*" org.apache.zookeeper.server.quorum.QuorumPeerMain "$2"\\n' \
 > /usr/local/bin/zkServer.sh && chmod 755 /usr/local/bin/zkServer.sh
 """
+#: The image of `make image` with the code of this tree, for one that was made before.
+_TREE: Final = f"""\
+FROM {IMAGE}
+USER root
+RUN rm -rf /usr/local/lib/python3.11/dist-packages/geminga
+COPY src/geminga /usr/local/lib/python3.11/dist-packages/geminga
+RUN python3 -m compileall -q -f --invalidation-mode unchecked-hash /usr/local/lib/python3.11/dist-packages/geminga && \\
+    python3 -m geminga.app.container.default_files /pulsar/conf && chmod -R g=u /pulsar/conf
+USER 10000:0
+"""
+TREE_NAME: Final = "localhost/geminga-chart"
 SHIM_NAME: Final = "localhost/geminga-chart-zookeeper"
 MESSAGES: Final = 600
 TOPIC: Final = "persistent://public/default/orders"
@@ -75,7 +86,7 @@ def trial(name: str) -> list[str]:
     """Run an example; what was wrong."""
     require()
     make_zookeeper()
-    _make_shim()
+    _make_images()
     chosen = TRIALS[name]
     place = PLACE / "run" / name
     shutil.rmtree(place, ignore_errors=True)
@@ -88,7 +99,7 @@ def trial(name: str) -> list[str]:
         for each in ("admin.token", "ca.pem"):
             (files / each).chmod(0o644)
     shutil.copy(Path(__file__).with_name("load.py"), files)
-    cluster = Cluster(documents, {"zookeeper": SHIM_NAME, "geminga": IMAGE}, place / "pods")
+    cluster = Cluster(documents, {"zookeeper": SHIM_NAME, "geminga": TREE_NAME}, place / "pods")
     podman("network", "rm", "--force", NETWORK, check=False)
     podman("network", "create", f"--subnet={SUBNET}.0/24", NETWORK)
     started = time.monotonic()
@@ -107,10 +118,18 @@ def trial(name: str) -> list[str]:
         podman("network", "rm", "--force", NETWORK, check=False)
 
 
-def _make_shim() -> None:
-    path = PLACE / "zookeeper.Dockerfile"
-    path.write_text(_SHIM, "utf-8")
-    podman("build", f"--tag={SHIM_NAME}", "--file", path, PLACE / "bin")
+def _make_images() -> None:
+    for name, text, place in ((SHIM_NAME, _SHIM, PLACE / "schemas"), (TREE_NAME, _TREE, ROOT)):
+        path = PLACE / f"{name.rpartition('/')[2]}.Dockerfile"
+        path.write_text(text, "utf-8")
+        podman("build", f"--tag={name}", "--file", path, f"--ignorefile={_ignored(place)}", place)
+
+
+def _ignored(place: Path) -> Path:
+    """What of a directory is no part of an image: all but the package."""
+    path = PLACE / f"{place.name}.ignore"
+    path.write_text("*\n!src/geminga\n**/__pycache__\n", "utf-8")
+    return path
 
 
 def _smoke(name: str, cluster: Cluster, door: Door, files: Path, started: float) -> list[str]:
