@@ -17,7 +17,6 @@ DEFECTS: Final = (
     "who comes to a topic that moved publishes where nobody reads any more",
     "a cluster that is told to move, or to stay, does neither",
     "the next owner of a topic that moved takes messages, which nobody reads",
-    "partitions that were left out by who died over there are waited for in vain",
 )
 SEEDS = 200
 

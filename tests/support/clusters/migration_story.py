@@ -245,7 +245,15 @@ class MigrationStory:
             for name in NAMES:
                 last = Said(name.local_name, f"{BLUE}.{name.local_name}.last", 0)
                 self.book.sendings[last] = Sending(self.world.now, None)
-                producer = await client.create_producer(str(name), producer_name=last.producer)
+                until_s = self.world.now + HEALED_S
+                while True:
+                    try:
+                        producer = await client.create_producer(str(name), producer_name=last.producer)
+                        break
+                    except gc.PulsarException as error:
+                        # What was sent before is read again after a pause where it could not be.
+                        if not error.retriable or self.world.now > until_s:
+                            raise
                 await producer.send(last.encode())
                 for log in self.logs.values():
                     log.read()

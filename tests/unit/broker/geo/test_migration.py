@@ -280,6 +280,21 @@ def test_another_number_of_partitions_ends_the_try_with_both_counts() -> None:
     run_with_broker(scenario)
 
 
+def test_partitions_that_are_missing_over_there_are_made() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        whole = TopicName.parse("persistent://public/default/whole")
+        await world.broker.partitions.create(whole, 3)
+        topic = await world.broker.registry.get(whole.with_partition(1), create=False)
+        at = "persistent/public/default/whole"
+        found = {("GET", f"{at}/partitions?checkAllowAutoCreation=false"): (200, {"partitions": 3})}
+        for status, is_asked in ((204, False), (409, True)):
+            asked = Asked({**found, ("PUT", f"{at}/partitions"): (status, None)})
+            await prepare(asked, world.resources, topic, PLACE)
+            assert (("POST", f"{at}/createMissedPartitions", None) in asked.asked) is is_asked
+
+    run_with_broker(scenario)
+
+
 def test_what_is_refused_there_is_told_with_the_reason() -> None:
     async def scenario(world: BrokerWorld) -> None:
         topic = await topic_of(world)
