@@ -552,6 +552,40 @@ def test_parts_of_a_message_that_never_comes_whole_are_acknowledged_in_time() ->
     run_against(script, scenario)
 
 
+def test_time_in_which_no_part_could_come_does_not_count() -> None:
+    """Of a message that is whole at the broker nothing is acknowledged: what was sent waits for the application, which
+    then pauses; the connection is gone; then the rest comes."""
+    parts = [
+        entry_bytes([b"xx"], uuid="a", chunk_id=number, num_chunks_from_msg=2, total_chunk_msg_size=4)
+        for number in (0, 1)
+    ]
+    script = ConsumerScript([parts[0], *singles(1)])
+    gone: list[bool] = []
+
+    def dying(command):
+        return [] if gone else script(command)
+
+    async def scenario(client):
+        consumer = await client.subscribe("t", "s", expire_time_of_incomplete_chunked_message_ms=2000)
+        await wait_ms(9000)
+        await consumer.acknowledge(await consumer.receive())
+        consumer.pause()
+        await wait_ms(9000)
+        consumer.resume()
+        await wait_ms(500)
+        gone.append(True)
+        for connection in list(client.pool._connections.values()):
+            connection.close()
+        await wait_ms(9000)
+        assert script.acked() == [1]
+        script.entries = parts
+        gone.clear()
+        assert (await consumer.receive()).data() == b"xxxx"
+        await consumer.close()
+
+    run_against(dying, scenario)
+
+
 # ---- statistics
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from geminga.client._api.errors import ReadError
 from geminga.client._api.message_id import MessageId
@@ -18,6 +18,7 @@ from geminga.client._consuming.acknowledgement import Acknowledgement
 from geminga.client._consuming.attachment import Attachment
 from geminga.client._consuming.entries import EntryReader
 from geminga.client._consuming.key_gate import KeyGate
+from geminga.client._consuming.permits import Permits
 from geminga.client._consuming.redelivery import Redelivery
 from geminga.client._consuming.schema import SchemaGate
 from geminga.client._consuming.subscription import Subscription
@@ -35,10 +36,14 @@ from geminga.wire.pulsar.frame import Frame
 _log = get_logger(__name__)
 
 EntryKey = tuple[int, int]
+#: Whether more parts of a message can come is looked at so often in the time that it has for the next one.
+EXPIRY_LOOKS: Final = 4
 
 
 class Upstream(EntrySource, Protocol):
     """The consumer of the topic: entries name it as their source."""
+
+    permits: Permits
 
     def on_messages(self, frames: list[Frame]) -> None:
         """Frames that were held back for their keys."""
@@ -280,13 +285,16 @@ class Intake:
     def _await_expiry(self) -> None:
         due_ms = self._entries.chunks.next_expiry_ms
         if due_ms is not None:
-            delay_s = max(0.0, due_ms - self._now_ms()) / 1000
-            self._expiry = asyncio.get_running_loop().call_later(delay_s, self._expire)
+            looks_ms = self._subscription.options.expire_time_of_incomplete_chunked_message_ms / EXPIRY_LOOKS
+            delay_ms = min(max(0.0, due_ms - self._now_ms()), looks_ms)
+            self._expiry = asyncio.get_running_loop().call_later(delay_ms / 1000, self._expire)
 
     def _expire(self) -> None:
-        """Parts whose message did not come whole in time are acknowledged, as by Java's client: they would hold the
-        subscription for ever."""
+        """Parts of which no more came in time are acknowledged, as by Java's client: they would hold the subscription
+        for ever. Time in which none could come does not count: the message may be whole at the broker."""
         self._expiry = None
+        if not self._can_come():
+            self._entries.chunks.put_off(self._now_ms())
         expired = self._entries.chunks.expire(self._now_ms())
         if expired:
             self._subscription.counters.chunked_discarded += 1
@@ -294,6 +302,13 @@ class Intake:
         for entry in expired:
             self._acks.sender.add(entry)
         self._await_expiry()
+
+    def _can_come(self) -> bool:
+        """Whether the broker may send, and all that it sent was received."""
+        permits = self._source.permits
+        is_open = self._attachment.connection is not None and not permits.flow.is_paused
+        is_held = self._delivery.count or (self.key_gate is not None and self.key_gate.is_holding)
+        return is_open and not is_held and (permits.is_asked or bool(permits.flow.capacity))
 
     def _now_ms(self) -> float:
         return self._clock.monotonic() * 1000

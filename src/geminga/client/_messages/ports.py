@@ -114,6 +114,11 @@ class EntrySource(Protocol):
 class Delivery(Protocol):
     """Where the consumers of single topics hand over their entries, and tell what becomes of them."""
 
+    @property
+    def count(self) -> int:
+        """Messages that wait to be received."""
+        ...
+
     def on_entries(self, entries: Sequence[EntryBatch]) -> None:
         """Entries arrived."""
         ...

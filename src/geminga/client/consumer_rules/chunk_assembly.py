@@ -1,8 +1,8 @@
 """Chunked messages: large messages that came in pieces are put together again.
 
 Pieces of one message carry its ``uuid`` and follow each other, perhaps among pieces of other messages. Limits:
-``pending_max`` messages under way (the oldest gives way), ``expire_ms`` for one to come whole. A message that gives way
-is either acknowledged (it is lost on purpose) or asked for again, as the consumer was told.
+``pending_max`` messages under way (the oldest gives way), ``expire_ms`` without another piece of one. A message that
+gives way is either acknowledged (it is lost on purpose) or asked for again, as the consumer was told.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Chunk:
 class _Pending:
     chunk_count: int
     total_size: int
-    started_ms: float
+    #: When its last piece came.
+    last_ms: float
     payloads: list[bytes] = field(default_factory=list)
     entries: list[EntryKey] = field(default_factory=list)
     size: int = 0
@@ -75,7 +76,7 @@ class ChunkAssembly:
         """When :meth:`expire` has something; None if nothing is under way."""
         if not self._expire_ms or not self._pending:
             return None
-        return next(iter(self._pending.values())).started_ms + self._expire_ms
+        return min(pending.last_ms for pending in self._pending.values()) + self._expire_ms
 
     def add(self, chunk: Chunk, now_ms: float, size_max: int = 0) -> ChunkResult:
         """A piece came. ``size_max`` > 0: larger messages are of no use."""
@@ -99,6 +100,7 @@ class ChunkAssembly:
             # A hole: it can not become whole from here.
             del self._pending[chunk.uuid]
             return ChunkResult(discarded=pending.entries, is_stray=True)
+        pending.last_ms = now_ms
         pending.payloads.append(chunk.payload)
         pending.entries.append(chunk.entry)
         pending.size += len(chunk.payload)
@@ -111,11 +113,14 @@ class ChunkAssembly:
         return ChunkResult(b"".join(pending.payloads), pending.entries, discarded)
 
     def expire(self, now_ms: float) -> list[EntryKey]:
-        """Entries of messages that did not come whole in time."""
-        expired: list[EntryKey] = []
-        while (due := self.next_expiry_ms) is not None and due <= now_ms:
-            expired += self._pending.pop(next(iter(self._pending))).entries
-        return expired
+        """Entries of messages of which nothing more came in time."""
+        due = [uuid for uuid, pending in self._pending.items() if pending.last_ms + self._expire_ms <= now_ms]
+        return [entry for uuid in due for entry in self._pending.pop(uuid).entries] if self._expire_ms else []
+
+    def put_off(self, now_ms: float) -> None:
+        """Nothing could come until now: the time begins anew."""
+        for pending in self._pending.values():
+            pending.last_ms = now_ms
 
     def clear(self) -> None:
         """The subscription starts over: everything comes again."""
