@@ -17,10 +17,10 @@ from support.worlds.client_world import CLIENT
 
 #: There from the beginning, and made at some time.
 EARLY, LATE = "early", "late"
-#: Messages in parts are left to tests of their own: a consumer gives parts up in time, which a cut may outlast.
-KINDS: Final = ("alone", "batched")
-#: What is left of a message whose sender was cut off in its midst is acknowledged then.
-INCOMPLETE_MS: Final = 4000
+#: What is moved here is not compacted, in transactions or by key.
+KINDS: Final = ("alone", "batched", "in parts")
+#: What is left of a message whose sender was cut off in its midst is acknowledged then: later than cuts end.
+INCOMPLETE_MS: Final = 8000
 #: Every other pause of a subscription its consumer goes and comes again.
 LEAVES_CHANCE: Final = 0.3
 

@@ -38,6 +38,8 @@ CHECK_MS: Final = 1000
 LEAVING_MS: Final = 20
 #: So long the rest of messages in parts is waited for: who hangs in the midst of one holds up nobody else.
 PARTS_MS_MAX: Final = 5000
+#: So long subscriptions that are being made are waited for; then it goes on here, and tries again.
+SUBSCRIPTIONS_MS_MAX: Final = 10_000
 #: Property of a managed ledger: nothing is published here any more (Pulsar's name).
 MOVED_PROPERTY: Final = "migrated"
 #: Between two tries to make what has to be there: doubled from the first to the last.
@@ -63,6 +65,7 @@ class TopicMigration(AdmitsSubscriptions):
     name: ClassVar[str] = "migration"
 
     def __init__(self, topic: PartTopic) -> None:
+        super().__init__()
         self._topic = topic
         self._place = _place_of(topic)
         self.stage = Stage.MOVED if MOVED_PROPERTY in topic.ledger.stored.properties else Stage.PREPARING
@@ -202,10 +205,18 @@ class TopicMigration(AdmitsSubscriptions):
         while self._uncopied():
             self.reason = f"{self._uncopied()} entries are not copied to the clusters of its namespace yet"
             await wait_ms(CHECK_MS)
-        # Subscriptions that came meanwhile; no other can come any more.
+        # Subscriptions that came meanwhile; no other can come any more once those are made that were let in before.
+        await self._subscriptions_made()
         await self._make()
         await self._topic.ledger.stored.add_properties({MOVED_PROPERTY: "true"})
         self.stage = Stage.MOVED
+
+    async def _subscriptions_made(self) -> None:
+        for _ in range(SUBSCRIPTIONS_MS_MAX // LEAVING_MS):
+            if not self.made_now:
+                return
+            await wait_ms(LEAVING_MS)
+        raise UnavailableError(f"{self.made_now} subscriptions are being made, for more than {SUBSCRIPTIONS_MS_MAX} ms")
 
     async def _make(self) -> None:
         place, clusters = self._place, self._topic.services.remote_clusters

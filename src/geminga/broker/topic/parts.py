@@ -11,7 +11,8 @@ What unexpectedly comes out of a part is its topic's failure, as everything else
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeVar
 
 from geminga.broker.core.read_limit import read_limit
@@ -252,10 +253,14 @@ class WatchesSubscriptions(TopicPart):
 class AdmitsSubscriptions(TopicPart):
     """A part that may keep subscriptions out."""
 
-    __slots__ = ()
+    __slots__ = ("made_now",)
+
+    def __init__(self) -> None:
+        #: Durable subscriptions that were let in, and are being made.
+        self.made_now = 0
 
     async def admit_subscription(self) -> None:
-        """Before a consumer makes a durable subscription: raise GemingaError to keep it out."""
+        """Before a durable subscription is made: raise GemingaError to keep it out."""
 
 
 class CopiedTopic(Protocol):
@@ -463,11 +468,19 @@ class Parts:
         for part in self._active:
             await part.admit_producer(producer)
 
-    async def admit_subscription(self) -> None:
-        """As :meth:`AdmitsSubscriptions.admit_subscription`; raises GemingaError."""
-        for part in self._active:
-            if isinstance(part, AdmitsSubscriptions):
-                await part.admit_subscription()
+    @asynccontextmanager
+    async def new_subscription(self) -> AsyncIterator[None]:
+        """Around the making of a durable one. Raises GemingaError: it is not let in."""
+        asked = [part for part in self._active if isinstance(part, AdmitsSubscriptions)]
+        for part in asked:
+            await part.admit_subscription()
+        for part in asked:
+            part.made_now += 1
+        try:
+            yield
+        finally:
+            for part in asked:
+                part.made_now -= 1
 
     async def producer_joined(self, producer: Producer) -> None:
         """As :meth:`TopicPart.producer_joined`."""

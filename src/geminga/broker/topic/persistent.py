@@ -8,6 +8,7 @@ kinds of topic share is in :mod:`.base`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.core.delayed.delivery import TopicDelays
@@ -176,11 +177,11 @@ class PersistentTopic(Topic):
         """Attach a consumer, creating its subscription if need be; raises GemingaError."""
         allow_creation = await self.check_may_subscribe(request)
         self.throttles.check_subscribe(connection.peer, request.consumer_name, request.consumer_id)
-        if request.durable and request.subscription not in self._subscriptions:
-            await self.parts.admit_subscription()
         if request.read_compacted and self.compacted is not None:
             await self.compacted.check()
-        consumer = await subscribe(self, connection, request, allow_creation=allow_creation)
+        is_new = request.durable and request.subscription not in self._subscriptions
+        async with self.parts.new_subscription() if is_new else nullcontext():
+            consumer = await subscribe(self, connection, request, allow_creation=allow_creation)
         self.life.touch()
         if self.life.is_closing:
             # Without CLOSE_CONSUMER, which the client would get before the answer to its SUBSCRIBE.
@@ -199,9 +200,10 @@ class PersistentTopic(Topic):
         """Create a durable subscription that starts at ``position``; raises ConflictError if it exists."""
         if name in self._subscriptions:
             raise ConflictError(f"Subscription {name} of {self.name} exists already")
-        subscription = await create_subscription(
-            self, name, position, properties=properties, is_replicated=is_replicated
-        )
+        async with self.parts.new_subscription():
+            subscription = await create_subscription(
+                self, name, position, properties=properties, is_replicated=is_replicated
+            )
         self.life.touch()
         # Nobody is promised a subscription of a topic that may be gone in a moment.
         self.life.check_open()

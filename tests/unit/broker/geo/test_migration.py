@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import pytest
 
 from geminga.broker.geo.green import prepare
-from geminga.broker.geo.migration import MOVED_PROPERTY, PARTS_MS_MAX, Stage, TopicMigration
+from geminga.broker.geo.migration import MOVED_PROPERTY, PARTS_MS_MAX, SUBSCRIPTIONS_MS_MAX, Stage, TopicMigration
 from geminga.broker.geo.moves import MovedTo
 from geminga.broker.peers.http_client import PeerAnswer, PeerHttp
 from geminga.broker.peers.links import PLAIN
@@ -184,6 +185,33 @@ def test_a_new_subscription_of_a_topic_that_moved_is_made_there_alone() -> None:
         assert moved_of(await client.expect(Type.TOPIC_MIGRATED)) == (1, 7, GREEN["brokerServiceUrl"])
         assert (await client.error()).error == pb.ServiceNotReady
         assert not (await topic_of(world)).subscriptions
+
+    run_with_broker(scenario)
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+def test_a_subscription_that_is_being_made_is_waited_for_and_for_too_long_it_begins_anew(is_made: bool) -> None:
+    """It is not in the topic yet: the other cluster would begin it behind what producers send there."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        green, making = ready(world, Green()), AsyncExitStack()
+        prepare_first = green.prepare
+
+        async def with_a_newcomer(topic, place) -> None:
+            if not green.prepared:
+                await making.enter_async_context(topic.parts.new_subscription())
+            await prepare_first(topic, place)
+
+        green.prepare = with_a_newcomer  # type: ignore[method-assign]
+        part = await moving(world)
+        await wait_ms(SUBSCRIPTIONS_MS_MAX - 1000)
+        assert (part.stage, len(green.prepared)) == (Stage.DRAINING, 1)
+        if not is_made:
+            await wait_ms(1100)
+            assert (part.stage, part.reason[:28]) == (Stage.PREPARING, "1 subscriptions are being ma")
+        await making.aclose()
+        await wait_ms(1000)
+        assert (part.stage, len(green.prepared)) == (Stage.MOVED, 2 if is_made else 3)
 
     run_with_broker(scenario)
 
