@@ -149,7 +149,8 @@ def test_broker_without_rates_has_no_throttles(value) -> None:
     config = BrokerConfig(publish_rate_messages=value, dispatch_rate_bytes=value)
     assert broker_throttles(config, lambda: 0.0, None) == NO_THROTTLES
     config = BrokerConfig(publish_rate_messages=value, publish_rate_bytes=5, dispatch_rate_messages=3)
-    publish, dispatch = broker_throttles(config, lambda: 0.0, None)
+    publish, dispatch, copying = broker_throttles(config, lambda: 0.0, None)
+    assert copying is None, "a group alone has one"
     assert publish.rate == Rate(0, 5)
     assert dispatch.rate == Rate(3, 0)
 

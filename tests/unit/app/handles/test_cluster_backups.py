@@ -1,0 +1,27 @@
+"""A backup of a cluster by the command itself: one that can not be reached leaves what was there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from geminga.app.handles.cluster_backups import Reached, back_up_cluster
+from geminga.model.errors import MetadataError
+
+
+@asynccontextmanager
+async def out_of_reach() -> AsyncIterator[Reached]:
+    raise MetadataError("zk:nowhere:2181 does not answer")
+    yield
+
+
+def test_a_cluster_that_does_not_answer_is_told_and_the_backup_before_stays(tmp_path: Path) -> None:
+    (tmp_path / "manifest").write_bytes(b"of yesterday")
+    told: list[object] = []
+    with pytest.raises(MetadataError, match="zk:nowhere:2181 does not answer"):
+        back_up_cluster(out_of_reach(), str(tmp_path), whole=False, told=told.append)
+    assert [file.name for file in tmp_path.iterdir()] == ["manifest"]
+    assert told == []
