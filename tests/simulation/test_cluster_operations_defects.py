@@ -10,10 +10,7 @@ from support.clusters.cluster_operations import cluster_operations
 from support.house.planted_defects import check_is_caught
 
 #: By what ``tools/mutants/packages`` says of them.
-DEFECTS: Final = (
-    "delayed messages are delivered at once",
-    "what is published to a new partition before a consumer comes is lost to the subscriptions of the others",
-)
+DEFECTS: Final = ("delayed messages are delivered at once",)
 #: That are tried when the noted one catches nothing any more, since the simulation changed.
 SEEDS: Final = 60
 
