@@ -47,7 +47,7 @@ def test_path_of_any_length_becomes_an_address_that_fits(tmp_path, over):
         assert (address == path) == (len(path) <= ADDRESS_BYTES_MAX)
     descriptors = len(os.listdir("/proc/self/fd"))
     bound_local(path).close()
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert len(os.listdir("/proc/self/fd")) <= descriptors
 
 
 def test_name_that_is_too_long_by_itself_is_refused_with_the_limit(tmp_path):
