@@ -58,7 +58,10 @@ class _Pipes(asyncio.SubprocessProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It has ended, and its pipes are closed."""
-        code = self._transport.get_returncode() if self._transport is not None else None
+        code = None
+        if self._transport is not None:
+            code = self._transport.get_returncode()
+            self._transport.close()
         self._ended("ended" if code is None else _story(code))
 
 
@@ -75,13 +78,20 @@ class _Child:
             pipe.write(data)
 
     def kill(self) -> None:
-        if self._transport.get_returncode() is None:
-            try:
-                # It leads a session of its own: what a filter started goes with it.
-                os.killpg(self.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        self._transport.close()
+        if self._transport.get_returncode() is not None:
+            self._transport.close()
+            return
+        try:
+            # It leads a session of its own: what a filter started goes with it.
+            os.killpg(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        # Its pipes alone: closing the whole asks for the status of a process that may be dead by now, and the loop,
+        # which waits for it, would be told that there is none. :meth:`_Pipes.connection_lost` closes the rest.
+        for descriptor in (0, 1):
+            pipe = self._transport.get_pipe_transport(descriptor)
+            if pipe is not None:
+                pipe.close()
 
 
 def _story(code: int) -> str:

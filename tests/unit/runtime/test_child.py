@@ -36,6 +36,17 @@ def test_what_is_written_comes_back_and_the_end_is_told_after_it():
     asyncio.run(main())
 
 
+def test_how_a_child_ended_is_told_however_fast_it_dies():
+    async def main():
+        for _ in range(20):
+            child, _, ended, line = await started("sh", "-c", "echo begun; exec sleep 1000")
+            await line.wait()
+            child.kill()
+            assert await ended == f"was ended by {signal.SIGKILL.name}"
+
+    asyncio.run(main())
+
+
 def test_a_child_is_ended_with_what_it_started():
     async def main():
         child, _, ended, line = await started("sh", "-c", "sleep 1000 & echo begun; wait")
