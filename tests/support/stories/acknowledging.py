@@ -96,6 +96,10 @@ class Acknowledging:
         self.stalled: list[float] = []
         #: Held while something is published (a broker killed then might store it twice), and for the kill.
         self._publishing = threading.Lock()
+        #: Held while messages are taken: what a killed broker delivers again is for ``drain`` alone.
+        self._taking = threading.Lock()
+        #: The kills of which the messages that are taken know.
+        self._kills_known = 0
 
     def __str__(self) -> str:
         return (
@@ -128,6 +132,8 @@ class Acknowledging:
                 limit = time.monotonic() - WINDOW_S
                 process.kill()
             self.settle(limit)
+            with self._taking:
+                pass  # What is being taken is the dead broker's; later turns see the kill and take nothing.
             process.start()
             is_back.set()
 
@@ -142,7 +148,7 @@ class Acknowledging:
             plain = client.subscribe(self.TOPIC, "plain", ack_group_time_ms=0, **shared)
             producer = client.create_producer(self.TOPIC, batching_enabled=False)
             killer.start()
-            kills = self.kills
+            kills = self._kills_known = self.kills
             while kills == self.kills:
                 with self._publishing:
                     for _ in range(20 if kills == self.kills else 0):
@@ -169,6 +175,7 @@ class Acknowledging:
 
     def drain(self, plain: Consumer[bytes], answered: Consumer[bytes]) -> None:
         """Until everything that is not acknowledged came again: what comes, comes in order."""
+        self._kills_known = self.kills
         expected = set(range(0, self.sent, 2))
         missing = (set(expected), set(expected))
         deadline = time.monotonic() + DRAIN_S_MAX
@@ -207,7 +214,10 @@ class Acknowledging:
 
     def take(self, consumer: Consumer[bytes], forbidden: set[int], what: str) -> dict[int, Message[bytes]]:
         """Messages by number."""
-        messages = {int(message.data()): message for message in consumer.batch_receive()}
+        with self._taking:
+            if self.kills != self._kills_known:
+                return {}
+            messages = {int(message.data()): message for message in consumer.batch_receive()}
         again = sorted(forbidden.intersection(messages))
         assert not again, f"{again}, acknowledged {what}, were delivered again"
         return messages
