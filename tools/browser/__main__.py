@@ -41,8 +41,8 @@ def _script(options: argparse.Namespace) -> list[str]:
         return script.told(browser)
 
 
-def _shop(options: argparse.Namespace, look: Callable[[StandaloneProcess, Watch], list[str]]) -> list[str]:
-    with standalone(options.directory, "shop") as process:
+def _shop(options: argparse.Namespace, name: str, look: Callable[[StandaloneProcess, Watch], list[str]]) -> list[str]:
+    with standalone(options.directory, name) as process:
         asyncio.run(world.fill(process.service_url, process.web_url))
         watch = Watch(urlsplit(process.web_url).netloc)
         with world.Traffic(process.service_url):
@@ -58,7 +58,7 @@ def _tasks(options: argparse.Namespace) -> list[str]:
         with chromium() as browser:
             return tasks.done(browser, process, watch, options.keep)
 
-    return _shop(options, look)
+    return _shop(options, "tasks", look)
 
 
 def _audit(options: argparse.Namespace) -> list[str]:
@@ -70,7 +70,7 @@ def _audit(options: argparse.Namespace) -> list[str]:
                 print(f"  {page.removeprefix(process.web_url)}")
             return audit.look(browser, pages, watch)
 
-    return _shop(options, look)
+    return _shop(options, "audit", look)
 
 
 def _paint(options: argparse.Namespace) -> list[str]:
@@ -130,9 +130,9 @@ def main() -> int:
     for kind in options.kinds or KINDS:
         found = KINDS[kind](options)
         print(f"{kind}: {'as promised' if not found else f'{len(found)} found'}")
+        for line in found:
+            print(f"FOUND {line}", file=sys.stderr, flush=True)
         wrong += found
-    for line in wrong:
-        print(f"FOUND {line}", file=sys.stderr)
     if not given and not wrong:
         shutil.rmtree(options.directory, ignore_errors=True)
     return 1 if wrong else 0

@@ -55,6 +55,7 @@ class Served:
     def open(self) -> None:
         """With the browser's clock stopped."""
         self.page.clock.install(time=0)
+        self.page.clock.pause_at(1)  # installed alone it goes on with the machine's
         self.page.goto(f"{_HOST}/console/topics/x?q=1")
         self.page.wait_for_selector("[data-live-state]:not([hidden])")
 
