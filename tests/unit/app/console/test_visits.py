@@ -303,7 +303,13 @@ def test_messages_expire(visitor: Visitor, rest: Rest, topic: str) -> None:
     assert backlog(rest, topic) == 10
 
 
-def test_subscriptions_come_and_go(visitor: Visitor, rest: Rest, topic: str, client: blocking.Client) -> None:
+def test_subscriptions_come_and_go(visitor: Visitor, rest: Rest, client: blocking.Client) -> None:
+    # Elsewhere a consumer that was cut off makes its subscription anew.
+    topic = "persistent://public/kept/t"
+    rest.put("namespaces/public/kept")
+    rest.post("namespaces/public/kept/autoSubscriptionCreation", {"allowAutoSubscriptionCreation": False})
+    rest.put(topic.replace("://", "/"))
+    publish(client, topic, 10)
     answer = visitor.act("create-subscription", {"subscription": "n/ew", "position": "earliest"}, topic=topic)
     assert notice_of(answer) == f"Subscription n/ew of {topic} is created."
     assert backlog(rest, topic, "n/ew") == 10

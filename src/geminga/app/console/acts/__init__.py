@@ -10,7 +10,7 @@ from geminga.app.console.tables import Act
 __all__ = ["SUBJECTS", "all_acts"]
 
 #: Modules here.
-SUBJECTS: Final = ("topics", "subscriptions", "messages", "schemas", "permissions", "compaction")
+SUBJECTS: Final = ("namespaces", "topics", "subscriptions", "messages", "schemas", "permissions", "compaction")
 
 
 def all_acts() -> dict[str, Act]:
