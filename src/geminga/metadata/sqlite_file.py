@@ -76,7 +76,7 @@ class _Read:
         self.read = read
         self.reply = reply
         self.found: object = None
-        self.error: BaseException | None = None
+        self.error: StorageError | None = None
 
 
 class SqliteFile:
@@ -178,7 +178,7 @@ class SqliteFile:
             )
 
     def _on_read(self, group: list[_Read], failure: BaseException | None) -> None:
-        """``failure``: the thread could not be had."""
+        """``failure``: the thread could not be had, or one read is wrong."""
         for each in group:
             error = each.error or failure
             if each.reply.done():
@@ -311,7 +311,7 @@ def _read_group(tree: SqliteTree, group: list[_Read]) -> None:
             each.found = each.read(tree)
         except sqlite3.Error as error:
             each.error = _error_of(error, tree.path)
-        except BaseException as error:  # carried to the loop's thread, where whoever asked is told
+        except StorageError as error:
             each.error = error
 
 
