@@ -135,7 +135,7 @@ def test_what_is_kept_goes_with_time_when_nobody_comes_for_it(in_world):
         ml = await cold(w, payloads())
         first, second = [await ml.open_cursor(name, initial=EARLIEST) for name in ("first", "second")]
         await read_entries(second, 1, MANY_BYTES)
-        await catch_up(first, 2_000, 100)
+        await catch_up(first, COUNT, 100)
         assert 0 < sum(each.size_bytes for each in ml.tail.behind) <= w.factory.cache.budget_bytes // 4
         for cursor in (first, second):
             cursor.reading.rewind()
@@ -144,7 +144,8 @@ def test_what_is_kept_goes_with_time_when_nobody_comes_for_it(in_world):
         await ml.close()
         assert not ml.tail.behind
 
-    in_world(scenario, CONFIG)
+    # A quarter of its cache holds less than half of the entries.
+    in_world(scenario, ManagedLedgerConfig(cache_size_mb=1))
 
 
 @pytest.mark.parametrize("seed", sampled("cursors that share reads", range(12), 3))
