@@ -7,6 +7,9 @@ import asyncio
 import pytest
 
 from geminga.bookkeeper.ledger_ids import ID_GENERATOR_PATH, LedgerIds, keep_ids_above, next_ledger_id
+from geminga.metadata.measured import MeasuredMetadataStore
+from geminga.metadata.ports import SEQUENCES_MAX
+from geminga.model.exposition import Page
 from support.worlds.metadata_stores import Harness, MemoryCase, SqliteCase, ZooKeeperCase
 
 
@@ -25,6 +28,24 @@ def test_ids_are_different_and_ascend_over_processes(case):
         assert await next_ledger_id(h.store) == 20
         store = await h.restart()
         assert await LedgerIds(store).next_id() == 20
+
+    case.run(main)
+
+
+def test_ids_of_many_ledgers_at_once_cost_few_requests(case):
+    async def main(h: Harness):
+        store = MeasuredMetadataStore(h.store, h.runtime.clock)
+        ids = LedgerIds(store)
+        assert await ids.next_id() == 0
+        wanted = 2 * SEQUENCES_MAX + 10
+        taken = await asyncio.gather(*(ids.next_id() for _ in range(wanted)))
+        assert taken == list(range(1, wanted + 1)), "in the order asked"
+        # One, and three groups: nothing is taken that nobody asked for.
+        page = Page()
+        for labels, source in store.sources():
+            page.add_source(source, labels)
+        assert '_count{name="metadata-store",type="put",status="success"} 4\n' in page.text()
+        assert await next_ledger_id(h.store) == wanted + 1
 
     case.run(main)
 

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from geminga.metadata import MUST_NOT_EXIST, SessionEvent
+from geminga.metadata.ports import SEQUENCES_MAX
 from geminga.model.errors import (
     BadVersionError,
     MetadataError,
@@ -239,6 +240,37 @@ def test_the_next_counter_is_told_before_it_is_used(case):
         assert (await store.put("/q/n-", b"", expected_version=None, sequential=True)).path == "/q/n-0000000003"
         assert await store.next_sequence("/q") == 4
         assert await store.next_sequence("/q/n-0000000003") == 0
+
+    case.run(main)
+
+
+def test_counters_that_are_taken_are_nobody_elses_and_leave_nothing(case):
+    async def main(h: Harness):
+        taken = await asyncio.gather(*(h.store.take_sequences("/q/deep", count) for count in (1, SEQUENCES_MAX, 3)))
+        assert [len(each) for each in taken] == [1, SEQUENCES_MAX, 3]
+        assert all(list(each) == sorted(each) for each in taken)
+        together = [number for each in taken for number in each]
+        assert sorted(together) == list(range(SEQUENCES_MAX + 4))
+        made = await h.store.put("/q/deep/n-", b"", expected_version=None, sequential=True)
+        assert int(made.path.removeprefix("/q/deep/n-")) == SEQUENCES_MAX + 4
+        store = await h.restart()
+        assert list(await store.take_sequences("/q/deep", 1)) == [SEQUENCES_MAX + 5]
+        # What told its number goes, unawaited or with the session.
+        while (left := await store.children("/q/deep")) != [made.path.rpartition("/")[2]]:
+            assert len(left) <= SEQUENCES_MAX + 6
+
+    case.run(main)
+
+
+def test_no_counters_or_too_many_at_once_are_refused_with_the_number(case):
+    async def main(h: Harness):
+        for count in (0, -1, SEQUENCES_MAX + 1):
+            with pytest.raises(MetadataError, match=f"/q: {count} counters asked for, 1 to {SEQUENCES_MAX} are taken"):
+                await h.store.take_sequences("/q", count)
+        assert await h.store.next_sequence("/q") == 0
+        await h.store.put("/e", b"", expected_version=None, ephemeral=True)
+        with pytest.raises(MetadataError, match="ephemeral"):
+            await h.store.take_sequences("/e", 1)
 
     case.run(main)
 

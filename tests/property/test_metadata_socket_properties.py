@@ -20,6 +20,7 @@ from geminga.metadata.core.socket_messages import (
     VERSION,
     CallFailure,
     Expired,
+    Numbers,
     Ping,
     Pong,
     Reason,
@@ -40,13 +41,22 @@ INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=40)
 SECRETS = st.binary(min_size=SECRET_BYTES, max_size=SECRET_BYTES)
 STATS = st.builds(Stat, INT64, INT64, INT64, st.booleans(), st.booleans())
-PLAIN = st.sampled_from([one for one in StoreOperation if one not in (StoreOperation.PUT, StoreOperation.DELETE)])
+PLAIN = st.sampled_from(
+    [
+        one
+        for one in StoreOperation
+        if one not in (StoreOperation.PUT, StoreOperation.DELETE, StoreOperation.TAKE_SEQUENCES)
+    ]
+)
 EXPECTED = st.none() | INT64
 
 FROM_CLIENT = st.one_of(
     st.builds(SessionHello, st.just(VERSION), UINT64, SECRETS, UINT32, TEXTS, TEXTS),
     st.just(Ping()),
     st.tuples(UINT32, PLAIN, TEXTS).map(lambda fields: StoreRequest(*fields)),
+    st.tuples(UINT32, TEXTS, UINT32).map(
+        lambda fields: StoreRequest(fields[0], StoreOperation.TAKE_SEQUENCES, fields[1], how_many=fields[2])
+    ),
     st.tuples(UINT32, st.just(StoreOperation.DELETE), TEXTS, st.just(b""), EXPECTED).map(
         lambda fields: StoreRequest(*fields)
     ),
@@ -59,6 +69,7 @@ RESULTS = st.one_of(
     st.none(),
     UINT64,
     st.lists(TEXTS, max_size=5).map(tuple),
+    st.lists(UINT64, max_size=5).map(lambda taken: Numbers(tuple(taken))),
     st.builds(Node, st.binary(max_size=60), STATS),
     st.builds(PutResult, TEXTS, STATS),
     st.builds(CallFailure, st.integers(0, 255), TEXTS),

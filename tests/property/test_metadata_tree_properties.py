@@ -8,7 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
 
-from geminga.metadata.core.tree import MetadataTree
+from geminga.metadata.core.tree import MetadataTree, check_count
+from geminga.metadata.ports import SEQUENCES_MAX
 from geminga.metadata.sqlite_tree import SqliteTree
 from geminga.model.errors import MetadataError
 
@@ -94,6 +95,27 @@ class TreeMachine(RuleBasedStateMachine):
         for parent in (made[:i] for i in range(1, len(made)) if made[i] == "/"):
             self.expected.setdefault(parent, [b"", 0, None])
         self.expected[made] = [value, 0, None]
+
+    @rule(path=PATHS, count=st.integers(0, SEQUENCES_MAX + 1))
+    def take_sequences(self, path, count):
+        before = self.tree.next_sequence(path)
+        is_number = 1 <= count <= SEQUENCES_MAX
+
+        def take(tree, session):
+            # What a store asks is checked before it comes to the file.
+            check_count(path, count)
+            taken, notifications = tree.take_sequences(path, count, session=session, now_ms=5)
+            return list(taken), notifications
+
+        outcome = self.both(take)
+        above = [path[:i] for i in range(1, len(path) + 1) if i == len(path) or path[i] == "/"]
+        allowed = is_number and not any(self.expected.get(each, [0, 0, None])[2] for each in above)
+        assert allowed == (not isinstance(outcome, type))
+        if allowed:
+            assert outcome[0] == list(range(before, before + count))
+            assert self.tree.next_sequence(path) == self.file.next_sequence(path) == before + count
+            for each in above:
+                self.expected.setdefault(each, [b"", 0, None])
 
     @rule(path=PATHS, expected=st.one_of(st.none(), st.integers(0, 3)))
     def delete(self, path, expected):

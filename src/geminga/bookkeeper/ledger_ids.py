@@ -2,24 +2,28 @@
 
 Below ``/ledgers/idgen`` as long as they are below 2^31 - 1, then below the greatest ``/ledgers/idgen-long/HOB-h``,
 where the id is h * 2^32 + the counter. A counter can not be set, only used up (docs/formats/ledger-metadata.md, Ids).
+
+Who makes many ledgers at once takes their ids in groups: while one request is under way others wait, and the next one
+is for all of them. None is taken that nobody waits for.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
+from collections import deque
 from typing import Final
 
 from geminga.bookkeeper import crash_points
 from geminga.metadata import cas
-from geminga.metadata.ports import MetadataStore
+from geminga.metadata.ports import SEQUENCES_MAX, MetadataStore
 from geminga.model.errors import BadVersionError, CorruptionError, MetadataError, StorageError, UnknownOutcomeError
-from geminga.runtime import crash_point, get_logger, spawn
+from geminga.runtime import crash_point, spawn
 from geminga.wire.bookkeeper.ledger_path import LEDGERS_ROOT, SHORT_ID_LIMIT
 
 ID_GENERATOR_PATH: Final = f"{LEDGERS_ROOT}/idgen"
 #: It is there once ids need more than 31 bits.
 LONG_ID_GENERATOR_PATH: Final = f"{LEDGERS_ROOT}/idgen-long"
-ID_PREFIX: Final = "ID-"
 #: Counters of one generator below this are ids, as Java's int holds them.
 COUNTER_LIMIT: Final = SHORT_ID_LIMIT
 #: Attempts at an id before giving up.
@@ -30,18 +34,19 @@ _HIGH_BITS_LIMIT: Final = 1 << 31
 
 _HIGH: Final = re.compile(r"HOB-(\d{10})")
 
-_log = get_logger(__name__)
-
 
 class LedgerIds:
     """Hands out ledger ids: never one twice, ascending over all clients of the store."""
 
-    __slots__ = ("_high", "_store")
+    __slots__ = ("_high", "_is_asking", "_store", "_waiting")
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
         #: High bits of what is given out now, 0: short ids; -1: not looked yet.
         self._high = -1
+        #: Told high bits and counter; None: whether one was taken is not known. Bounded by the ledgers that are made.
+        self._waiting: deque[asyncio.Future[tuple[int, int] | None]] = deque()
+        self._is_asking = False
 
     async def next_id(self, newer_than: int = -1) -> int:
         """An id above ``newer_than`` that nobody ever had. Raises MetadataError, CorruptionError.
@@ -52,19 +57,57 @@ class LedgerIds:
             await _take_over_old_counter(self._store)
             self._high = await _high_bits(self._store)
         for _ in range(ID_ATTEMPTS_MAX):
-            counter = await _take(self._store, self._high)
-            if counter is None:
+            taken = await self._take()
+            if taken is None:
                 continue
+            high, counter = taken
             if not 0 <= counter < COUNTER_LIMIT:
-                self._high = max(self._high + 1, await _high_bits(self._store))
+                self._high = max(self._high, high + 1, await _high_bits(self._store))
                 continue
             crash_point(crash_points.IDS_TAKEN)
-            ledger_id = (self._high << 32) + counter
+            ledger_id = (high << 32) + counter
             if ledger_id > newer_than:
                 return ledger_id
             await keep_ids_above(self._store, newer_than)
             self._high = await _high_bits(self._store)
         raise MetadataError(f"no ledger id after {ID_ATTEMPTS_MAX} attempts at {_generator_path(self._high)}")
+
+    def _take(self) -> asyncio.Future[tuple[int, int] | None]:
+        """High bits and a counter below them, which are nobody else's; with the others who ask now."""
+        told: asyncio.Future[tuple[int, int] | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(told)
+        if not self._is_asking:
+            self._is_asking = True
+            spawn(self._ask(), name="ledger-ids")
+        return told
+
+    async def _ask(self) -> None:
+        try:
+            while self._waiting:
+                group = [self._waiting.popleft() for _ in range(min(len(self._waiting), SEQUENCES_MAX))]
+                await self._ask_for([told for told in group if not told.done()])
+        finally:
+            self._is_asking = False
+
+    async def _ask_for(self, group: list[asyncio.Future[tuple[int, int] | None]]) -> None:
+        if not group:
+            return
+        high = self._high
+        answers: list[tuple[int, int] | StorageError | None]
+        try:
+            counters = await self._store.take_sequences(_generator_path(high), len(group))
+            answers = [(high, counter) for counter in counters]
+        except (BadVersionError, UnknownOutcomeError):
+            answers = [None] * len(group)
+        except StorageError as error:
+            answers = [error] * len(group)
+        for told, answer in zip(group, answers, strict=True):
+            if told.done():
+                continue  # an id that nobody waits for any more is lost
+            if isinstance(answer, StorageError):
+                told.set_exception(answer)
+            else:
+                told.set_result(answer)
 
 
 async def next_ledger_id(store: MetadataStore) -> int:
@@ -97,25 +140,6 @@ async def _high_bits(store: MetadataStore) -> int:
 
 def _generator_path(high: int) -> str:
     return ID_GENERATOR_PATH if not high else f"{LONG_ID_GENERATOR_PATH}/HOB-{high:010d}"
-
-
-async def _take(store: MetadataStore, high: int) -> int | None:
-    """The next counter; None: whether one was taken is not known."""
-    path = f"{_generator_path(high)}/{ID_PREFIX}"
-    try:
-        made = await store.put(path, b"", expected_version=None, ephemeral=True, sequential=True)
-    except (BadVersionError, UnknownOutcomeError):
-        return None
-    # It told its number; nobody waits until it is gone.
-    spawn(_forget(store, made.path), name=f"forget {made.path}")
-    return int(made.path.removeprefix(path))
-
-
-async def _forget(store: MetadataStore, path: str) -> None:
-    try:
-        await store.delete(path)
-    except StorageError as error:
-        _log.info("%s goes with the session: %s", path, error)
 
 
 async def _raise_ids(store: MetadataStore, ledger_id: int) -> None:

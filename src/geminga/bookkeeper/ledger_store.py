@@ -35,6 +35,8 @@ from geminga.wire.bookkeeper.ledger_path import (
 
 #: Geminga knows the hierarchical layouts.
 LAYOUT_KNOWN: Final = b"HierarchicalLedgerManagerFactory"
+#: Stands for the bytes of metadata that need not be read; those of no ledger, which begin otherwise.
+_KNOWN: Final = b"known"
 
 _log = get_logger(__name__)
 
@@ -96,20 +98,26 @@ class LedgerStore:
         ``change`` may meet its own effect (see ``metadata.cas.update``). Raises NoSuchLedgerError.
         """
 
+        #: By their bytes: what is known is not encoded and decoded again.
+        seen: dict[bytes, LedgerMetadata] = {} if known is None else {_KNOWN: known.metadata}
+
         def change_value(value: bytes | None) -> bytes | None:
             if value is None:
                 raise NoSuchLedgerError(f"ledger {ledger_id} does not exist")
-            before = decode_ledger_metadata(value, ledger_id)
+            before = seen.get(value) or decode_ledger_metadata(value, ledger_id)
             after = change(before)
-            return None if after == before else encode_ledger_metadata(after)
+            if after == before:
+                return None
+            encoded = encode_ledger_metadata(after)
+            seen[encoded] = after
+            return encoded
 
-        known_value = None
-        if known is not None:
-            known_value = cas.CasResult(encode_ledger_metadata(known.metadata), known.version)
+        known_value = None if known is None else cas.CasResult(_KNOWN, known.version)
         written = await cas.update(self._store, ledger_path(ledger_id), change_value, known=known_value)
         if written is None:
             raise NoSuchLedgerError(f"ledger {ledger_id} does not exist")
-        return LedgerNode(decode_ledger_metadata(written.value, ledger_id), written.version)
+        value, version = written
+        return LedgerNode(seen.get(value) or decode_ledger_metadata(value, ledger_id), version)
 
     async def delete(self, ledger_id: int, *, expected_version: int | None = None) -> bool:
         """Delete the node; False if it is gone already. Raises BadVersionError if it has another version."""

@@ -6,7 +6,7 @@ none.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -63,6 +63,10 @@ class MeasuredMetadataStore:
         result = await self._timed("put", put)
         self._put_bytes += len(value)
         return result
+
+    async def take_sequences(self, path: str, count: int) -> Sequence[int]:
+        """See ``MetadataStore.take_sequences``; a put, as each of them is where they are taken one by one."""
+        return await self._timed("put", self._store.take_sequences(path, count))
 
     async def delete(self, path: str, *, expected_version: int | None = None) -> None:
         """See ``MetadataStore.delete``."""

@@ -8,7 +8,7 @@ after another: a process that crashes between leaves a write that was kept but n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from geminga.metadata.core.faults import MetadataFaults, WriteFault
@@ -137,6 +137,18 @@ class MemoryMetadataStore:
             return outcome.result
 
         return await self._write(f"put {path}", apply)
+
+    async def take_sequences(self, path: str, count: int) -> Sequence[int]:
+        """See ``MetadataStore.take_sequences``."""
+        check_path(path)
+
+        def apply(session: int) -> Sequence[int]:
+            now_ms = self._clock.wall_ms()
+            taken, notifications = self._server.tree.take_sequences(path, count, session=session, now_ms=now_ms)
+            self._server.notify(notifications)
+            return taken
+
+        return await self._write(f"take sequences of {path}", apply)
 
     async def delete(self, path: str, *, expected_version: int | None = None) -> None:
         """See ``MetadataStore.delete``."""

@@ -9,9 +9,9 @@ nodes vanish then. Missing parents are created (as empty persistent nodes).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 
 class Stat(NamedTuple):
@@ -65,6 +65,8 @@ class SessionEvent(Enum):
 
 #: ``expected_version`` of a put that must create the node.
 MUST_NOT_EXIST = -1
+#: Counters that are taken with one request.
+SEQUENCES_MAX: Final = 128
 
 Unsubscribe = Callable[[], None]
 
@@ -109,6 +111,14 @@ class MetadataStore(Protocol):
         Raises BadVersionError, UnknownOutcomeError, SessionExpiredError. ``sequential`` appends a ten-digit
         counter of the parent to ``path`` and always creates; the counter never goes back, and may skip numbers
         (ZooKeeper's counts every child that was made).
+        """
+        ...
+
+    async def take_sequences(self, path: str, count: int) -> Sequence[int]:
+        """Use up counters of the sequential children of ``path``, 1 to :data:`SEQUENCES_MAX`: ascending, nobody else's.
+
+        As if so many children were made and deleted; ``path`` is made if missing. Raises as :meth:`put`; what is taken
+        without an answer is lost.
         """
         ...
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from geminga.metadata.core.faults import MetadataFaults, WriteFault
-from geminga.metadata.core.tree import NO_SESSION, check_path, check_value
+from geminga.metadata.core.tree import NO_SESSION, check_count, check_path, check_value
 from geminga.metadata.ports import Node, Notification, PutResult, SessionEvent, Unsubscribe
 from geminga.metadata.sqlite_file import Change, SqliteFile
 from geminga.metadata.sqlite_tree import SqliteTree
@@ -134,6 +134,21 @@ class SqliteMetadataStore:
         if result is None:
             raise MetadataError(f"put {path}: no result")
         return result
+
+    async def take_sequences(self, path: str, count: int) -> Sequence[int]:
+        """See ``MetadataStore.take_sequences``."""
+        check_path(path)
+        check_count(path, count)
+        session, now_ms = self._session, self._runtime.clock.wall_ms()
+        taken: list[Sequence[int]] = []
+
+        def change(tree: SqliteTree) -> tuple[None, list[Notification]]:
+            sequences, notifications = tree.take_sequences(path, count, session=session, now_ms=now_ms)
+            taken.append(sequences)
+            return None, notifications
+
+        await self._write(f"take sequences of {path}", change, 0)
+        return taken[-1]
 
     async def delete(self, path: str, *, expected_version: int | None = None) -> None:
         """See ``MetadataStore.delete``."""

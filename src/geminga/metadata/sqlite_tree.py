@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import struct
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from geminga.metadata.core.tree import NO_SESSION, PutOutcome, check_expected_version, sequential_path, split_path
@@ -298,6 +299,17 @@ class SqliteTree:
             stat = _stat((*updated, 0), session)
         return PutOutcome(PutResult(path, stat), notifications)
 
+    def take_sequences(
+        self, path: str, count: int, *, session: int, now_ms: int
+    ) -> tuple[Sequence[int], list[Notification]]:
+        """See ``MetadataTree.take_sequences``."""
+        self._check_session(session)
+        notifications: list[Notification] = []
+        child = f"{path}/"
+        self._check_parents(child)
+        first = self._take_sequence(child, now_ms, notifications, count)
+        return range(first, first + count), notifications
+
     def delete(self, path: str, *, expected_version: int | None, session: int) -> list[Notification]:
         """See ``MetadataTree.delete``."""
         self._check_session(session)
@@ -334,15 +346,15 @@ class SqliteTree:
             self._insert(above, name, b"", NO_SESSION, now_ms)
             notifications += _created(above, missing_path)
 
-    def _take_sequence(self, path: str, now_ms: int, notifications: list[Notification]) -> int:
-        """Count up the parent's counter; the parent is made if missing."""
+    def _take_sequence(self, path: str, now_ms: int, notifications: list[Notification], count: int = 1) -> int:
+        """Count up the parent's counter; what it was. The parent is made if missing."""
         self._make_parents(path, now_ms, notifications)
         parent, _ = split_path(path)
         row = self._row(parent)
         if row is None:
             raise CorruptionError(f"{self.path}: {parent} vanished within a transaction")
         value, version, created_ms, modified_ms, session, sequence, _ = row
-        self._update(parent, value, version, created_ms, modified_ms, session, sequence + 1)
+        self._update(parent, value, version, created_ms, modified_ms, session, sequence + count)
         return sequence
 
     def _row(self, path: str) -> _Row | None:

@@ -49,11 +49,17 @@ SHADOW_SOURCE: Final = "PULSAR.SHADOW_SOURCE"
 REPLICATOR_PREFIX: Final = "pulsar.repl."
 
 
+#: What stands for itself there.
+_NEEDS_NO_CODE: Final = re.compile(r"[A-Za-z0-9_.*-]*\Z")
+
+
 def encode_name(name: str) -> str:
     """The name of a topic, or a subscription, as one path element of the metadata, as Pulsar's ``Codec`` has it.
 
     That is Java's ``URLEncoder``: a blank is ``+``, and ``~`` is encoded, unlike in URLs.
     """
+    if _NEEDS_NO_CODE.match(name) is not None:
+        return name
     return quote_plus(name, safe="*").replace("~", "%7E")
 
 

@@ -1,14 +1,17 @@
-"""Waiting: on the loop's own timer, so that the simulator owns it too, and for who answers by a callback."""
+"""Waiting: on the loop's own timer, so that the simulator owns it too, for who answers by a callback, and together."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Coroutine, Hashable
+from typing import Any, Generic, TypeVar
 
 from geminga.model.errors import GemingaError
+from geminga.runtime.spawn import spawn
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 
 async def wait_ms(milliseconds: float) -> None:
@@ -59,3 +62,35 @@ async def answer_of(ask: Callable[[Callable[[T | GemingaError], None]], object])
     if isinstance(answer, GemingaError):
         raise answer
     return answer
+
+
+class AskedTogether(Generic[K, V]):
+    """What several want to know in one turn of the loop is asked once, for all of them.
+
+    The question is begun when the turn is over: nobody gets an answer that is older than when he asked. Those of one
+    turn are kept, as many as their askers, who are bounded where they come from.
+    """
+
+    __slots__ = ("_begun_next",)
+
+    def __init__(self) -> None:
+        self._begun_next: dict[K, asyncio.Task[V | GemingaError]] = {}
+
+    async def ask(self, key: K, begin: Callable[[], Coroutine[Any, Any, V]]) -> V:
+        """The answer to ``begin``, or to that of another who asked for this key in this turn. Raises what it does."""
+        task = self._begun_next.get(key)
+        if task is None:
+            task = self._begun_next[key] = spawn(self._begin(key, begin), name=f"asked for {key}")
+        # A task of its own: the first to ask may go away, the others still want to know.
+        answer = await asyncio.shield(task)
+        if isinstance(answer, GemingaError):
+            raise answer
+        return answer
+
+    async def _begin(self, key: K, begin: Callable[[], Coroutine[Any, Any, V]]) -> V | GemingaError:
+        # Who asks from here on, asks anew.
+        del self._begun_next[key]
+        try:
+            return await begin()
+        except GemingaError as error:
+            return error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from geminga.bookkeeper import MetadataLiveLedgers
@@ -14,7 +16,8 @@ from geminga.bookkeeper.ledger_ids import (
     keep_ids_above,
 )
 from geminga.metadata import MemoryMetadataStore, MetadataFaults
-from geminga.model.errors import CorruptionError, MetadataError
+from geminga.model.errors import CorruptionError, MetadataError, SessionExpiredError
+from geminga.runtime import delay
 from support.worlds.ledgers import Cluster, run_cluster, turn
 
 
@@ -212,5 +215,52 @@ def test_ids_are_raised_through_faults():
         store = cluster.store(MetadataFaults(unknown_before_percent=20, unknown_after_percent=20, delay_ms_max=3))
         await keep_ids_above(store, 300)
         assert await LedgerIds(store).next_id() > 300
+
+    run_cluster(main)
+
+
+def test_ids_asked_for_together_where_an_int_of_java_ends_are_each_given_once():
+    async def main(cluster: Cluster):
+        ids, store = LedgerIds(cluster.store()), cluster.stores[0]
+        assert await ids.next_id() == 0
+        set_counter(store, ID_GENERATOR_PATH, COUNTER_LIMIT - 2)
+        taken = await asyncio.gather(*(ids.next_id() for _ in range(6)))
+        # The number of a generator is not taken for that of the one which follows it meanwhile.
+        assert sorted(taken) == [COUNTER_LIMIT - 2, COUNTER_LIMIT - 1, *range(1 << 32, (1 << 32) + 4)]
+
+    run_cluster(main)
+
+
+def test_who_gives_up_waiting_costs_an_id_and_nobody_else_anything():
+    async def main(cluster: Cluster):
+        ids = LedgerIds(cluster.store())
+        first, second, third = (asyncio.ensure_future(ids.next_id()) for _ in range(3))
+        await turn(2)
+        second.cancel()
+        assert await first < await third
+        assert await ids.next_id() > third.result()
+
+    run_cluster(main)
+
+
+def test_lost_requests_for_ids_are_made_again_and_no_id_comes_twice():
+    async def main(cluster: Cluster):
+        faults = MetadataFaults(unknown_before_percent=20, unknown_after_percent=20, delay_ms_max=3)
+        clients = [LedgerIds(cluster.store(faults)) for _ in range(3)]
+        taken = await asyncio.gather(*(clients[i % 3].next_id() for i in range(90)))
+        assert len(set(taken)) == 90
+
+    run_cluster(main)
+
+
+def test_everybody_who_waits_is_told_that_the_store_is_away():
+    async def main(cluster: Cluster):
+        ids, store = LedgerIds(cluster.store()), cluster.stores[0]
+        assert await ids.next_id() == 0
+        store.expire_session(outage_ms=50)
+        told = await asyncio.gather(*(ids.next_id() for _ in range(5)), return_exceptions=True)
+        assert {type(each) for each in told} == {SessionExpiredError}
+        await delay(60)
+        assert await ids.next_id() == 1
 
     run_cluster(main)

@@ -10,13 +10,15 @@ import sys
 
 import pytest
 
-from geminga.metadata import MUST_NOT_EXIST, ChangeKind, SqliteMetadataStore
+from geminga.metadata import MUST_NOT_EXIST, ChangeKind, SqliteMetadataStore, sqlite_file
 from geminga.metadata.sqlite_file import SqliteFile
 from geminga.metadata.sqlite_tree import APPLICATION_ID
 from geminga.model.errors import (
     CorruptionError,
     DataDirectoryError,
     DiskFullError,
+    MetadataError,
+    MetadataUnavailableError,
     SessionExpiredError,
     UnavailableError,
     UnknownOutcomeError,
@@ -451,5 +453,55 @@ def test_sessions_of_one_file_end_one_by_one_and_all_at_the_next_start(tmp_path)
         assert await again.children("/e") == []
         assert again.session > third.session
         await again.close()
+
+    run(main)
+
+
+def test_reads_of_one_turn_go_together_and_one_that_fails_fails_alone(tmp_path):
+    async def main(runtime):
+        store = await SqliteMetadataStore.open(runtime, str(tmp_path / "metadata.db"))
+        for number in range(3):
+            await store.put(f"/{number}", b"%d" % number, expected_version=None)
+        file = store._file
+
+        def found(name):
+            def read(tree):
+                if name == "/1":
+                    raise sqlite3.DatabaseError("told to fail")
+                return tree.get(name, 0)
+
+            return read
+
+        reads = [file.read(found(f"/{number}")) for number in range(3)]
+        cancelled = file.read(found("/2"))
+        cancelled.cancel()
+        before = runtime.threads._lanes._under_way.get("metadata-read", 0)
+        told = await asyncio.gather(*reads, return_exceptions=True)
+        assert before == 0, "they wait for the end of the turn"
+        assert [told[0].value, told[2].value] == [b"0", b"2"]
+        assert isinstance(told[1], MetadataError)
+        assert "told to fail" in str(told[1])
+        # A read that waits when the file is closed is answered.
+        last = store.get("/0")
+        waiting = asyncio.ensure_future(last)
+        await next_turn()
+        await store.close()
+        assert (await waiting).value == b"0"
+
+    run(main)
+
+
+def test_more_reads_than_may_wait_are_refused_and_those_before_are_answered(tmp_path, monkeypatch):
+    monkeypatch.setattr(sqlite_file, "QUEUED_READS_MAX", 5)
+    monkeypatch.setattr(sqlite_file, "GROUP_READS_MAX", 2)
+
+    async def main(runtime):
+        store = await SqliteMetadataStore.open(runtime, str(tmp_path / "metadata.db"))
+        told = await asyncio.gather(*(store.exists("/") for _ in range(7)), return_exceptions=True)
+        assert told[:5] == [True] * 5
+        assert [str(each) for each in told[5:]] == ["5 metadata reads are waiting"] * 2
+        assert all(isinstance(each, MetadataUnavailableError) for each in told[5:])
+        assert await store.exists("/")
+        await store.close()
 
     run(main)

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from geminga import sim
-from geminga.model.errors import StorageError
-from geminga.runtime import answer_of, next_turn, spawn
+from geminga.model.errors import MetadataError, StorageError
+from geminga.runtime import AskedTogether, answer_of, next_turn, spawn
 from geminga.runtime.waiting import wait_ms
 
 
@@ -64,3 +64,69 @@ def test_answer_for_who_was_called_off_goes_unheard() -> None:
         asked[0](1)
 
     sim.run(scenario)
+
+
+# ---- together
+
+
+class Store:
+    """A value that changes, and how often it was read."""
+
+    def __init__(self) -> None:
+        self.value = 0
+        self.reads = 0
+        self.error: MetadataError | None = None
+
+    async def read(self) -> int:
+        self.reads += 1
+        found = self.value
+        await next_turn()
+        if self.error is not None:
+            raise self.error
+        return found
+
+
+def test_who_asks_in_one_turn_shares_the_answer_and_keys_do_not():
+    async def main() -> None:
+        asked, store, other = AskedTogether[str, int](), Store(), Store()
+        other.value = 7
+        told = await asyncio.gather(
+            *(asked.ask("a", store.read) for _ in range(5)), *(asked.ask("b", other.read) for _ in range(2))
+        )
+        assert told == [0] * 5 + [7] * 2
+        assert (store.reads, other.reads) == (1, 1)
+        assert not asked._begun_next
+
+    asyncio.run(main())
+
+
+def test_who_asks_while_it_is_read_gets_an_answer_of_his_own():
+    async def main() -> None:
+        asked, store = AskedTogether[str, int](), Store()
+        first = asyncio.ensure_future(asked.ask("a", store.read))
+        while not store.reads:
+            await next_turn()
+        # What changed before somebody asks, he is told.
+        store.value = 1
+        assert await asked.ask("a", store.read) == 1
+        assert await first == 0
+        assert store.reads == 2
+
+    asyncio.run(main())
+
+
+def test_an_error_is_everybodys_and_one_who_goes_away_takes_nothing_from_the_others():
+    async def main() -> None:
+        asked, store = AskedTogether[str, int](), Store()
+        gone, stays = (asyncio.ensure_future(asked.ask("a", store.read)) for _ in range(2))
+        await next_turn()
+        gone.cancel()
+        assert await stays == 0
+        store.error = MetadataError("away")
+        for told in await asyncio.gather(*(asked.ask("a", store.read) for _ in range(3)), return_exceptions=True):
+            assert told is store.error
+        with pytest.raises(MetadataError, match="away"):
+            await asked.ask("a", store.read)
+        assert store.reads == 3
+
+    asyncio.run(main())

@@ -26,6 +26,7 @@ from geminga.app.lifecycle.process_life import (
     keep_freed_memory,
     raise_open_files,
     seconds_since_exec,
+    settle_collector,
     stop_on_signals,
 )
 from geminga.app.servers.core.addresses import WILDCARD_ADDRESSES
@@ -286,6 +287,7 @@ async def _serve(config: ProxyProcessConfig, *, json_line: bool) -> None:
     except BaseException:
         await server.abandon()
         raise
+    settle_collector()
     print(ready_line(config.server, ports, json_line=json_line), flush=True)
     await stop.wait()
     _log.info("stopping")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import os
 import signal
@@ -18,6 +17,7 @@ from geminga.app.lifecycle.process_life import (
     keep_freed_memory,
     raise_open_files,
     seconds_since_exec,
+    settle_collector,
     stop_on_signals,
     supervisor,
     tell_unclaimed,
@@ -62,8 +62,7 @@ async def _serve(config: BookieProcessConfig, data_dir: str, json_line: bool) ->
         await asyncio.wait((starting,), timeout=STOP_GRACE_S)
         return
     address = await starting
-    gc.collect()
-    gc.freeze()
+    settle_collector()
     print(bookie_ready_line(address, json_line=json_line), flush=True)
     tell_unclaimed()
     told.ready(bookie_ready_line(address, json_line=False))

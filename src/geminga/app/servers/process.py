@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import os
 import signal
@@ -20,6 +19,7 @@ from geminga.app.lifecycle.process_life import (
     keep_freed_memory,
     raise_open_files,
     seconds_since_exec,
+    settle_collector,
     stop_on_signals,
     supervisor,
     tell_unclaimed,
@@ -86,9 +86,7 @@ async def serve(
         await asyncio.wait((starting,), timeout=STOP_GRACE_S)
         return
     addresses = await starting
-    # What was made until now lives as long as the process: later collections need not look at it.
-    gc.collect()
-    gc.freeze()
+    settle_collector()
     if location.announce:
         print(json.dumps({"message": location.announce}) if json_line else location.announce, flush=True)
     print(ready_line(addresses, location, json_line=json_line), flush=True)

@@ -25,7 +25,7 @@ from geminga.model.topic_name import (
     TRANSACTION_SNAPSHOTS,
     TopicName,
 )
-from geminga.runtime import Part, get_logger, spawn, wait_ms
+from geminga.runtime import AskedTogether, Part, get_logger, spawn, wait_ms
 
 if TYPE_CHECKING:
     from geminga.broker.subscription.ports import PendingAckLogs
@@ -115,7 +115,7 @@ class NoTransactions:
 class LateTransactions:
     """See the module; where ``transactionCoordinatorEnabled`` is set."""
 
-    __slots__ = ("_is_closed", "_ledgers", "_make", "_ownership", "_part", "used")
+    __slots__ = ("_asked", "_is_closed", "_ledgers", "_make", "_ownership", "_part", "used")
     is_on: Final = True
 
     def __init__(
@@ -126,6 +126,8 @@ class LateTransactions:
         self._ownership = ownership
         self._make = make
         self._part = part
+        #: By namespace.
+        self._asked: AskedTogether[str, bool] = AskedTogether()
         #: None: there was no transaction yet.
         self.used: Service | None = None
         self._is_closed = False
@@ -225,9 +227,12 @@ class LateTransactions:
         return info is not None and info.has_unread(TRANSACTION_LOG_CURSOR)
 
     async def has_snapshots(self, topic: TopicName) -> bool:
-        """Whether topics of its namespace had transactions. Raises MetadataError."""
+        """Whether topics of its namespace had transactions; asked once for all that load together. MetadataError."""
+        return await self._asked.ask(topic.namespace, lambda: self._look_for_snapshots(topic))
+
+    async def _look_for_snapshots(self, topic: TopicName) -> bool:
         for local_name in (TRANSACTION_SNAPSHOTS, TRANSACTION_SNAPSHOT_INDEXES):
-            name = TopicName(topic.domain, topic.tenant, topic.namespace_name, local_name)
+            name = TopicName("persistent", topic.tenant, topic.namespace_name, local_name)
             if await self._ledgers.exists(name.managed_ledger_name):
                 return True
         return False

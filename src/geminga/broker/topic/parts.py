@@ -360,6 +360,8 @@ class OtherPlace(Protocol):
 P = TypeVar("P", bound=TopicPart)
 #: Methods of the hot path.
 _HOOKS: Final = ("admit", "stored", "failed", "settled", "hides", "read_limit")
+#: Of each kind of part, those that it has; looked up once for all topics.
+_OVERRIDDEN: Final[dict[type[TopicPart], tuple[str, ...]]] = {}
 
 
 class Parts:
@@ -444,11 +446,14 @@ class Parts:
 
     def _set(self, active: Sequence[TopicPart]) -> None:
         self._active = tuple(sorted(active, key=lambda part: self._kinds.index(type(part))))
-        for hook in _HOOKS:
-            parts = (part for part in self._active if _overrides(type(part), hook) and not part.is_idle)
-            if hook == "hides":
-                parts = (part for part in parts if part.is_hiding)
-            setattr(self, hook, tuple(getattr(part, hook) for part in parts))
+        hooks: dict[str, list[object]] = {hook: [] for hook in _HOOKS}
+        for part in self._active:
+            if not part.is_idle:
+                for hook in _overridden(type(part)):
+                    if hook != "hides" or part.is_hiding:
+                        hooks[hook].append(getattr(part, hook))
+        for hook, called in hooks.items():
+            setattr(self, hook, tuple(called))
 
     def idleness_changed(self) -> None:
         """A part has something to do now, or nothing any more."""
@@ -526,5 +531,9 @@ class Parts:
             await part.delete()
 
 
-def _overrides(kind: type[TopicPart], hook: str) -> bool:
-    return getattr(kind, hook) is not getattr(TopicPart, hook)
+def _overridden(kind: type[TopicPart]) -> tuple[str, ...]:
+    found = _OVERRIDDEN.get(kind)
+    if found is None:
+        found = tuple(hook for hook in _HOOKS if getattr(kind, hook) is not getattr(TopicPart, hook))
+        _OVERRIDDEN[kind] = found
+    return found

@@ -246,8 +246,10 @@ class PersistentTopic(Topic):
         try:
             self._load_subscriptions()
             await self.publishing.load()
-            if self.transactions is not None:
-                await self.transactions.load(is_known=TRANSACTIONS_PROPERTY in self.ledger.stored.properties)
+            stored = self.ledger.stored
+            # One that was made for this load, and is empty still, had none.
+            if self.transactions is not None and not (stored.is_new and not len(stored.ledgers)):
+                await self.transactions.load(is_known=TRANSACTIONS_PROPERTY in stored.properties)
             await self.apply_policies()
             if self.transactions is not None:
                 for subscription in await self.transactions.with_logs(self._subscriptions):

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, Protocol
 
 from geminga.managed_ledger.cursor.cursor_operations import Refuse
 from geminga.managed_ledger.log.reads import ReadDone
+from geminga.managed_ledger.log.shared_reads import SharedPayloads
 from geminga.managed_ledger.log.tail import Tail
 from geminga.managed_ledger.rules.cursor import CursorState
 from geminga.managed_ledger.rules.extent import Extent
@@ -96,8 +97,8 @@ class ReadLog(Protocol):
     extent: Extent
     tail: Tail
 
-    def read_ledger(self, info: LedgerInfo, first: int, last: int, bytes_max: int, done: ReadDone) -> Claim:
-        """Payloads of consecutive entries of one ledger: see ``LedgerReads.read``."""
+    def read_for_cursor(self, info: LedgerInfo, first: int, last: int, bytes_max: int, done: ReadDone) -> Claim:
+        """Payloads of consecutive entries of one ledger: see ``LedgerReads.read``. Another's are told as such."""
         ...
 
 
@@ -326,7 +327,7 @@ class CursorReads:
         def arrived(result: Sequence[bytes] | StorageError) -> None:
             self._arrived(epoch, info.ledger_id, first, wanted, result)
 
-        self._claim = self._log.read_ledger(info, first, first + count - 1, bytes_max, arrived)
+        self._claim = self._log.read_for_cursor(info, first, first + count - 1, bytes_max, arrived)
 
     def _arrived(
         self, epoch: int, ledger_id: int, first: int, wanted: int, result: Sequence[bytes] | StorageError
@@ -344,8 +345,7 @@ class CursorReads:
             self._finish(LedgerClosedError(f"cursor {self._cursor.name} is closed"))
             return
         if epoch == self._epoch and not isinstance(result, StorageError):
-            self._cache.misses += len(result)
-            self.cache_misses += len(result)
+            self._count(result)
             self._entry_bytes = max(1, sum(map(len, result)) // len(result))
             # What comes between turns waits for the next one, if there is room to keep it.
             is_between = not self._is_stepping and self._catch_up.is_limited
@@ -410,7 +410,7 @@ class CursorReads:
             return
         coming = self._coming = _Coming(info.ledger_id, first)
         came = partial(self._came, coming)
-        coming.claim = self._log.read_ledger(info, first, first + count - 1, ahead_bytes, came)
+        coming.claim = self._log.read_for_cursor(info, first, first + count - 1, ahead_bytes, came)
 
     def _ahead_bytes(self, entry_bytes: int) -> int:
         """What may be read ahead of entries of that size; 0: the cache has no room."""
@@ -427,8 +427,7 @@ class CursorReads:
             return  # the cursor was closed
         self._coming = None
         if not isinstance(result, StorageError):
-            self._cache.misses += len(result)
-            self.cache_misses += len(result)
+            self._count(result)
             size_bytes = sum(map(len, result))
             self._entry_bytes = max(1, size_bytes // len(result))
             ahead = self._ahead
@@ -443,6 +442,14 @@ class CursorReads:
             self._awaits_coming = self._is_waiting = False
             if self._read is not None and not self._is_stepping:
                 self._step()
+
+    def _count(self, result: Sequence[bytes]) -> None:
+        """What was read, by this cursor or by another one before."""
+        if isinstance(result, SharedPayloads):
+            self._cache.hits += len(result)
+        else:
+            self._cache.misses += len(result)
+            self.cache_misses += len(result)
 
     def _look_ahead(self, ledger_id: int, first: int, payloads: Sequence[bytes]) -> bool:
         """Keep payloads for the next read, if the cache's budget allows; whether it did."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from geminga.managed_ledger.log.reads import READ_RUN_ENTRIES_MAX, LedgerReads, ReadDone, runs_of
+from geminga.managed_ledger.log.shared_reads import SharedReads
 from geminga.managed_ledger.log.stored_list import StoredList
 from geminga.managed_ledger.log.tail import Tail
 from geminga.managed_ledger.log.tenure import Tenure
@@ -35,6 +36,7 @@ class LogReader:
         "_home",
         "_reads",
         "_services",
+        "_shared",
         "_stored",
         "_tenure",
         "extent",
@@ -58,6 +60,8 @@ class LogReader:
         self.is_bookkeeper_first = False
         #: Of ledgers that are not open; made by the first read.
         self._reads: LedgerReads | None = None
+        #: Of cursors; made by the first of them.
+        self._shared: SharedReads | None = None
 
     @property
     def catch_up(self) -> CatchUpTurns:
@@ -68,7 +72,14 @@ class LogReader:
 
     def read_ledger(self, info: LedgerInfo, first: int, last: int, bytes_max: int, done: ReadDone) -> Claim:
         """Payloads of consecutive entries of one ledger, from the bookies: see ``LedgerReads.read``."""
-        return (self._reads or self._new_reads()).read(info, first, last, bytes_max, done, handle=self.open_ledger)
+        reads = self._reads or self._new_reads()
+        return reads.read(info, first, last, bytes_max, done, handle=self.open_ledger)
+
+    def read_for_cursor(self, info: LedgerInfo, first: int, last: int, bytes_max: int, done: ReadDone) -> Claim:
+        """As :meth:`read_ledger`, and what another cursor near by read, or asked for, is not read again."""
+        reads = self._reads or self._new_reads()
+        shared = self._shared = self._shared or SharedReads(self.tail)
+        return reads.read(info, first, last, bytes_max, done, handle=self.open_ledger, shared=shared)
 
     def keep(self, ledger: Ledger) -> None:
         """A ledger that is open no more is read through this."""
@@ -79,6 +90,8 @@ class LogReader:
         """It is deleted, or lies elsewhere now: the next read opens it anew."""
         if self._reads is not None:
             self._reads.forget(ledger_id)
+        if self._shared is not None:
+            self._shared.forget(ledger_id)
 
     def _new_reads(self) -> LedgerReads:
         budget, entry_bytes_max = self._home.read_budget, self._home.entry_bytes_max

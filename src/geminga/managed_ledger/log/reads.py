@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
+from geminga.managed_ledger.log.shared_reads import Ask, SharedReads
 from geminga.managed_ledger.rules.positions import LedgerInfo
 from geminga.managed_ledger.shared.ports import Ledger
 from geminga.model.byte_budget import ByteBudget, Claim
@@ -52,15 +53,6 @@ def runs_of(positions: Iterable[Position]) -> list[Run]:
     return runs
 
 
-class _Ask(NamedTuple):
-    """What to read of a ledger."""
-
-    first: int
-    last: int
-    bytes_max: int
-    done: ReadDone
-
-
 class LedgerReads:
     """Open handles of closed ledgers, least recently used first."""
 
@@ -95,7 +87,7 @@ class LedgerReads:
         self._entry_bytes_max = entry_bytes_max
         self._handles: dict[int, Ledger] = {}
         #: Reads waiting for a ledger that is being opened.
-        self._opening: dict[int, list[_Ask]] = {}
+        self._opening: dict[int, list[Ask]] = {}
 
     def keep(self, handle: Ledger) -> None:
         """Use this handle for its ledger from now on."""
@@ -109,12 +101,20 @@ class LedgerReads:
         self._handles.pop(ledger_id, None)
 
     def read(
-        self, info: LedgerInfo, first: int, last: int, bytes_max: int, done: ReadDone, *, handle: Ledger | None
+        self,
+        info: LedgerInfo,
+        first: int,
+        last: int,
+        bytes_max: int,
+        done: ReadDone,
+        *,
+        handle: Ledger | None,
+        shared: SharedReads | None = None,
     ) -> Claim:
         """Payloads of entries ``first`` to ``last``, or of the first of them, at least one, with about ``bytes_max``.
 
-        ``handle``: that of the open ledger. Returns the claim: released, a read that still waits for its turn is called
-        off, and ``done`` is not called.
+        ``handle``: that of the open ledger. ``shared``: with others that read here. Returns the claim: released, a
+        read that still waits for its turn is called off, and ``done`` is not called.
         """
         size_bytes = min(max(bytes_max, self._entry_bytes_max), info.size_bytes)
 
@@ -122,15 +122,19 @@ class LedgerReads:
             answer = partial(self._answer, info, claim, done)
             if info.ledger_id in self._withheld:
                 asyncio.get_running_loop().call_soon(answer, self._withheld[info.ledger_id])
-            elif handle is not None and handle.ledger_id == info.ledger_id:
-                handle.read(first, last, answer, bytes_max=bytes_max)
+            elif shared is not None:
+                ask = Ask(first, last, bytes_max, answer)
+                shared.ask(info.ledger_id, ask, partial(self._read, info, handle))
             else:
-                self._read(info, _Ask(first, last, bytes_max, answer))
+                self._read(info, handle, Ask(first, last, bytes_max, answer))
 
         return self._budget.claim(size_bytes, granted)
 
-    def _read(self, info: LedgerInfo, ask: _Ask) -> None:
+    def _read(self, info: LedgerInfo, open_ledger: Ledger | None, ask: Ask) -> None:
         ledger_id = info.ledger_id
+        if open_ledger is not None and open_ledger.ledger_id == ledger_id:
+            open_ledger.read(ask.first, ask.last, ask.done, bytes_max=ask.bytes_max)
+            return
         handle = self._handles.pop(ledger_id, None)
         if handle is not None:
             self._handles[ledger_id] = handle

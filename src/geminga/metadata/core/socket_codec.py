@@ -18,10 +18,12 @@ from geminga.metadata.core.socket_messages import (
     Expired,
     FromClient,
     FromServer,
+    Numbers,
     Ping,
     Pong,
     Reason,
     Refused,
+    Result,
     SessionHello,
     StoreOperation,
     StoreRequest,
@@ -54,6 +56,7 @@ _NUMBER: Final = 146
 _NAMES: Final = 147
 _WRITTEN: Final = 148
 _FAILED: Final = 149
+_NUMBERS: Final = 150
 _NOTIFICATION: Final = 160
 
 _SIZE: Final = struct.Struct(">I")
@@ -121,6 +124,8 @@ def _fields(message: FromClient | FromServer) -> tuple[bytes, ...]:
 
 def _request_fields(request: StoreRequest) -> tuple[bytes, ...]:
     kind = _kind(request.operation)
+    if request.operation is StoreOperation.TAKE_SEQUENCES:
+        return kind, _ID.pack(request.request_id), _U32.pack(request.how_many), _text(request.path)
     if request.operation not in (StoreOperation.PUT, StoreOperation.DELETE):
         return kind, _ID.pack(request.request_id), _text(request.path)
     flags = request.ephemeral * _EPHEMERAL | request.sequential * _SEQUENTIAL
@@ -147,6 +152,9 @@ def _answer_fields(answer: StoreResponse) -> tuple[bytes, ...]:
             return _kind(_FAILED), number, _U8.pack(result.code), _U32.pack(len(sentence)), sentence
         case int():
             return _kind(_NUMBER), number, _U64.pack(result)
+        case Numbers():
+            taken = result.taken
+            return _kind(_NUMBERS), number, _U32.pack(len(taken)), *map(_U64.pack, taken)
         case _:
             return _kind(_NAMES), number, _U32.pack(len(result)), *map(_text, result)
 
@@ -263,6 +271,9 @@ def decode_from_client(frame: bytes) -> FromClient:
 
 def _request(reader: _Reader, operation: StoreOperation) -> StoreRequest:
     request_id = reader.number(_ID)
+    if operation is StoreOperation.TAKE_SEQUENCES:
+        count = reader.number(_U32)
+        return StoreRequest(request_id, operation, reader.text(), how_many=count)
     if operation not in (StoreOperation.PUT, StoreOperation.DELETE):
         return StoreRequest(request_id, operation, reader.text())
     flags = reader.flags(_EPHEMERAL | _SEQUENTIAL | _EXPECTED if operation is StoreOperation.PUT else _EXPECTED)
@@ -283,7 +294,7 @@ def decode_from_server(frame: bytes) -> FromServer:
     reader = _Reader(frame)
     kind = reader.number(_U8)
     message: FromServer
-    if _DONE <= kind <= _FAILED:
+    if _DONE <= kind <= _NUMBERS:
         message = StoreResponse(reader.number(_ID), _RESULTS[kind](reader))
     elif kind == _NOTIFICATION:
         change = reader.number(_U8)
@@ -313,6 +324,10 @@ def _names(reader: _Reader) -> tuple[str, ...]:
     return tuple(reader.text() for _ in range(reader.number(_U32)))
 
 
+def _numbers(reader: _Reader) -> Numbers:
+    return Numbers(tuple(reader.number(_U64) for _ in range(reader.number(_U32))))
+
+
 def _node(reader: _Reader) -> Node:
     stat = reader.stat()
     return Node(reader.sized(), stat)
@@ -327,13 +342,14 @@ def _failure(reader: _Reader) -> CallFailure:
     return CallFailure(reader.number(_U8), _decoded(reader.sized()))
 
 
-_RESULTS: Final[dict[int, Callable[[_Reader], Node | int | tuple[str, ...] | PutResult | CallFailure | None]]] = {
+_RESULTS: Final[dict[int, Callable[[_Reader], Result]]] = {
     _DONE: lambda _: None,
     _NODE: _node,
     _NUMBER: lambda reader: reader.number(_U64),
     _NAMES: _names,
     _WRITTEN: _written,
     _FAILED: _failure,
+    _NUMBERS: _numbers,
 }
 
 

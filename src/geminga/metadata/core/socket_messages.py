@@ -20,7 +20,7 @@ from geminga.model.errors import (
 )
 
 #: Of the protocol.
-VERSION: Final = 1
+VERSION: Final = 2
 #: Bytes of a session's secret.
 SECRET_BYTES: Final = 16
 #: ``SessionHello.session`` that asks for a new one.
@@ -59,6 +59,7 @@ class StoreOperation(IntEnum):
     CLOSE = 21
     PUT = 24
     DELETE = 25
+    TAKE_SEQUENCES = 26
 
 
 class StoreRequest(NamedTuple):
@@ -71,6 +72,14 @@ class StoreRequest(NamedTuple):
     expected_version: int | None = None
     ephemeral: bool = False
     sequential: bool = False
+    #: Of counters to take.
+    how_many: int = 0
+
+
+class Numbers(NamedTuple):
+    """Counters that were taken."""
+
+    taken: tuple[int, ...]
 
 
 class Watch(NamedTuple):
@@ -124,8 +133,9 @@ class CallFailure(NamedTuple):
     sentence: str
 
 
-#: What a call gave: nothing (or no such node), a node, a number (or yes or no), names, what was written, a failure.
-Result: TypeAlias = Node | int | tuple[str, ...] | PutResult | CallFailure | None
+#: What a call gave: nothing (or no such node), a node, a number (or yes or no), numbers, names, what was written, a
+#: failure.
+Result: TypeAlias = Node | int | Numbers | tuple[str, ...] | PutResult | CallFailure | None
 
 
 class StoreResponse(NamedTuple):

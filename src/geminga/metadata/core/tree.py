@@ -6,9 +6,10 @@ time is passed in. The tree is the whole state of the memory store and the oracl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from geminga.metadata.ports import ChangeKind, Node, Notification, PutResult, Stat
+from geminga.metadata.ports import SEQUENCES_MAX, ChangeKind, Node, Notification, PutResult, Stat
 from geminga.model.errors import (
     BadVersionError,
     MetadataError,
@@ -64,6 +65,12 @@ def check_value(path: str, value: bytes) -> None:
     """Raise MetadataError if the value is larger than any backend can keep."""
     if len(value) > METADATA_VALUE_BYTES_MAX:
         raise MetadataError(f"{path}: value of {len(value)} bytes, at most {METADATA_VALUE_BYTES_MAX} are kept")
+
+
+def check_count(path: str, count: int) -> None:
+    """Raise MetadataError for a number of counters that no request takes."""
+    if not 1 <= count <= SEQUENCES_MAX:
+        raise MetadataError(f"{path}: {count} counters asked for, 1 to {SEQUENCES_MAX} are taken at once")
 
 
 def split_path(path: str) -> tuple[str, str]:
@@ -176,6 +183,19 @@ class MetadataTree:
             node.modified_ms = now_ms
             notifications.append(Notification(ChangeKind.MODIFIED, path))
         return PutOutcome(PutResult(path, _stat(node, session)), notifications)
+
+    def take_sequences(
+        self, path: str, count: int, *, session: int, now_ms: int
+    ) -> tuple[Sequence[int], list[Notification]]:
+        """See ``MetadataStore.take_sequences``."""
+        check_path(path)
+        check_count(path, count)
+        self._check_session(session)
+        notifications: list[Notification] = []
+        parent = self._make_parents(f"{path}/", now_ms, notifications)
+        first = parent.next_sequence
+        parent.next_sequence += count
+        return range(first, first + count), notifications
 
     def delete(self, path: str, *, expected_version: int | None, session: int) -> list[Notification]:
         """See ``MetadataStore.delete``."""

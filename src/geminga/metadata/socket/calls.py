@@ -38,7 +38,9 @@ READ_ATTEMPTS_MAX: Final = 5
 #: Ids begin again behind this one.
 _ID_MAX: Final = 0xFFFF_FFFF
 
-_WRITES: Final = frozenset((StoreOperation.PUT, StoreOperation.DELETE, StoreOperation.CLOSE))
+_WRITES: Final = frozenset(
+    (StoreOperation.PUT, StoreOperation.TAKE_SEQUENCES, StoreOperation.DELETE, StoreOperation.CLOSE)
+)
 
 
 class _Call:

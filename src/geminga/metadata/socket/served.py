@@ -11,6 +11,7 @@ from geminga.metadata.core.socket_messages import (
     BrokenMessageError,
     FromClient,
     FromServer,
+    Numbers,
     Ping,
     Pong,
     Refused,
@@ -292,6 +293,8 @@ class ServedConnection(asyncio.Protocol):
                         ephemeral=request.ephemeral,
                         sequential=request.sequential,
                     )
+                case StoreOperation.TAKE_SEQUENCES:
+                    return Numbers(tuple(await store.take_sequences(path, request.how_many)))
                 case StoreOperation.DELETE:
                     await store.delete(path, expected_version=request.expected_version)
                     return None

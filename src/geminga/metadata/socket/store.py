@@ -6,13 +6,13 @@ A session outlives its connections: while there is none, calls wait as long as a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, cast
 
 from geminga.metadata.core.faults import MetadataFaults
 from geminga.metadata.core.socket_codec import TEXT_BYTES_MAX
-from geminga.metadata.core.socket_messages import Reason, Refused, Result, StoreOperation, Watch, Welcome
-from geminga.metadata.core.tree import check_path, check_value
+from geminga.metadata.core.socket_messages import Numbers, Reason, Refused, Result, StoreOperation, Watch, Welcome
+from geminga.metadata.core.tree import check_count, check_path, check_value
 from geminga.metadata.ports import Node, Notification, PutResult, SessionEvent, Unsubscribe
 from geminga.metadata.socket.calls import Calls
 from geminga.metadata.socket.link import Link, LinkLostError
@@ -142,6 +142,12 @@ class SocketMetadataStore:
             sequential=sequential,
         )
         return cast("PutResult", result)
+
+    async def take_sequences(self, path: str, count: int) -> Sequence[int]:
+        """See ``MetadataStore.take_sequences``."""
+        _check_path(path)
+        check_count(path, count)
+        return cast("Numbers", await self._calls.ask(StoreOperation.TAKE_SEQUENCES, path, how_many=count)).taken
 
     async def delete(self, path: str, *, expected_version: int | None = None) -> None:
         """See ``MetadataStore.delete``."""

@@ -13,6 +13,7 @@ from typing import Final
 from kazoo import exceptions as zk
 from kazoo.client import KazooClient
 from kazoo.protocol.serialization import (
+    Create,
     Create2,
     Delete,
     Exists,
@@ -21,6 +22,7 @@ from kazoo.protocol.serialization import (
     GetData,
     SetData,
     Sync,
+    Transaction,
     int_struct,
     write_string,
 )
@@ -185,6 +187,15 @@ class ZooKeeperConnection:
     def create_full(self, full: str) -> Kazoo:
         """An empty node, at a path with the chroot."""
         return Create2(full, b"", OPEN_ACL_UNSAFE, 0)
+
+    def create_sequences(self, path: str, count: int) -> Kazoo:
+        """Ephemeral sequential nodes in one transaction: their full paths, or what went wrong with each."""
+        create = Create(self.full(path), b"", OPEN_ACL_UNSAFE, _EPHEMERAL | _SEQUENTIAL)
+        return Transaction((create,) * count)
+
+    def delete_all(self, paths: Sequence[str]) -> Kazoo:
+        """Delete in one transaction."""
+        return Transaction(tuple(Delete(self.full(path), -1) for path in paths))
 
     def set(self, path: str, value: bytes, version: int) -> Kazoo:
         """The new stat."""

@@ -8,14 +8,14 @@ Rules: ``docs/formats/metadata-zookeeper.md``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from kazoo import exceptions as zk
 from kazoo.protocol.states import KazooState
 
 from geminga.metadata.core.faults import MetadataFaults
-from geminga.metadata.core.tree import check_value, split_path
+from geminga.metadata.core.tree import check_count, check_value, split_path
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress, check_request, check_zookeeper_path
 from geminga.metadata.ports import MUST_NOT_EXIST, Node, Notification, PutResult, SessionEvent, Stat, Unsubscribe
 from geminga.metadata.watches import Watches
@@ -32,7 +32,7 @@ from geminga.model.errors import (
     SessionExpiredError,
     StorageError,
 )
-from geminga.runtime import get_logger
+from geminga.runtime import get_logger, spawn
 from geminga.runtime.ports import Runtime
 
 #: BookKeeper's ``zkTimeout``, Pulsar's ``metadataStoreSessionTimeoutMillis``.
@@ -43,6 +43,8 @@ CONNECT_TIMEOUT_S: Final = 30.0
 CLOSE_TIMEOUT_S: Final = 5.0
 #: Rounds of a put whose node, or parent, came or went in between each time.
 PUT_ATTEMPTS_MAX: Final = 32
+#: Of nodes that only tell their counters.
+SEQUENCE_NAME: Final = "ID-"
 
 #: What is said of who is not let in.
 NOBODY: Final = (
@@ -223,6 +225,36 @@ class ZooKeeperMetadataStore:
                 # Somebody may delete the parents, which are empty, right away.
                 await self._make_with_parents(split_path(path)[0])
         raise MetadataUnavailableError(f"put {path}: its parents went {PUT_ATTEMPTS_MAX} times")
+
+    async def take_sequences(self, path: str, count: int) -> Sequence[int]:
+        """See ``MetadataStore.take_sequences``."""
+        check_zookeeper_path(path)
+        check_count(path, count)
+        what, below = f"take sequences of {path}", f"{path}/{SEQUENCE_NAME}"
+        payload = self._connection.create_sequences(below, count)
+        for _ in range(PUT_ATTEMPTS_MAX):
+            try:
+                made = await self._requests.ask(what, payload, is_write=True)
+                errors = [each for each in made if isinstance(each, zk.ZookeeperError)]
+                if errors:
+                    # All of them failed, and those behind the first for that reason alone.
+                    raise errors[0]
+            except zk.NoNodeError:
+                await self._make_with_parents(path)
+            except zk.ZookeeperError as error:
+                raise _unexpected(what, error) from error
+            else:
+                paths = [self._connection.stripped(each) for each in made]
+                # They told their numbers; nobody waits until they are gone.
+                spawn(self._forget(paths), name=f"forget sequences of {path}")
+                return [int(each.removeprefix(below)) for each in paths]
+        raise MetadataUnavailableError(f"{what}: its parents went {PUT_ATTEMPTS_MAX} times")
+
+    async def _forget(self, paths: Sequence[str]) -> None:
+        try:
+            await self._requests.ask(f"delete {paths[0]}", self._connection.delete_all(paths), is_write=True)
+        except (zk.ZookeeperError, StorageError) as error:
+            _log.info("%s and others go with the session: %s", paths[0], error)
 
     async def _make_with_parents(self, path: str) -> None:
         """Make an empty persistent node, and those above it; fine if others do at the same time.

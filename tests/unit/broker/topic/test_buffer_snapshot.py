@@ -15,6 +15,7 @@ from support.clusters.transacting import Transacting
 from support.worlds.hole_world import BOOKIE_LEDGERS, Ground, HoleBroker, run_lives
 
 OTHER = "persistent://public/default/other"
+NEW = "persistent://public/default/new"
 SNAPSHOTS = ledger_path("public/default/persistent/__transaction_buffer_snapshot")
 
 
@@ -53,11 +54,14 @@ def test_snapshots_out_of_reach_are_waited_for() -> None:
 
     async def first(world: HoleBroker) -> None:
         await commit_one(world, OTHER)
+        await world.topic()
 
     async def second(world: HoleBroker) -> None:
         ground.bookies["bookie-1"].read_error = DiskIOError("Input/output error")
         with pytest.raises(StorageError):
             await world.topic()
+        # One that is made now had none: it needs no snapshot.
+        await world.broker.registry.get(TopicName.parse(NEW), create=True)
         ground.bookies["bookie-1"].read_error = None
         topic = await world.topic()
         assert await find_snapshot(topic.services.snapshots, topic) is None

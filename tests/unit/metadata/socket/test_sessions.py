@@ -10,7 +10,13 @@ import pytest
 
 from geminga.metadata import MUST_NOT_EXIST, MemoryMetadata, MemoryMetadataStore, SessionEvent
 from geminga.metadata.core.socket_codec import encode
-from geminga.metadata.core.socket_messages import SECRET_BYTES, SessionHello, StoreOperation, StoreRequest
+from geminga.metadata.core.socket_messages import (
+    SECRET_BYTES,
+    VERSION,
+    SessionHello,
+    StoreOperation,
+    StoreRequest,
+)
 from geminga.metadata.socket import calls, link, served, server
 from geminga.metadata.socket.server import MetadataServer
 from geminga.metadata.socket.store import SocketMetadataStore
@@ -226,7 +232,7 @@ def test_a_session_that_can_not_be_ended_is_ended_later(case):
     ("hello", "why"),
     [
         ({"token": "another life"}, "another life of the standalone"),
-        ({"version": 2}, "speaks version 2"),
+        ({"version": VERSION - 1}, f"speaks version {VERSION - 1}"),
     ],
 )
 def test_a_client_of_another_life_or_version_is_refused_with_the_reason(case, hello, why, monkeypatch):
@@ -302,7 +308,7 @@ class Stranger(asyncio.Protocol):
         self.gone.set_result(None)
 
 
-HELLO = encode(SessionHello(1, 0, bytes(SECRET_BYTES), 30_000, SocketCase.TOKEN, "stranger"))
+HELLO = encode(SessionHello(VERSION, 0, bytes(SECRET_BYTES), 30_000, SocketCase.TOKEN, "stranger"))
 
 
 @pytest.mark.parametrize(
@@ -486,7 +492,9 @@ async def unreading(h: SocketHarness) -> None:
     await h.store.put("/large", b"x" * 100_000, expected_version=None)
     transport, _ = await h.runtime.network.connect_local(asyncio.Protocol, h.server.path)
     transport.pause_reading()
-    transport.write(encode(SessionHello(1, 0, bytes(SECRET_BYTES), server.SESSION_MS_MAX, SocketCase.TOKEN, "unread")))
+    transport.write(
+        encode(SessionHello(VERSION, 0, bytes(SECRET_BYTES), server.SESSION_MS_MAX, SocketCase.TOKEN, "unread"))
+    )
     for number in range(1, 20):
         transport.write(encode(StoreRequest(number, StoreOperation.GET, "/large")))
     await wait_ms(1000)
