@@ -1,8 +1,9 @@
 """One other cluster: our own client of it, and its administration, over which topics are made there.
 
-A topic is copied to one with as many partitions and no other: what is missing over there is made, a mismatch ends the
-try with both counts. The producer's name is Pulsar's, ``pulsar.repl.<here>--><there>``: there is one at a time for each
-topic, so that a broker that lost the topic and its next owner do not both copy it.
+A topic is copied to one with as many partitions and no other: what is missing over there is made, unless this broker is
+told to make nothing (``createTopicToRemoteClusterForReplication``); a mismatch ends the try with both counts. The
+producer's name is Pulsar's, ``pulsar.repl.<here>--><there>``: there is one at a time for each topic, so that a broker
+that lost the topic and its next owner do not both copy it.
 """
 
 from __future__ import annotations
@@ -128,9 +129,12 @@ class RemoteCluster:
         except InvalidConfiguration as error:
             raise UnavailableError(f"cluster {name}: {error}") from error
 
-    async def open(self, topic: TopicName, partitions: int) -> RemoteLink:
-        """The topic over there, which has ``partitions`` as here, 0: none. Raises GemingaError."""
-        await self._make(topic, partitions)
+    async def open(self, topic: TopicName, partitions: int, *, makes_topics: bool = True) -> RemoteLink:
+        """The topic over there, which has ``partitions`` as here, 0: none. ``makes_topics``: where it is missing.
+
+        Raises GemingaError.
+        """
+        await self._find_or_make(topic, partitions, makes_topics=makes_topics)
         try:
             producer = await self._client.create_producer(
                 str(topic),
@@ -197,14 +201,22 @@ class RemoteCluster:
 
     # ---- topics
 
-    async def _make(self, topic: TopicName, partitions: int) -> None:
+    async def _find_or_make(self, topic: TopicName, partitions: int, *, makes_topics: bool) -> None:
         whole = topic.partitioned_topic if partitions else topic
         path = topic_path(whole)
         found = await self._ask("GET", f"{path}/partitions?checkAllowAutoCreation=false")
         count = _partitions_in(found) if found.is_good else 0
         if not found.is_good and found.status != HTTPStatus.NOT_FOUND:
             raise self._refused(found, f": partitions of {whole}")
-        if count == 0 and partitions:
+        if not found.is_good and not makes_topics:
+            # Nor by the producer that would come next, where that cluster makes what a producer asks for.
+            raise UnavailableError(
+                f"{whole} is not in cluster {self.name}, and this broker makes no topics there "
+                "(createTopicToRemoteClusterForReplication=false): make it there"
+            )
+        if not makes_topics:
+            made = found
+        elif count == 0 and partitions:
             body = str(partitions).encode()
             made = await self._ask("PUT", f"{path}/partitions?createLocalTopicOnly=true", body)
             count = partitions

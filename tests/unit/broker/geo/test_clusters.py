@@ -78,6 +78,7 @@ class Answering(asyncio.Protocol):
 
     statuses: ClassVar[list[int]] = []
     asked: ClassVar[list[str]] = []
+    body: ClassVar[bytes] = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
@@ -86,7 +87,8 @@ class Answering(asyncio.Protocol):
         status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
         self.asked.append(data.split(b" ")[1].decode())
         assert isinstance(self.transport, asyncio.Transport)
-        self.transport.write(b"HTTP/1.1 %d so\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % status)
+        self.transport.write(b"HTTP/1.1 %d so\r\n" % status)
+        self.transport.write(b"content-length: %d\r\nconnection: close\r\n\r\n%s" % (len(self.body), self.body))
         self.transport.close()
 
 
@@ -125,6 +127,51 @@ def test_who_waits_for_a_cluster_is_told_when_it_answers_again() -> None:
             assert last.value.back.done()
 
         await world.node("broker").run(on_node)
+
+    sim.run(main)
+
+
+@pytest.mark.parametrize("makes", [True, False])
+@pytest.mark.parametrize(
+    ("here", "there", "told"),
+    [
+        (0, None, "persistent://public/default/t is not in cluster west, and this broker makes no topics there"),
+        (4, None, "persistent://public/default/t is not in cluster west, and this broker makes no topics there"),
+        (4, 2, "t has 4 partitions here and 2 partitions in cluster west: they must be equal"),
+        (0, 2, "t has no partitions here and 2 partitions in cluster west"),
+        (4, 0, "t has 4 partitions here and no partitions in cluster west"),
+    ],
+)
+def test_no_topic_is_made_there_where_none_is_to_be(here: int, there: int | None, told: str, *, makes: bool) -> None:
+    """``createTopicToRemoteClusterForReplication``; partitions that differ are the same reason either way."""
+
+    async def main(world: sim.SimWorld) -> None:
+        async def on_node(node: sim.SimNode) -> None:
+            resources = Resources(MemoryMetadataStore(node.runtime))
+            await resources.clusters.create("west", DATA)
+            topic = TopicName.parse(f"{TOPIC}-partition-1") if here else TOPIC
+            if here:
+                await resources.partitioned_topics.create(TOPIC, here)
+            config = BrokerConfig(cluster_name="east", creates_topics_elsewhere=makes)
+            clusters, west = OtherClusters(node.runtime, resources, config), world.node("west")
+            Answering.statuses, Answering.asked = [404 if there is None else 200, 409], []
+            Answering.body = b'{"partitions":%d}' % (there or 0)
+            await west.run(lambda each: each.runtime.network.listen(Answering, "0.0.0.0", 8080))
+            with pytest.raises(UnavailableError) as caught:
+                await clusters.open("west", topic)
+            path = "/admin/v2/persistent/public/default/t"
+            looked = f"{path}/partitions?checkAllowAutoCreation=false"
+            if makes and not there:
+                assert len(Answering.asked) > 1
+            else:
+                assert Answering.asked == [looked]
+                assert told in f"{caught.value}"
+            await clusters.close()
+
+        try:
+            await world.node("broker").run(on_node)
+        finally:
+            Answering.body = b""
 
     sim.run(main)
 
