@@ -41,6 +41,10 @@ class Link:
         #: On their way.
         self._entries: deque[tuple[bytes, CopyDone]] = deque()
 
+    @property
+    def is_connected(self) -> bool:
+        return self._ends not in self._mesh.cut
+
     async def room(self) -> None:
         pass
 

@@ -270,6 +270,11 @@ class RemoteLink:
         self._is_ended = False
 
     @property
+    def is_connected(self) -> bool:
+        """As of the port."""
+        return self._producer.is_connected()
+
+    @property
     def is_full(self) -> bool:
         """As of the port."""
         if self._is_ended:
