@@ -13,6 +13,7 @@ A position only moves forward; a subscription that is missing is made at the beg
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import ClassVar, Final
 
@@ -86,6 +87,7 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
         "_remove_listener",
         "_task",
         "_topic",
+        "_untold",
         "completed_ms",
         "last_id",
         "timed_out",
@@ -106,6 +108,8 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
         self._covered: Position | None = None
         #: Something is behind it, and no snapshot was begun since that was found.
         self._has_news = False
+        #: Positions whose update could not be written, by subscription.
+        self._untold: dict[str, Snapshot] = {}
         #: The last one that ended did so by all answers.
         self._is_answered = False
         self._more = asyncio.Event()
@@ -229,15 +233,25 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
             self._ask(builder)
         elif step is AfterAnswer.COMPLETE:
             self._drop(builder)
-            snapshot = builder.snapshot()
-            self._more.set()
-            self._write(encode_local_snapshot(snapshot, self._local, _wall_ms(self._topic)))
-            self._covered = snapshot.local if self._covered is None else max(self._covered, snapshot.local)
             self._is_answered = True
-            self._say("")
-            COUNTS.completed += 1
-            COUNTS.completed_ms += _monotonic_ms(self._topic) - builder.started_ms
-            self.last_id, self.completed_ms = snapshot.snapshot_id, _wall_ms(self._topic)
+            snapshot = builder.snapshot()
+            entry = encode_local_snapshot(snapshot, self._local, _wall_ms(self._topic))
+            self._append(entry, partial(self._completed, snapshot, builder.started_ms))
+
+    def _completed(self, snapshot: Snapshot, started_ms: int, result: AppendResult) -> None:
+        """It is one when it is stored, and not before: nobody would find it, nor make another (apache/pulsar#26119)."""
+        if self._is_stopped:
+            return
+        self._more.set()
+        if result.error is not None:
+            self._has_news = True
+            self._say(f"the marker of a snapshot was not stored: {result.error}")
+            return
+        self._covered = snapshot.local if self._covered is None else max(self._covered, snapshot.local)
+        self._say("")
+        COUNTS.completed += 1
+        COUNTS.completed_ms += _monotonic_ms(self._topic) - started_ms
+        self.last_id, self.completed_ms = snapshot.snapshot_id, _wall_ms(self._topic)
 
     # ---- what is done from time to time
 
@@ -249,7 +263,7 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
         config = self._topic.services.config
         while True:
             # A topic in which nothing happens costs nothing.
-            if not (self._pending or self._has_news or self._followers.is_waiting):
+            if not (self._pending or self._has_news or self._untold or self._followers.is_waiting):
                 await self._more.wait()
             self._more.clear()
             await wait_ms(config.replicated_subscriptions_snapshot_ms)
@@ -277,8 +291,17 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
     def _tell_updates(self) -> None:
         if self._topic.ledger.stored.terminated_position is not None:
             return
-        for subscription, snapshot in self._followers.acknowledged():
-            self._write(encode_update(Update(subscription, snapshot.others), _wall_ms(self._topic)))
+        # What was not stored is told again, unless there is something newer or the subscription is not kept any more.
+        untold, self._untold = self._untold, {}
+        told = {name: snapshot for name, snapshot in untold.items() if self._followers.keeps(name)}
+        for subscription, snapshot in (told | dict(self._followers.acknowledged())).items():
+            entry = encode_update(Update(subscription, snapshot.others), _wall_ms(self._topic))
+            self._append(entry, partial(self._told, subscription, snapshot))
+
+    def _told(self, subscription: str, snapshot: Snapshot, result: AppendResult) -> None:
+        if result.error is not None and not self._is_stopped:
+            self._untold.setdefault(subscription, snapshot)
+            self._more.set()
 
     async def _find_news(self) -> bool:
         """Whether a message, or the end of a transaction, is behind the newest snapshot."""
@@ -327,7 +350,17 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
             COUNTS.pending -= 1
 
     def _write(self, entry: bytes) -> None:
-        self._topic.publishing.append_own([entry], partial(_written, self._topic))
+        """Nothing depends on it: the snapshot that it is of is given up."""
+        self._append(entry, lambda _: None)
+
+    def _append(self, entry: bytes, done: Callable[[AppendResult], None]) -> None:
+        def written(result: AppendResult) -> None:
+            with Contained(self._topic, "a marker of its own"):
+                if result.error is not None:
+                    _log.info("%s: a marker was not stored: %s", self._topic.name, result.error)
+                done(result)
+
+        self._topic.publishing.append_own([entry], written)
 
     def _stop(self) -> asyncio.Task[None] | None:
         self._is_stopped = True
@@ -346,12 +379,6 @@ def is_subscription_marker(entry: bytes) -> bool:
     """Whether an entry is one of these, which count for nothing; the end of a transaction shows what it committed."""
     metadata = peek_metadata(entry)
     return metadata is not None and metadata.marker_type in MARKER_TYPES
-
-
-def _written(topic: PartTopic, result: AppendResult) -> None:
-    if result.error is not None:
-        # Nothing depends on it: the snapshot is given up, or the next update says more.
-        _log.info("%s: a marker was not stored: %s", topic.name, result.error)
 
 
 def _wall_ms(topic: PartTopic) -> int:
