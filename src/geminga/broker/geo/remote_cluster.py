@@ -60,6 +60,9 @@ TOPIC_BYTES_MAX: Final = 4 << 20
 CLIENT_BYTES_MAX: Final = 1 << 30
 #: An entry without an answer for so long ends the link, which is then made anew.
 ANSWER_S_MAX: Final = 30
+#: Topics whose links are made at the same time: of ten thousand at once each would wait for the others until its
+#: requests are given up, and none of that work would be kept.
+OPENING_MAX: Final = 64
 #: A cluster that is away is asked so often whether it is back, for all topics together.
 PROBE_S: Final = 5.0
 #: Whatever is answered.
@@ -89,9 +92,11 @@ class RemoteCluster:
         "_client",
         "_http",
         "_local",
+        "_opening",
         "_outgoing",
         "_probing",
         "_runtime",
+        "_unreachable",
         "_web_urls",
         "document",
         "name",
@@ -115,6 +120,9 @@ class RemoteCluster:
         #: Done when it is back; None: it is not known to be away.
         self._back: asyncio.Future[None] | None = None
         self._probing: asyncio.Task[None] | None = None
+        self._opening = asyncio.Semaphore(OPENING_MAX)
+        #: Why none of its addresses answers, until one does; empty: that is not known.
+        self._unreachable = ""
         uses_tls = document.get("brokerClientTlsEnabled") is True
         url = _text(document, "brokerServiceUrlTls" if uses_tls else "brokerServiceUrl")
         web = _text(document, "serviceUrlTls" if uses_tls else "serviceUrl")
@@ -134,6 +142,13 @@ class RemoteCluster:
 
         Raises GemingaError.
         """
+        async with self._opening:
+            if self._unreachable and self._back is not None:
+                # Found by somebody else meanwhile: who waited for a turn need not wait for answers, too.
+                raise AwayError(self._unreachable, self._back)
+            return await self._open(topic, partitions, makes_topics=makes_topics)
+
+    async def _open(self, topic: TopicName, partitions: int, *, makes_topics: bool) -> RemoteLink:
         await self._find_or_make(topic, partitions, makes_topics=makes_topics)
         try:
             producer = await self._client.create_producer(
@@ -196,6 +211,7 @@ class RemoteCluster:
 
     def _is_back(self) -> None:
         back, self._back = self._back, None
+        self._unreachable = ""
         if back is not None and not back.done():
             back.set_result(None)
 
@@ -243,7 +259,8 @@ class RemoteCluster:
         try:
             return await self._http.first_answer(self._web_urls, method, path, body)
         except UnavailableError as error:
-            raise self._away(f"{error}") from error
+            self._unreachable = f"{error}"
+            raise self._away(self._unreachable) from error
 
     def _refused(self, answer: PeerAnswer, what: str) -> UnavailableError:
         """For an answer that is not good; that of a broker which is not ready is no refusal."""

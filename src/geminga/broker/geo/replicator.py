@@ -266,7 +266,11 @@ class Replicator:
         now_s = self._topic.services.runtime.clock.monotonic()
         if self._reason != told or now_s - at_s >= REASON_REPEAT_S:
             self._told = self._reason, now_s
-            _log.warning("%s is not copied to cluster %s now: %s", self._topic.name, self.cluster, self._reason)
+            left = self._turns.lines_left(now_s)
+            if left > 0:
+                _log.warning("%s is not copied to cluster %s now: %s", self._topic.name, self.cluster, self._reason)
+            elif left == 0:
+                _log.warning("more topics are not copied to cluster %s: the statistics of each say why", self.cluster)
 
     async def _connect_and_copy(self) -> None:
         self._state = State.CONNECTING
