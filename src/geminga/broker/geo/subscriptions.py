@@ -13,13 +13,13 @@ A position only moves forward; a subscription that is missing is made at the beg
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
 from typing import ClassVar, Final
 
 from geminga.broker.geo.core.snapshots import AfterAnswer, SnapshotBuilder
 from geminga.broker.geo.followers import Followers
 from geminga.broker.geo.part import GeoReplication
+from geminga.broker.geo.updates import Updates, append_marker
 from geminga.broker.topic.parts import PartTopic, Stats, WatchesSubscriptions
 from geminga.managed_ledger import AppendResult
 from geminga.model.errors import GemingaError
@@ -39,7 +39,6 @@ from geminga.wire.pulsar.subscription_markers import (
     encode_local_snapshot,
     encode_request,
     encode_response,
-    encode_update,
 )
 
 _log = get_logger(__name__)
@@ -87,7 +86,7 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
         "_remove_listener",
         "_task",
         "_topic",
-        "_untold",
+        "_updates",
         "completed_ms",
         "last_id",
         "timed_out",
@@ -108,12 +107,11 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
         self._covered: Position | None = None
         #: Something is behind it, and no snapshot was begun since that was found.
         self._has_news = False
-        #: Positions whose update could not be written, by subscription.
-        self._untold: dict[str, Snapshot] = {}
         #: The last one that ended did so by all answers.
         self._is_answered = False
         self._more = asyncio.Event()
         self._followers = Followers(topic, self._more.set)
+        self._updates = Updates(topic, self._followers, self._more.set)
         self._is_stopped = False
         self._task: asyncio.Task[None] | None = None
         self._remove_listener = topic.ledger.tail.add_listener(self._more.set)
@@ -160,7 +158,7 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
     async def close(self) -> None:
         """The next owner begins anew; what was acknowledged by now is told."""
         task = self._stop()
-        self._tell_updates()
+        self._updates.tell()
         if task is not None:
             await asyncio.wait([task])
 
@@ -236,7 +234,7 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
             self._is_answered = True
             snapshot = builder.snapshot()
             entry = encode_local_snapshot(snapshot, self._local, _wall_ms(self._topic))
-            self._append(entry, partial(self._completed, snapshot, builder.started_ms))
+            append_marker(self._topic, entry, partial(self._completed, snapshot, builder.started_ms))
 
     def _completed(self, snapshot: Snapshot, started_ms: int, result: AppendResult) -> None:
         """It is one when it is stored, and not before: nobody would find it, nor make another (apache/pulsar#26119)."""
@@ -263,13 +261,13 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
         config = self._topic.services.config
         while True:
             # A topic in which nothing happens costs nothing.
-            if not (self._pending or self._has_news or self._untold or self._followers.is_waiting):
+            if not (self._pending or self._has_news or self._updates.are_waiting or self._followers.is_waiting):
                 await self._more.wait()
             self._more.clear()
             await wait_ms(config.replicated_subscriptions_snapshot_ms)
             self._give_up(config.replicated_subscriptions_timeout_s * 1000)
             self._followers.attach()
-            self._tell_updates()
+            self._updates.tell()
             try:
                 await self._followers.pass_markers()
                 self._has_news = self._followers.is_needed and (self._has_news or await self._find_news())
@@ -287,21 +285,6 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
                 self.timed_out += 1
                 COUNTS.timed_out += 1
                 self._say(f"no answer of cluster {', '.join(sorted(builder.missing))} within {after_ms} ms")
-
-    def _tell_updates(self) -> None:
-        if self._topic.ledger.stored.terminated_position is not None:
-            return
-        # What was not stored is told again, unless there is something newer or the subscription is not kept any more.
-        untold, self._untold = self._untold, {}
-        told = {name: snapshot for name, snapshot in untold.items() if self._followers.keeps(name)}
-        for subscription, snapshot in (told | dict(self._followers.acknowledged())).items():
-            entry = encode_update(Update(subscription, snapshot.others), _wall_ms(self._topic))
-            self._append(entry, partial(self._told, subscription, snapshot))
-
-    def _told(self, subscription: str, snapshot: Snapshot, result: AppendResult) -> None:
-        if result.error is not None and not self._is_stopped:
-            self._untold.setdefault(subscription, snapshot)
-            self._more.set()
 
     async def _find_news(self) -> bool:
         """Whether a message, or the end of a transaction, is behind the newest snapshot."""
@@ -350,17 +333,7 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
             COUNTS.pending -= 1
 
     def _write(self, entry: bytes) -> None:
-        """Nothing depends on it: the snapshot that it is of is given up."""
-        self._append(entry, lambda _: None)
-
-    def _append(self, entry: bytes, done: Callable[[AppendResult], None]) -> None:
-        def written(result: AppendResult) -> None:
-            with Contained(self._topic, "a marker of its own"):
-                if result.error is not None:
-                    _log.info("%s: a marker was not stored: %s", self._topic.name, result.error)
-                done(result)
-
-        self._topic.publishing.append_own([entry], written)
+        append_marker(self._topic, entry)
 
     def _stop(self) -> asyncio.Task[None] | None:
         self._is_stopped = True
