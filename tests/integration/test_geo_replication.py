@@ -36,14 +36,13 @@ def ask(broker: StandaloneProcess, method: str, path: str, body: object = None) 
 
 
 @contextlib.contextmanager
-def clusters(tmp_path: Path) -> Iterator[dict[str, StandaloneProcess]]:
-    """Each knows the other, and its default namespace lives in both."""
+def clusters(tmp_path: Path, **of_west: object) -> Iterator[dict[str, StandaloneProcess]]:
+    """Each knows the other, and its default namespace lives in both. ``of_west``: more settings of it."""
     found = {}
     with contextlib.ExitStack() as stack:
         for name in NAMES:
-            broker = StandaloneProcess(
-                tmp_path / name, log=tmp_path / f"{name}.log", settings={"clusterName": name, **SETTINGS}
-            )
+            settings = {"clusterName": name, **SETTINGS, **(of_west if name == "west" else {})}
+            broker = StandaloneProcess(tmp_path / name, log=tmp_path / f"{name}.log", settings=settings)
             found[name] = stack.enter_context(broker)
         for name, other in (NAMES, NAMES[::-1]):
             data = {"serviceUrl": found[other].web_url, "brokerServiceUrl": found[other].service_url}
@@ -129,17 +128,17 @@ class Strict(Record):
     city = String(required=True)
 
 
-def reason_of(broker: StandaloneProcess, path: str) -> str:
-    """Why a topic is not copied to west; waits until it is not."""
+def reason_of(broker: StandaloneProcess, path: str, cluster: str = "west") -> str:
+    """Why a topic is not copied to ``cluster``; waits until it is not."""
     reason = ""
     while not reason:
         stats = json.loads(ask(broker, "GET", f"{TOPICS}/{path}")[1])
-        reason = stats["replication"].get("west", {}).get("disconnectedReason", "")
+        reason = stats["replication"].get(cluster, {}).get("disconnectedReason", "")
     return reason
 
 
 def test_properties_and_schemas_travel_and_what_is_refused_says_why(tmp_path: Path) -> None:
-    with clusters(tmp_path) as brokers, contextlib.ExitStack() as stack:
+    with clusters(tmp_path, createTopicToRemoteClusterForReplication=False) as brokers, contextlib.ExitStack() as stack:
         east, west = (stack.enter_context(blocking.connect(brokers[name].service_url)) for name in NAMES)
         # Over there the topic has a schema already, so that versions differ.
         west.create_producer("typed", schema=AvroSchema(V2)).send(V2(name="w", city="w"))
@@ -170,6 +169,19 @@ def test_properties_and_schemas_travel_and_what_is_refused_says_why(tmp_path: Pa
         assert "uneven has 4 partitions here and 2 partitions in cluster west: they must be equal" in reason
         topics = json.loads(ask(brokers["west"], "GET", TOPICS)[1])
         assert not [topic for topic in topics if topic.endswith(("uneven-partition-2", "uneven-partition-3"))]
+
+        # Topics that west is told not to make in east: what waits there is copied when somebody makes them.
+        for name, partitions in (("here", 0), ("parted", 2)):
+            if partitions:
+                assert ask(brokers["west"], "PUT", f"{TOPICS}/{name}/partitions", partitions)[0] == 204
+            west.create_producer(name).send(b"0 waits")
+            reason = reason_of(brokers["west"], f"{name}/{'partitioned-' * bool(partitions)}stats", "east")
+            assert f"public/default/{name} is not in cluster east, and this broker makes no topics there" in reason
+            assert not [topic for topic in json.loads(ask(brokers["east"], "GET", TOPICS)[1]) if name in topic]
+            made = f"{TOPICS}/{name}/partitions" if partitions else f"{TOPICS}/{name}"
+            assert ask(brokers["east"], "PUT", made, partitions or None)[0] == 204
+            consumer = east.subscribe(name, "s", initial_position=InitialPosition.Earliest)
+            assert received(consumer, 1) == ["0 waits"]
 
 
 def policies_go_both_ways(brokers: dict[str, StandaloneProcess]) -> None:

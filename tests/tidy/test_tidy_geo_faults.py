@@ -1,4 +1,4 @@
-"""The table of ``docs/geo-replication-faults.md``: every test that it names is there."""
+"""Tables of ``docs/geo-replication-faults.md`` and of promises in ``docs/geo-replication.md``: each test is there."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from support.house.doc_tables import is_long
 from support.house.source_tree import ROOT
 
 PAGE = ROOT / "docs" / "geo-replication-faults.md"
+PROMISES = ROOT / "docs" / "geo-replication.md"
 NAMED = re.compile(r"\| `(tests/[\w/]+\.py)::(test_\w+)` \|$")
 
 
@@ -15,7 +16,7 @@ def wrong_rows(text: str) -> tuple[list[str], int]:
     """What is wrong, and how many rows name a test."""
     wrong, tested = [], 0
     for line in text.splitlines():
-        if not line.startswith("| ") or line.startswith("| Report |"):
+        if not line.startswith("| ") or line.startswith(("| Report |", "| Promise |")):
             continue
         named = NAMED.search(line)
         if named is None:
@@ -33,6 +34,13 @@ def test_each_report_names_a_test_that_is_there() -> None:
     wrong, tested = wrong_rows(PAGE.read_text(encoding="utf-8"))
     assert not wrong, "; ".join(wrong)
     assert tested >= 20
+
+
+def test_each_promise_names_a_test_that_is_there() -> None:
+    table = PROMISES.read_text(encoding="utf-8").partition("\n## What is promised, and by which test\n")[2]
+    wrong, tested = wrong_rows(table.partition("\n## ")[0])
+    assert not wrong, "; ".join(wrong)
+    assert tested >= 12
 
 
 def test_a_row_without_its_test_is_caught() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -27,7 +28,8 @@ SOON_S = 0.01
 
 
 class Link:
-    """To one topic of another cluster. It takes :data:`SOON_S` for an entry."""
+    """To one topic of another cluster. It takes :data:`SOON_S` for an entry; they come in order, and none behind one
+    that was lost."""
 
     is_full = False
 
@@ -36,6 +38,12 @@ class Link:
         self._ends = ends
         self._topic = topic
         self._is_closed = False
+        #: On their way.
+        self._entries: deque[tuple[bytes, CopyDone]] = deque()
+
+    @property
+    def is_connected(self) -> bool:
+        return self._ends not in self._mesh.cut
 
     async def room(self) -> None:
         pass
@@ -45,11 +53,14 @@ class Link:
 
     def send(self, metadata: pb.MessageMetadata, payload: bytes, position: Position, done: CopyDone) -> None:
         del position
-        entry = encode_entry(metadata, payload)
-        asyncio.get_running_loop().call_later(SOON_S, self._store, entry, done)
+        self._entries.append((encode_entry(metadata, payload), done))
+        # Those of one turn come in one, whose callbacks have no order.
+        asyncio.get_running_loop().call_later(SOON_S, self._store)
 
-    def _store(self, entry: bytes, done: CopyDone) -> None:
+    def _store(self) -> None:
+        entry, done = self._entries.popleft()
         if self._is_closed or self._ends in self._mesh.cut:
+            self._is_closed = True
             done(UnavailableError("the link is cut"))
             return
 

@@ -29,6 +29,10 @@ class OtherTopic:
         self.is_closed = False
 
     @property
+    def is_connected(self) -> bool:
+        return not self.cluster.is_lost
+
+    @property
     def is_full(self) -> bool:
         return len(self.waiting) >= self.cluster.entries_max and not self.is_closed
 
@@ -87,6 +91,8 @@ class OtherCluster:
         self.overtakes = False
         #: How long a link takes to close.
         self.close_ms = 0
+        #: Links that were made have no connection.
+        self.is_lost = False
         #: It stores, and does not answer.
         self.is_silent = False
         self.entries_max = 1000

@@ -100,6 +100,25 @@ def test_a_value_is_followed_by_every_broker_and_taken_back_by_every_broker() ->
     with_brokers(scenario)
 
 
+def test_what_keeps_a_broker_from_starting_is_told_where_another_make_was_told_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """In a cluster with Apache's brokers, which follow it: this one keeps nothing alike."""
+
+    async def scenario(brokers: Brokers) -> None:
+        live, _ = brokers.new()
+        await live.start()
+        await brokers.write({"configurationMetadataSyncEventTopic": "persistent://public/default/sync"})
+        await brokers.write({"configurationMetadataSyncEventTopic": "persistent://public/default/sync", "a": "b"})
+        await brokers.write({"configurationMetadataSyncEventTopic": "", "preferLaterVersions": "true"})
+
+    with caplog.at_level(logging.WARNING):
+        with_brokers(scenario)
+    told = [record.getMessage() for record in caplog.records if "is not followed" in record.getMessage()]
+    assert len(told) == 1
+    assert "configurationMetadataSyncEventTopic=persistent://public/default/sync: what administrators" in told[0]
+
+
 def test_a_broker_that_starts_has_what_was_changed_before() -> None:
     async def scenario(brokers: Brokers) -> None:
         first, config = brokers.new()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from geminga.app.configuration.cluster_config import load_broker_config
 from geminga.app.configuration.config import CONFIG_CLASSES, load_config
 from geminga.app.configuration.core.unbuilt_keys import GROUPS, asked_in_vain
 from geminga.app.configuration.known_keys import KNOWN_KEYS, KNOWN_PREFIXES
@@ -45,7 +46,7 @@ def test_what_has_an_effect_is_not_in_the_table() -> None:
 
 
 def test_everything_else_is_named_one_by_one(tmp_path) -> None:
-    named = list(KEYS)
+    named = [key for key in KEYS if key not in REFUSED]
     conf = tmp_path / "broker.conf"
     conf.write_text("".join(f"{key}={value_of(key)}\n" for key in named))
     warnings = load_config([str(conf)]).warnings
@@ -53,6 +54,15 @@ def test_everything_else_is_named_one_by_one(tmp_path) -> None:
     for number, (key, warning) in enumerate(zip(named, warnings, strict=True), 1):
         assert warning.startswith(f"{key}=")
         assert f"broker.conf, line {number})" in warning
+
+
+@pytest.mark.parametrize("key", REFUSED)
+def test_who_asks_for_what_no_process_may_go_without_is_refused_by_name(key: str) -> None:
+    topic = f"{key}=persistent://public/default/metadata-sync"
+    for load, also in ((load_config, ()), (load_broker_config, ("metadataStoreUrl=zk:localhost:2181",))):
+        with pytest.raises(ConfigurationError, match=rf"refused.*: {topic} \(--set\): .*[Ss]ay it to each"):
+            load(overrides=[*also, topic])
+        load(overrides=[*also, f"{key}="])
 
 
 def test_secrets_are_not_repeated() -> None:

@@ -13,6 +13,9 @@ from geminga.wire.pulsar.metadata import encode_entry, peek_metadata
 from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
 
 Sub = pb.CommandSubscribe
+#: One more than may be.
+KEYS = [pb.EncryptionKeys(key=f"{number}", value=b"v") for number in range(1001)]
+PROPERTIES = [pb.KeyValue(key="k", value="v")] * 65537
 
 
 async def store(world: BrokerWorld, *entries: bytes) -> None:
@@ -97,6 +100,66 @@ def test_messages_with_impossible_numbers_are_refused_and_their_neighbours_store
         assert not client.is_closed
 
     run_with_broker(scenario, deduplication=dedup)
+
+
+@pytest.mark.parametrize("dedup", [False, True])
+@pytest.mark.parametrize(
+    ("most", "beyond"),
+    [
+        ({"replicate_to": ["w"] * 1000}, {"replicate_to": ["w"] * 1001}),
+        ({"replicate_to": ["w" * 65536]}, {"replicate_to": ["w" * 65000, "é" * 269]}),
+        ({"encryption_keys": KEYS[:1000]}, {"encryption_keys": KEYS}),
+        ({"properties": PROPERTIES[:65536]}, {"properties": PROPERTIES}),
+        ({"replicated_from": "f" * 4096}, {"replicated_from": "f" * 4097}),
+        ({"uuid": "u" * 4160}, {"uuid": "u" * 4161}),
+    ],
+    ids=lambda fields: "".join(fields),
+)
+def test_messages_with_lists_and_texts_beyond_their_limits_are_refused(most, beyond, dedup) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(producer_name="producer")
+        client.send_message(0)
+        client.send_message(1, metadata=beyond)
+        client.send_message(2, metadata=most)
+        assert (await client.receipt()).sequence_id == 0
+        error = (await client.expect(Type.SEND_ERROR)).send_error
+        assert (error.sequence_id, error.error) == (1, pb.NotAllowedError)
+        (field,) = beyond
+        assert f"{field} has " in error.message
+        assert ", more than " in error.message
+        assert (await client.receipt()).sequence_id == 2
+
+    run_with_broker(scenario, deduplication=dedup)
+
+
+def test_who_says_too_much_of_itself_is_not_let_in() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        name, too_long = "é" * 2048, "é" * 2049
+        told = [pb.KeyValue(key="k" * 1024, value="v" * (127 << 10))]
+        for fields, text in (
+            ({"producer_name": too_long}, "producer_name has 4098 bytes, more than 4096"),
+            ({"producer_name": "p", "metadata": [*told, *told]}, "metadata has 262144 bytes, more than 131072"),
+        ):
+            client.request_producer(**fields)
+            error = await client.error()
+            assert (error.error, error.message) == (pb.NotAllowedError, text)
+        await client.create_producer(producer_name=name, metadata=told)
+        await client.publish(0)
+        for fields, text in (
+            ({"consumer_name": too_long}, "consumer_name has 4098 bytes, more than 4096"),
+            ({"consumer_name": "c", "metadata": [*told, *told]}, "metadata has 262144 bytes, more than 131072"),
+        ):
+            request = pb.CommandSubscribe(topic=TOPIC, subscription="s", subType=Sub.Shared, **fields)
+            request.consumer_id, request.request_id = 2, client.next_request_id()
+            client.send(pb.BaseCommand(type=Type.SUBSCRIBE, subscribe=request))
+            error = await client.error()
+            assert (error.error, error.message) == (pb.NotAllowedError, text)
+        await client.subscribe(consumer_name=name, metadata=told)
+        await receive_and_acknowledge(client, 1)
+
+    run_with_broker(scenario)
 
 
 @pytest.mark.parametrize("field", ["sequence_id", "highest_sequence_id", "num_messages"])

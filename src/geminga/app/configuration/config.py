@@ -386,7 +386,7 @@ def _bad_value(setting: Setting, base: str, entry: ConfigEntry) -> Configuration
 
 
 def _asked_in_vain(entries: Iterable[ConfigEntry]) -> Iterator[str]:
-    """A line for each key that asks for what is not there."""
+    """A line for each key that asks for what is not there. Raises ConfigurationError where no process may start so."""
     set_entries = [entry for entry in entries if entry.text.strip().lower() not in ("", "false")]
     if not set_entries:
         return
@@ -394,6 +394,13 @@ def _asked_in_vain(entries: Iterable[ConfigEntry]) -> Iterator[str]:
     from geminga.app.configuration.core.unbuilt_keys import asked_in_vain
 
     asked = [(entry, group) for entry in set_entries if (group := asked_in_vain(entry.key, entry.text)) is not None]
+    refused = [
+        f"{shown_assignment(entry)}: {group.what}: {group.instead}" for entry, group in asked if group.is_refused
+    ]
+    if refused:
+        raise ConfigurationError(
+            f"not built, and refused where it is asked for: {'; '.join(refused)}. Remove the key to start without"
+        )
     for entry, group in asked:
         yield f"{shown_assignment(entry)} has no effect ({group.what}): {group.instead}"
 

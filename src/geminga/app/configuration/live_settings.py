@@ -216,6 +216,7 @@ class LiveSettings:
     def _apply(self, document: Document) -> bool:
         """Whether anything is another now."""
         texts = _texts(document)
+        self._tell_of_others(texts)
         wanted = {key: self._wanted(key, live, texts.get(key)) for key, live in self._live.items()}
         of_load = {live.name: wanted[key] for key, live in self._live.items() if live.owner is self._load}
         try:
@@ -236,6 +237,19 @@ class LiveSettings:
         except PreconditionFailedError as error:
             self._tell(key, text, error)
             return live.configured
+
+    def _tell_of_others(self, texts: Mapping[str, str]) -> None:
+        """What keeps a process from starting is no less missed where Apache's brokers were told it at run time."""
+        others = sorted(OF_OTHERS & texts.keys())
+        if not others:
+            return
+        # The table is long, and rarely needed.
+        from geminga.app.configuration.core.unbuilt_keys import asked_in_vain
+
+        for key in others:
+            group = asked_in_vain(key, texts[key])
+            if group is not None and group.is_refused:
+                self._tell(key, texts[key], PreconditionFailedError(f"{key}={texts[key][:80]}: {group.instead}"))
 
     def _tell(self, key: str, text: str, error: Exception) -> None:
         if (key, text) not in self._logged:

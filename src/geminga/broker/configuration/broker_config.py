@@ -102,6 +102,8 @@ class BrokerConfig(PolicyConfig):
     replication_start_at: str = setting(
         "replicationStartAt", "latest", "latest or earliest", choices=("latest", "earliest")
     )
+    #: False: a topic that is missing in another cluster is not made there, and not copied.
+    creates_topics_elsewhere: bool = setting("createTopicToRemoteClusterForReplication", True, "true or false")
     replicated_subscriptions_snapshot_ms: int = setting(
         "replicatedSubscriptionsSnapshotFrequencyMillis", 1000, "milliseconds > 0", minimum=1
     )

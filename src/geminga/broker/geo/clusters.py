@@ -152,7 +152,8 @@ class OtherClusters:
         async with self._opening:
             remote = await self._remote(cluster)
         partitioned = await self._resources.partitioned_topics.find(topic) if topic.is_partition else None
-        return await remote.open(topic, 0 if partitioned is None else partitioned.partitions)
+        partitions = 0 if partitioned is None else partitioned.partitions
+        return await remote.open(topic, partitions, makes_topics=self._config.creates_topics_elsewhere)
 
     async def _remote(self, cluster: str) -> RemoteCluster:
         if self._is_closed:

@@ -95,6 +95,10 @@ class Followers:
         """Whether there is a replicated subscription."""
         return bool(self._attached)
 
+    def keeps(self, name: str) -> bool:
+        """Whether the subscription of this name is replicated."""
+        return name in self._attached
+
     @property
     def is_waiting(self) -> bool:
         """Whether a subscription has snapshots ahead that it may acknowledge at any time."""

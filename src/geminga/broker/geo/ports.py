@@ -30,6 +30,11 @@ class RemoteTopic(Protocol):
     """A topic of another cluster, to which one of this cluster is copied."""
 
     @property
+    def is_connected(self) -> bool:
+        """Whether it is reached now; where not, it is tried again, and answers come late."""
+        ...
+
+    @property
     def is_full(self) -> bool:
         """Whether as much is on its way as may be."""
         ...

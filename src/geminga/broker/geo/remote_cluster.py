@@ -1,8 +1,9 @@
 """One other cluster: our own client of it, and its administration, over which topics are made there.
 
-A topic is copied to one with as many partitions and no other: what is missing over there is made, a mismatch ends the
-try with both counts. The producer's name is Pulsar's, ``pulsar.repl.<here>--><there>``: there is one at a time for each
-topic, so that a broker that lost the topic and its next owner do not both copy it.
+A topic is copied to one with as many partitions and no other: what is missing over there is made, unless this broker is
+told to make nothing (``createTopicToRemoteClusterForReplication``); a mismatch ends the try with both counts. The
+producer's name is Pulsar's, ``pulsar.repl.<here>--><there>``: there is one at a time for each topic, so that a broker
+that lost the topic and its next owner do not both copy it.
 """
 
 from __future__ import annotations
@@ -59,6 +60,9 @@ TOPIC_BYTES_MAX: Final = 4 << 20
 CLIENT_BYTES_MAX: Final = 1 << 30
 #: An entry without an answer for so long ends the link, which is then made anew.
 ANSWER_S_MAX: Final = 30
+#: Topics whose links are made at the same time: of ten thousand at once each would wait for the others until its
+#: requests are given up, and none of that work would be kept.
+OPENING_MAX: Final = 64
 #: A cluster that is away is asked so often whether it is back, for all topics together.
 PROBE_S: Final = 5.0
 #: Whatever is answered.
@@ -88,9 +92,11 @@ class RemoteCluster:
         "_client",
         "_http",
         "_local",
+        "_opening",
         "_outgoing",
         "_probing",
         "_runtime",
+        "_unreachable",
         "_web_urls",
         "document",
         "name",
@@ -114,6 +120,9 @@ class RemoteCluster:
         #: Done when it is back; None: it is not known to be away.
         self._back: asyncio.Future[None] | None = None
         self._probing: asyncio.Task[None] | None = None
+        self._opening = asyncio.Semaphore(OPENING_MAX)
+        #: Why none of its addresses answers, until one does; empty: that is not known.
+        self._unreachable = ""
         uses_tls = document.get("brokerClientTlsEnabled") is True
         url = _text(document, "brokerServiceUrlTls" if uses_tls else "brokerServiceUrl")
         web = _text(document, "serviceUrlTls" if uses_tls else "serviceUrl")
@@ -128,9 +137,19 @@ class RemoteCluster:
         except InvalidConfiguration as error:
             raise UnavailableError(f"cluster {name}: {error}") from error
 
-    async def open(self, topic: TopicName, partitions: int) -> RemoteLink:
-        """The topic over there, which has ``partitions`` as here, 0: none. Raises GemingaError."""
-        await self._make(topic, partitions)
+    async def open(self, topic: TopicName, partitions: int, *, makes_topics: bool = True) -> RemoteLink:
+        """The topic over there, which has ``partitions`` as here, 0: none. ``makes_topics``: where it is missing.
+
+        Raises GemingaError.
+        """
+        async with self._opening:
+            if self._unreachable and self._back is not None:
+                # Found by somebody else meanwhile: who waited for a turn need not wait for answers, too.
+                raise AwayError(self._unreachable, self._back)
+            return await self._open(topic, partitions, makes_topics=makes_topics)
+
+    async def _open(self, topic: TopicName, partitions: int, *, makes_topics: bool) -> RemoteLink:
+        await self._find_or_make(topic, partitions, makes_topics=makes_topics)
         try:
             producer = await self._client.create_producer(
                 str(topic),
@@ -192,19 +211,28 @@ class RemoteCluster:
 
     def _is_back(self) -> None:
         back, self._back = self._back, None
+        self._unreachable = ""
         if back is not None and not back.done():
             back.set_result(None)
 
     # ---- topics
 
-    async def _make(self, topic: TopicName, partitions: int) -> None:
+    async def _find_or_make(self, topic: TopicName, partitions: int, *, makes_topics: bool) -> None:
         whole = topic.partitioned_topic if partitions else topic
         path = topic_path(whole)
         found = await self._ask("GET", f"{path}/partitions?checkAllowAutoCreation=false")
         count = _partitions_in(found) if found.is_good else 0
         if not found.is_good and found.status != HTTPStatus.NOT_FOUND:
             raise self._refused(found, f": partitions of {whole}")
-        if count == 0 and partitions:
+        if not found.is_good and not makes_topics:
+            # Nor by the producer that would come next, where that cluster makes what a producer asks for.
+            raise UnavailableError(
+                f"{whole} is not in cluster {self.name}, and this broker makes no topics there "
+                "(createTopicToRemoteClusterForReplication=false): make it there"
+            )
+        if not makes_topics:
+            made = found
+        elif count == 0 and partitions:
             body = str(partitions).encode()
             made = await self._ask("PUT", f"{path}/partitions?createLocalTopicOnly=true", body)
             count = partitions
@@ -231,7 +259,8 @@ class RemoteCluster:
         try:
             return await self._http.first_answer(self._web_urls, method, path, body)
         except UnavailableError as error:
-            raise self._away(f"{error}") from error
+            self._unreachable = f"{error}"
+            raise self._away(self._unreachable) from error
 
     def _refused(self, answer: PeerAnswer, what: str) -> UnavailableError:
         """For an answer that is not good; that of a broker which is not ready is no refusal."""
@@ -256,6 +285,11 @@ class RemoteLink:
         self._entries = 0
         self._bytes = 0
         self._is_ended = False
+
+    @property
+    def is_connected(self) -> bool:
+        """As of the port."""
+        return self._producer.is_connected()
 
     @property
     def is_full(self) -> bool:

@@ -69,6 +69,8 @@ class Replicator:
         "_local",
         "_more",
         "_rate",
+        "_reason",
+        "_remote",
         "_remove_listener",
         "_sent",
         "_state",
@@ -78,10 +80,10 @@ class Replicator:
         "_totals",
         "_turns",
         "_versions",
+        "_waiting_ms",
         "cluster",
         "cursor",
         "expired",
-        "reason",
         "restarts",
     )
 
@@ -104,8 +106,12 @@ class Replicator:
         self.cluster = cluster
         self.cursor = cursor
         self._state = State.WAITING
-        #: Why nothing is copied; empty: it is.
-        self.reason = ""
+        #: Why nothing is copied; empty: it is, or see :attr:`reason`.
+        self._reason = ""
+        #: While it copies.
+        self._remote: RemoteTopic | None = None
+        #: When the first was published that is not copied, while it copies nothing; None: that is not known.
+        self._waiting_ms: int | None = None
         #: How often it began anew because it stood still (:mod:`geminga.broker.geo.watch`).
         self.restarts = 0
         self.expired = 0
@@ -133,8 +139,15 @@ class Replicator:
 
     @property
     def is_connected(self) -> bool:
-        """Whether it copies now."""
-        return self._state is State.COPYING
+        """Whether it copies now, and reaches the other cluster."""
+        return self._remote is not None and self._remote.is_connected
+
+    @property
+    def reason(self) -> str:
+        """Why nothing is copied; empty: it is."""
+        if self._remote is None or self._remote.is_connected:
+            return self._reason
+        return f"the connection to cluster {self.cluster} is lost: it is made again"
 
     @property
     def is_stopped(self) -> bool:
@@ -158,8 +171,10 @@ class Replicator:
 
     @property
     def delay_s(self) -> float:
-        """How long ago the first was published that is on its way; 0: nothing is."""
+        """How long ago the first was published that is on its way, or waits for the other cluster; 0: none does."""
         oldest_ms = self._sent.oldest_ms
+        if oldest_ms is None and self.backlog:
+            oldest_ms = self._waiting_ms
         return 0.0 if oldest_ms is None else max(0, self._topic.services.runtime.clock.wall_ms() - oldest_ms) / 1000
 
     def totals(self) -> tuple[int, int]:
@@ -220,7 +235,9 @@ class Replicator:
                 async with self._turns.taken():
                     entries = await ledger.reader.read_range(position, READ_ENTRIES, READ_BYTES)
                 for entry in entries:
-                    if self._copy_of(entry) is not None:
+                    copy = self._copy_of(entry)
+                    if copy is not None:
+                        self._waiting_ms = copy.metadata.publish_time
                         return
                     self.cursor.acknowledge_cumulative(entry.position)
             except GemingaError:
@@ -244,12 +261,16 @@ class Replicator:
             part.heard(self.cluster, position, metadata, payload)
 
     def _waits(self, error: GemingaError) -> None:
-        self._state, self.reason = State.WAITING, f"{error}"
+        self._state, self._reason = State.WAITING, f"{error}"
         told, at_s = self._told
         now_s = self._topic.services.runtime.clock.monotonic()
-        if self.reason != told or now_s - at_s >= REASON_REPEAT_S:
-            self._told = self.reason, now_s
-            _log.warning("%s is not copied to cluster %s now: %s", self._topic.name, self.cluster, self.reason)
+        if self._reason != told or now_s - at_s >= REASON_REPEAT_S:
+            self._told = self._reason, now_s
+            left = self._turns.lines_left(now_s)
+            if left > 0:
+                _log.warning("%s is not copied to cluster %s now: %s", self._topic.name, self.cluster, self._reason)
+            elif left == 0:
+                _log.warning("more topics are not copied to cluster %s: the statistics of each say why", self.cluster)
 
     async def _connect_and_copy(self) -> None:
         self._state = State.CONNECTING
@@ -257,14 +278,14 @@ class Replicator:
         self._versions.clear()
         remote = await self._links.open(self.cluster, self._topic.name)
         try:
-            self._state, self.reason = State.COPYING, ""
+            self._state, self._reason, self._remote, self._waiting_ms = State.COPYING, "", remote, None
             await self._copy(remote)
         except GemingaError:
             await self._answers()
             raise
         finally:
             # Answers that come now are for nothing that counts.
-            self._sent = Sent()
+            self._sent, self._remote = Sent(), None
             await remote.close()
 
     async def _answers(self) -> None:

@@ -19,6 +19,7 @@ from typing import ClassVar, Final
 from geminga.broker.geo.core.snapshots import AfterAnswer, SnapshotBuilder
 from geminga.broker.geo.followers import Followers
 from geminga.broker.geo.part import GeoReplication
+from geminga.broker.geo.updates import Updates, append_marker
 from geminga.broker.topic.parts import PartTopic, Stats, WatchesSubscriptions
 from geminga.managed_ledger import AppendResult
 from geminga.model.errors import GemingaError
@@ -38,7 +39,6 @@ from geminga.wire.pulsar.subscription_markers import (
     encode_local_snapshot,
     encode_request,
     encode_response,
-    encode_update,
 )
 
 _log = get_logger(__name__)
@@ -86,6 +86,7 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
         "_remove_listener",
         "_task",
         "_topic",
+        "_updates",
         "completed_ms",
         "last_id",
         "timed_out",
@@ -110,6 +111,7 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
         self._is_answered = False
         self._more = asyncio.Event()
         self._followers = Followers(topic, self._more.set)
+        self._updates = Updates(topic, self._followers, self._more.set)
         self._is_stopped = False
         self._task: asyncio.Task[None] | None = None
         self._remove_listener = topic.ledger.tail.add_listener(self._more.set)
@@ -156,7 +158,7 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
     async def close(self) -> None:
         """The next owner begins anew; what was acknowledged by now is told."""
         task = self._stop()
-        self._tell_updates()
+        self._updates.tell()
         if task is not None:
             await asyncio.wait([task])
 
@@ -229,15 +231,25 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
             self._ask(builder)
         elif step is AfterAnswer.COMPLETE:
             self._drop(builder)
-            snapshot = builder.snapshot()
-            self._more.set()
-            self._write(encode_local_snapshot(snapshot, self._local, _wall_ms(self._topic)))
-            self._covered = snapshot.local if self._covered is None else max(self._covered, snapshot.local)
             self._is_answered = True
-            self._say("")
-            COUNTS.completed += 1
-            COUNTS.completed_ms += _monotonic_ms(self._topic) - builder.started_ms
-            self.last_id, self.completed_ms = snapshot.snapshot_id, _wall_ms(self._topic)
+            snapshot = builder.snapshot()
+            entry = encode_local_snapshot(snapshot, self._local, _wall_ms(self._topic))
+            append_marker(self._topic, entry, partial(self._completed, snapshot, builder.started_ms))
+
+    def _completed(self, snapshot: Snapshot, started_ms: int, result: AppendResult) -> None:
+        """It is one when it is stored, and not before: nobody would find it, nor make another (apache/pulsar#26119)."""
+        if self._is_stopped:
+            return
+        self._more.set()
+        if result.error is not None:
+            self._has_news = True
+            self._say(f"the marker of a snapshot was not stored: {result.error}")
+            return
+        self._covered = snapshot.local if self._covered is None else max(self._covered, snapshot.local)
+        self._say("")
+        COUNTS.completed += 1
+        COUNTS.completed_ms += _monotonic_ms(self._topic) - started_ms
+        self.last_id, self.completed_ms = snapshot.snapshot_id, _wall_ms(self._topic)
 
     # ---- what is done from time to time
 
@@ -249,13 +261,13 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
         config = self._topic.services.config
         while True:
             # A topic in which nothing happens costs nothing.
-            if not (self._pending or self._has_news or self._followers.is_waiting):
+            if not (self._pending or self._has_news or self._updates.are_waiting or self._followers.is_waiting):
                 await self._more.wait()
             self._more.clear()
             await wait_ms(config.replicated_subscriptions_snapshot_ms)
             self._give_up(config.replicated_subscriptions_timeout_s * 1000)
             self._followers.attach()
-            self._tell_updates()
+            self._updates.tell()
             try:
                 await self._followers.pass_markers()
                 self._has_news = self._followers.is_needed and (self._has_news or await self._find_news())
@@ -273,12 +285,6 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
                 self.timed_out += 1
                 COUNTS.timed_out += 1
                 self._say(f"no answer of cluster {', '.join(sorted(builder.missing))} within {after_ms} ms")
-
-    def _tell_updates(self) -> None:
-        if self._topic.ledger.stored.terminated_position is not None:
-            return
-        for subscription, snapshot in self._followers.acknowledged():
-            self._write(encode_update(Update(subscription, snapshot.others), _wall_ms(self._topic)))
 
     async def _find_news(self) -> bool:
         """Whether a message, or the end of a transaction, is behind the newest snapshot."""
@@ -327,7 +333,7 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
             COUNTS.pending -= 1
 
     def _write(self, entry: bytes) -> None:
-        self._topic.publishing.append_own([entry], partial(_written, self._topic))
+        append_marker(self._topic, entry)
 
     def _stop(self) -> asyncio.Task[None] | None:
         self._is_stopped = True
@@ -346,12 +352,6 @@ def is_subscription_marker(entry: bytes) -> bool:
     """Whether an entry is one of these, which count for nothing; the end of a transaction shows what it committed."""
     metadata = peek_metadata(entry)
     return metadata is not None and metadata.marker_type in MARKER_TYPES
-
-
-def _written(topic: PartTopic, result: AppendResult) -> None:
-    if result.error is not None:
-        # Nothing depends on it: the snapshot is given up, or the next update says more.
-        _log.info("%s: a marker was not stored: %s", topic.name, result.error)
 
 
 def _wall_ms(topic: PartTopic) -> int:

@@ -28,12 +28,15 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.metadata import in_transaction
 from geminga.wire.pulsar.numbers import command_refusal, send_refusal
+from geminga.wire.pulsar.texts import said_refusal
 
 
 def handle_producer(services: CommandServices, connection: Connection, command: pb.BaseCommand) -> None:
     """PRODUCER -> PRODUCER_SUCCESS, a second one once a waiting producer has access, or ERROR."""
     request = command.producer
-    refusal = command_refusal("producer", "topic_epoch", request.topic_epoch)
+    refusal = command_refusal("producer", "topic_epoch", request.topic_epoch) or said_refusal(
+        "producer_name", request.producer_name, request.metadata
+    )
     if refusal:
         connection.send_error(request.request_id, NotAllowedError(refusal))
         return

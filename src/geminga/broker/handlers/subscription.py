@@ -37,6 +37,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands, hot
 from geminga.wire.pulsar.commands import decode_command
 from geminga.wire.pulsar.numbers import FLOW_PERMITS_MAX, LEDGERS_TOLD_MAX
+from geminga.wire.pulsar.texts import said_refusal
 
 
 def handle_subscribe(topics: Topics, connection: CommandConnection, command: pb.BaseCommand) -> None:
@@ -52,6 +53,10 @@ def handle_subscribe(topics: Topics, connection: CommandConnection, command: pb.
         return
     if not request.subscription:
         connection.send_error(request.request_id, NotAllowedError("Empty subscription name"))
+        return
+    refusal = said_refusal("consumer_name", request.consumer_name, request.metadata)
+    if refusal:
+        connection.send_error(request.request_id, NotAllowedError(refusal))
         return
     connection.members.requests[key] = request.request_id
     connection.run(_subscribe(topics, connection, request), f"subscribe {request.topic} {request.subscription}")

@@ -299,7 +299,7 @@ class CopiedTopic(Protocol):
 
     @property
     def delay_s(self) -> float:
-        """How long ago the first was published that is on its way; 0: nothing is."""
+        """How long ago the first was published that is on its way, or waits for the other cluster; 0: none does."""
         ...
 
     def totals(self) -> tuple[int, int]:

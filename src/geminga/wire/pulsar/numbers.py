@@ -10,7 +10,8 @@ a plain message is not looked at; in all else :func:`is_suspect` looks for a byt
 its varint, and so have the largest of each type. One that is sent in no transaction and names one all the same would
 be that one's for whoever reads the log again; its metadata have the first byte of the tag of ``txnid_most_bits``. What
 is not seen (a batch of two million messages, a producer
-that calls itself otherwise in its metadata) is clamped where the entry is read.
+that calls itself otherwise in its metadata) is clamped where the entry is read. Lists and texts that are longer than
+they may be (:mod:`geminga.wire.pulsar.texts`) are found with metadata of more than 255 bytes, all of which are parsed.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from geminga.model.errors import ChecksumMismatchError, NotAllowedError, RemoteE
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.markers import MARKER_BYTES_MIN, transaction_of
 from geminga.wire.pulsar.metadata import METADATA_OFFSET, checksum_matches, split_entry
+from geminga.wire.pulsar.texts import LOOKED_AT_BYTES, texts_refusal
 
 #: Largest int64. Pulsar's protocol says uint64 where its brokers and clients mean a Java ``long``.
 LONG_MAX: Final = (1 << 63) - 1
@@ -78,9 +80,11 @@ def is_suspect(entry: bytes, is_in_transaction: bool) -> bool:
 
 def metadata_refusal(entry: bytes, is_in_transaction: bool) -> str:
     """Why a SEND with this entry is refused; empty if it is not. What can not be parsed is nobody's number."""
-    metadata, _ = split_entry(entry)
+    metadata, offset = split_entry(entry)
     if metadata is None:
         return ""
+    if offset > LOOKED_AT_BYTES and (text := texts_refusal(metadata)):
+        return text
     for name, (least, largest) in METADATA_LIMITS.items():
         value = getattr(metadata, name)
         if not least <= value <= largest:

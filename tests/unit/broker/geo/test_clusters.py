@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import ClassVar
 
@@ -13,8 +14,9 @@ from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.core.coercion import Json
 from geminga.broker.geo.clusters import BYTES_MAX, OtherClusters, OutgoingBytes
 from geminga.broker.geo.ports import AwayError
-from geminga.broker.geo.remote_cluster import PROBE_PATH, PROBE_S, _arguments
+from geminga.broker.geo.remote_cluster import OPENING_MAX, PROBE_PATH, PROBE_S, _arguments
 from geminga.broker.geo.watch import LOOK_S
+from geminga.broker.peers.http_client import REQUESTS_AT_ONCE
 from geminga.broker.peers.links import PLAIN
 from geminga.broker.resources import Resources
 from geminga.metadata.memory import MemoryMetadataStore
@@ -78,6 +80,7 @@ class Answering(asyncio.Protocol):
 
     statuses: ClassVar[list[int]] = []
     asked: ClassVar[list[str]] = []
+    body: ClassVar[bytes] = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
@@ -86,7 +89,8 @@ class Answering(asyncio.Protocol):
         status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
         self.asked.append(data.split(b" ")[1].decode())
         assert isinstance(self.transport, asyncio.Transport)
-        self.transport.write(b"HTTP/1.1 %d so\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % status)
+        self.transport.write(b"HTTP/1.1 %d so\r\n" % status)
+        self.transport.write(b"content-length: %d\r\nconnection: close\r\n\r\n%s" % (len(self.body), self.body))
         self.transport.close()
 
 
@@ -125,6 +129,101 @@ def test_who_waits_for_a_cluster_is_told_when_it_answers_again() -> None:
             assert last.value.back.done()
 
         await world.node("broker").run(on_node)
+
+    sim.run(main)
+
+
+class Slow(asyncio.Protocol):
+    """A web service that says 403 after ``delay_s``; None: it answers nothing."""
+
+    delay_s: ClassVar[float | None] = None
+    connections: ClassVar[int] = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        Slow.connections += 1
+        if self.delay_s is not None:
+            asyncio.get_running_loop().call_later(self.delay_s, self._answer)
+
+    def _answer(self) -> None:
+        self.transport.write(b"HTTP/1.1 403 so\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        self.transport.close()
+
+
+@pytest.mark.parametrize(("delay_s", "topics"), [(3.0, 800), (None, 3 * OPENING_MAX)])
+def test_links_of_many_topics_are_made_in_turns(delay_s: float | None, topics: int) -> None:
+    """Of all at once most would be given up before they are answered; and for one that hangs nobody waits in vain."""
+
+    async def main(world: sim.SimWorld) -> None:
+        async def on_node(node: sim.SimNode) -> None:
+            resources = Resources(MemoryMetadataStore(node.runtime))
+            await resources.clusters.create("west", DATA)
+            clusters, west = OtherClusters(node.runtime, resources, BrokerConfig()), world.node("west")
+            Slow.delay_s, Slow.connections = delay_s, 0
+            await west.run(lambda there: there.runtime.network.listen(Slow, "0.0.0.0", 8080))
+            names = [TopicName.parse(f"{TOPIC}-{number}") for number in range(topics)]
+            opening = [asyncio.ensure_future(clusters.open("west", name)) for name in names]
+            await wait_ms(1000)
+            assert Slow.connections == REQUESTS_AT_ONCE
+            await wait_ms(60_000)
+            if delay_s is None:
+                # The first that asked tell the others; but for the one that looks whether it is back nobody asks then.
+                assert all(task.done() for task in opening)
+                assert {type(task.exception()) for task in opening} == {AwayError}
+                assert Slow.connections <= OPENING_MAX + 1
+            else:
+                await asyncio.wait(opening)
+                found = Counter(f"{task.exception()}".rpartition(": ")[2] for task in opening)
+                assert found == {"status 403": topics}
+            await clusters.close()
+
+        await world.node("broker").run(on_node)
+
+    sim.run(main)
+
+
+@pytest.mark.parametrize("makes", [True, False])
+@pytest.mark.parametrize(
+    ("here", "there", "told"),
+    [
+        (0, None, "persistent://public/default/t is not in cluster west, and this broker makes no topics there"),
+        (4, None, "persistent://public/default/t is not in cluster west, and this broker makes no topics there"),
+        (4, 2, "t has 4 partitions here and 2 partitions in cluster west: they must be equal"),
+        (0, 2, "t has no partitions here and 2 partitions in cluster west"),
+        (4, 0, "t has 4 partitions here and no partitions in cluster west"),
+    ],
+)
+def test_no_topic_is_made_there_where_none_is_to_be(here: int, there: int | None, told: str, *, makes: bool) -> None:
+    """``createTopicToRemoteClusterForReplication``; partitions that differ are the same reason either way."""
+
+    async def main(world: sim.SimWorld) -> None:
+        async def on_node(node: sim.SimNode) -> None:
+            resources = Resources(MemoryMetadataStore(node.runtime))
+            await resources.clusters.create("west", DATA)
+            topic = TopicName.parse(f"{TOPIC}-partition-1") if here else TOPIC
+            if here:
+                await resources.partitioned_topics.create(TOPIC, here)
+            config = BrokerConfig(cluster_name="east", creates_topics_elsewhere=makes)
+            clusters, west = OtherClusters(node.runtime, resources, config), world.node("west")
+            Answering.statuses, Answering.asked = [404 if there is None else 200, 409], []
+            Answering.body = b'{"partitions":%d}' % (there or 0)
+            await west.run(lambda each: each.runtime.network.listen(Answering, "0.0.0.0", 8080))
+            with pytest.raises(UnavailableError) as caught:
+                await clusters.open("west", topic)
+            path = "/admin/v2/persistent/public/default/t"
+            looked = f"{path}/partitions?checkAllowAutoCreation=false"
+            if makes and not there:
+                assert len(Answering.asked) > 1
+            else:
+                assert Answering.asked == [looked]
+                assert told in f"{caught.value}"
+            await clusters.close()
+
+        try:
+            await world.node("broker").run(on_node)
+        finally:
+            Answering.body = b""
 
     sim.run(main)
 

@@ -7,12 +7,14 @@ import logging
 
 import pytest
 
+from geminga.bookkeeper.memory import MemoryBookie
 from geminga.broker.core.dedup_source import SOURCE_POSITION
 from geminga.broker.geo import replicator as module
 from geminga.broker.geo.part import GeoReplication
 from geminga.broker.geo.ports import AwayError
 from geminga.broker.geo.replicator import BACKOFF_MAX_MS, State, number_of
-from geminga.model.errors import UnavailableError
+from geminga.broker.statistics.replication import replication_stats
+from geminga.model.errors import StorageError, UnavailableError
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import BrokerWorld, Client, run_with_broker, send_frame
 from support.worlds.other_cluster import OtherCluster, join, replicate
@@ -238,6 +240,33 @@ def test_what_is_stored_behind_a_refused_message_does_not_count() -> None:
     run_with_broker(scenario)
 
 
+def test_a_read_that_fails_is_tried_again() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        other, client = await copied(world)
+        await publish(client, 0)
+        await moment(0.1)
+        bookie = world.bookie
+        assert isinstance(bookie, MemoryBookie)
+        bookie.read_error = StorageError("the disk does not answer")
+        other.away = UnavailableError("no route")
+        await world.broker.registry.unload(topic_of(world).name)
+        await client.create_producer(producer_name="producer", epoch=1)
+        await publish(client, 1)
+        # What was published before the topic was loaded again is in no cache.
+        await world.broker.registry.unload(topic_of(world).name)
+        other.away = None
+        await client.create_producer(producer_name="producer", epoch=2)
+        await moment(20)
+        assert other.payloads == [b"0"]
+        assert "the disk does not answer" in replicator_of(world).reason
+        bookie.read_error = None
+        await publish(client, 2)
+        await moment(60)
+        assert (other.payloads, replicator_of(world).backlog) == ([b"0", b"1", b"2"], 0)
+
+    run_with_broker(scenario, keep_alive_interval_s=100_000)
+
+
 def test_answers_of_a_link_that_ended_count_for_nothing() -> None:
     async def scenario(world: BrokerWorld) -> None:
         other, client = await copied(world)
@@ -286,6 +315,47 @@ def test_a_schema_that_is_not_there_keeps_the_message_and_all_behind_it() -> Non
         await moment(2)
         assert other.payloads == [b"0"]
         assert replicator_of(world).reason == "the schema of the message at 0:1 is not in the registry"
+
+    run_with_broker(scenario)
+
+
+def test_what_waits_for_a_cluster_that_is_away_has_an_age() -> None:
+    """A backlog without a delay reads as if nothing was missing over there."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        other, client = await copied(world)
+        other.away = UnavailableError("no route")
+        await world.broker.registry.unload(topic_of(world).name)
+        await client.create_producer(producer_name="producer", epoch=1)
+        now_ms = topic_of(world).services.runtime.clock.wall_ms()
+        for number, fields in enumerate([{"replicated_from": "west"}, {"publish_time": now_ms}, {}]):
+            client.send_bytes(send_frame(number, b"%d" % number, metadata=fields))
+            await client.receipt()
+        await moment(100)
+        assert 99 < replicator_of(world).delay_s < 101
+        assert (replicator_of(world).backlog, replicator_of(world).is_connected) == (2, False)
+        other.away = None
+        await moment(60)
+        assert (replicator_of(world).backlog, replicator_of(world).delay_s) == (0, 0)
+
+    run_with_broker(scenario, keep_alive_interval_s=100_000)
+
+
+def test_a_connection_that_is_lost_is_told_while_the_link_is_made_again() -> None:
+    """Answers are waited for, for as long as one may take: meanwhile it is not connected, and says why."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        other, client = await copied(world)
+        await publish(client, 0)
+        await moment(0.1)
+        replicator = replicator_of(world)
+        assert (replicator.is_connected, replicator.reason) == (True, "")
+        other.is_lost = True
+        stats = replication_stats(topic_of(world), world.runtime.clock)["west"]
+        assert stats["connected"] is False
+        assert stats["disconnectedReason"] == "the connection to cluster west is lost: it is made again"
+        other.is_lost = False
+        assert (replicator.is_connected, replicator.reason) == (True, "")
 
     run_with_broker(scenario)
 

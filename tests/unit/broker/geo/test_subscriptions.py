@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
 from geminga.app.handles.core.causes import Cause, Severity
 from geminga.app.handles.doctor import examine
+from geminga.bookie import LocalBookie
+from geminga.bookkeeper.memory import MemoryBookie
 from geminga.broker.geo.subscriptions import COUNTS, ReplicatedSubscriptions
 from geminga.broker.subscription.seek import is_replicated, set_replicated
 from geminga.broker.subscription.subscription import Subscription
+from geminga.model.errors import StorageError
 from geminga.model.position import EARLIEST
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import peek_metadata
-from geminga.wire.pulsar.subscription_markers import SNAPSHOT
+from geminga.wire.pulsar.subscription_markers import SNAPSHOT, UPDATE
 from support.worlds.broker_world import TOPIC, Client, Type, send_frame
 from support.worlds.cluster_mesh import ClusterMesh, run_mesh
 from support.worlds.handles_world import SimAdmin
@@ -92,6 +100,42 @@ def test_a_position_is_told_and_the_subscription_made_from_the_beginning() -> No
         assert document["lastCompletedSnapshotId"]
 
     run_mesh(scenario, "east", "west")
+
+
+@pytest.mark.parametrize("kind", [SNAPSHOT, UPDATE])
+def test_a_marker_that_is_not_stored_is_written_again_though_nothing_new_comes(kind: int) -> None:
+    """A snapshot counts when its marker is stored, what was acknowledged is told when the update is."""
+
+    async def scenario(mesh: ClusterMesh) -> None:
+        client = (await loaded(mesh))["east"]
+        consumer = await mesh.client("east")
+        await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
+        refused = refuse(mesh.worlds["east"].bookie, kind, 2)
+        await publish(client, *range(10))
+        acknowledge(consumer, *await receive(consumer, 10))
+        await moment(20)
+        assert refused() == 2
+        assert sub_of(mesh, "west").cursor.backlog_count == 0
+        assert part_of(mesh, "east").stats()["reason"] == ""
+
+    run_mesh(scenario, "east", "west")
+
+
+def refuse(bookie: MemoryBookie | LocalBookie, kind: int, times: int) -> Callable[[], int]:
+    """The first adds of markers of this kind fail; how many did."""
+    assert isinstance(bookie, MemoryBookie)
+    add, mark = bookie.add_entries, pb.MessageMetadata(marker_type=kind).SerializePartialToString()
+    count = 0
+
+    def add_entries(ledger_id: int, entry_ids: Sequence[int], entries: Sequence[bytes], **more: Any) -> None:
+        nonlocal count
+        is_refused = count < times and any(mark in entry for entry in entries)
+        count += is_refused
+        bookie.add_error = StorageError("no room") if is_refused else None
+        add(ledger_id, entry_ids, entries, **more)
+
+    bookie.add_entries = add_entries  # type: ignore[method-assign]
+    return lambda: count
 
 
 def test_three_clusters_follow_and_a_position_never_goes_back() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from geminga.broker.geo.turns import READS_AT_ONCE, READS_AT_ONCE_TO_ONE, ClusterTurns
+from geminga.broker.geo.turns import LINES_MAX, LINES_S, READS_AT_ONCE, READS_AT_ONCE_TO_ONE, ClusterTurns
 from geminga.broker.geo.watch import STANDSTILL_S, StandstillWatch
 from geminga.runtime import next_turn, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -50,6 +50,13 @@ def test_who_steps_aside_takes_a_turn_again_and_what_fails_meanwhile_waits_for_n
         assert not shared.locked()
 
     asyncio.run(main())
+
+
+def test_the_log_has_few_lines_of_a_cluster_however_many_topics_are_not_copied_there() -> None:
+    turns = ClusterTurns(asyncio.Semaphore(1))
+    assert [turns.lines_left(5.0) for _ in range(LINES_MAX + 2)] == [*range(LINES_MAX, -2, -1)]
+    assert turns.lines_left(5.0 + LINES_S - 1) < 0
+    assert turns.lines_left(5.0 + LINES_S) == LINES_MAX
 
 
 def test_no_more_than_so_many_to_one_cluster_have_read_something() -> None:

@@ -1,9 +1,10 @@
 """Keys of Pulsar that ask for what Geminga does not have: which are refused at start, and which are named in a warning.
 
-Where security was asked for, starting without it would be worse than not starting. What is merely absent is named, one
-line for each key with its value. A key asks for nothing while it is empty or at the value that switches it off, which
-is Pulsar's default; so Pulsar's own ``broker.conf`` says nothing here. Keys that are in no group tune machinery that
-Geminga does not have (threads, Netty, RocksDB, balancing of load between brokers): they promise nobody anything.
+Where security was asked for, or that clusters are kept alike, starting without it would be worse than not starting:
+nobody would see it before it is needed. What is merely absent is named, one line for each key with its value. A key
+asks for nothing while it is empty or at the value that switches it off, which is Pulsar's default; so Pulsar's own
+``broker.conf`` says nothing here. Keys that are in no group tune machinery that Geminga does not have (threads, Netty,
+RocksDB, balancing of load between brokers): they promise nobody anything.
 
 docs/configuration.md lists the same groups; a test compares.
 """
@@ -96,8 +97,23 @@ GROUPS: Final = (
         _keys(
             "metadataStoreUrl configurationMetadataStoreUrl metadataStoreConfigPath zookeeperServers "
             "configurationStoreServers globalZookeeperServers zkServers metadataServiceUri "
-            "bookkeeperMetadataServiceUri metadataSyncEventTopic configurationMetadataSyncEventTopic"
+            "bookkeeperMetadataServiceUri"
         ),
+    ),
+    Unbuilt(
+        "Metadata of clusters kept alike by a topic",
+        "what administrators change in one cluster would not reach the others, nor theirs this one. Say it to each "
+        "cluster (`geminga admin --url`), and policies of topics with `--global`, which travel with the messages",
+        _keys("configurationMetadataSyncEventTopic"),
+        is_refused=True,
+    ),
+    Unbuilt(
+        "The whole metadata store kept alike by a topic",
+        "every write of one cluster, of its ledgers and cursors, too, would be made in the others, over what they know "
+        "of their own. Nothing is to be kept alike but what administrators change: say it to each cluster "
+        "(`geminga admin --url`)",
+        _keys("metadataSyncEventTopic"),
+        is_refused=True,
     ),
     Unbuilt(
         "Placement of entries by failure domain",

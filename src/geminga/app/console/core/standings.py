@@ -14,10 +14,10 @@ class ReplicationRow(NamedTuple):
     cluster: str
     #: ``copying``, ``caught up``, ``stopped`` or ``connecting``.
     state: str
-    #: Why nothing is copied; empty: it is.
+    #: Why nothing is copied; empty: it is, or there is nothing to copy.
     reason: str
     backlog: int
-    #: Since the oldest message that is not copied was published; empty: there is none.
+    #: Since the oldest message that is not copied was published, as far as it is known; empty: there is none.
     delay: str
     rate_out: float
     rate_in: float
@@ -38,18 +38,28 @@ def _replication(cluster: str, document: Mapping[str, Any]) -> ReplicationRow:
         state = "copying" if backlog else "caught up"
     else:
         state = "stopped" if reason else "connecting"
-    delay_s = int(document.get("replicationDelayInSeconds", 0))
     return ReplicationRow(
         cluster,
         state,
         reason,
         backlog,
-        age_text(delay_s * 1000) if backlog and delay_s > 0 else "",
+        _delay(
+            int(document.get("replicationDelayInSeconds", 0)), backlog, is_connected=bool(document.get("connected"))
+        ),
         float(document.get("msgRateOut", 0)),
         float(document.get("msgRateIn", 0)),
         int(document.get("msgExpiredCount", 0)),
         str(document.get("inboundConnection") or ""),
     )
+
+
+def _delay(delay_s: int, backlog: int, *, is_connected: bool) -> str:
+    """What waits has an age, whether it is told or not."""
+    if not backlog:
+        return ""
+    if delay_s > 0:
+        return age_text(delay_s * 1000)
+    return "under 1 s" if is_connected else "not told"
 
 
 class CompactionView(NamedTuple):

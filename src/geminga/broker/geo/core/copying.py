@@ -15,7 +15,7 @@ from geminga.broker.core.dedup_source import SOURCE_POSITION
 from geminga.model.errors import StorageError
 from geminga.model.position import Position
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from geminga.wire.pulsar.metadata import split_entry, text_of
+from geminga.wire.pulsar.metadata import split_entry
 from geminga.wire.pulsar.subscription_markers import TRAVELLING
 
 Hides = Callable[[Position, pb.MessageMetadata], bool]
@@ -60,7 +60,7 @@ def copy_of(
         return None
     if metadata.HasField("marker_type") and metadata.marker_type not in TRAVELLING:
         return None
-    if metadata.replicate_to and remote not in map(text_of, metadata.replicate_to):
+    if metadata.replicate_to and remote not in metadata.replicate_to:
         return None
     for hide in hides:
         if hide(position, metadata):

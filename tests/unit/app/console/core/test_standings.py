@@ -14,11 +14,16 @@ def test_clusters_that_stopped_come_first_with_their_reason() -> None:
             "b": {"connected": True, "replicationBacklog": 7, "replicationDelayInSeconds": 61, "msgRateOut": 2.5},
             "c": {"connected": False, "replicationBacklog": 3, "disconnectedReason": "nobody listens there"},
             "d": {"connected": False, "replicationBacklog": 0},
+            "e": {"connected": True, "replicationBacklog": 1, "replicationDelayInSeconds": 0},
+            "f": {"connected": False, "replicationBacklog": 2, "disconnectedReason": "away"}
+            | {"replicationDelayInSeconds": 5},
         }
     }
     assert replication_rows(stats) == [
-        ReplicationRow("c", "stopped", "nobody listens there", 3, "", 0, 0, 0, ""),
+        ReplicationRow("c", "stopped", "nobody listens there", 3, "not told", 0, 0, 0, ""),
+        ReplicationRow("f", "stopped", "away", 2, "5 s", 0, 0, 0, ""),
         ReplicationRow("b", "copying", "", 7, "1 min 1 s", 2.5, 0, 0, ""),
+        ReplicationRow("e", "copying", "", 1, "under 1 s", 0, 0, 0, ""),
         ReplicationRow("a", "caught up", "", 0, "", 0, 0, 0, "/1.2.3.4:5"),
         ReplicationRow("d", "connecting", "", 0, "", 0, 0, 0, ""),
     ]

@@ -36,6 +36,10 @@ def test_topic_says_to_where_it_is_copied() -> None:
         for query in ({"topic": COPIED}, {"namespace": NAMESPACE}):
             page = await visitor.page("/replication", **query)
             assert "west stopped no route to west 1" in page
+        assert "copied west stopped" in page  # of the topic
+        assert "None of the" not in page
+        part = await visitor.get("/replication", part="replication", namespace=NAMESPACE)
+        assert "no route to west" in part.html
         assert "The namespace lives in standalone, west." in page
         none = await visitor.get("/replication", namespace="public/none")
         assert none.status == 404

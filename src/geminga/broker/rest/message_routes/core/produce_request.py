@@ -35,6 +35,7 @@ from geminga.wire.pulsar.schema_info import (
     key_value_parts,
     key_value_schema,
 )
+from geminga.wire.pulsar.texts import texts_refusal
 
 #: Messages of one request.
 MESSAGES_MAX: Final = 10_000
@@ -221,6 +222,9 @@ def outgoing(given: GivenMessage, encoders: Encoders, now_ms: int, what: str) ->
     metadata.replicate_to.extend(given.clusters)
     if given.deliver_at_ms or given.deliver_after_ms:
         metadata.deliver_at_time = min(given.deliver_at_ms or now_ms + given.deliver_after_ms, LONG_MAX)
+    refusal = texts_refusal(metadata)
+    if refusal:
+        raise BodyError(f"{what}: {refusal}")
     return Outgoing(metadata, payload)
 
 

@@ -124,3 +124,18 @@ def test_body_that_can_not_be_read_is_refused_with_what_was_expected(given: Json
 def test_keys_go_where_a_java_client_sends_them() -> None:
     # String.hashCode of Java: "a" is 97, "hello" 99162322, "polygenelubricants" -2147483648.
     assert [partition_of(key, 10) for key in ("a", "hello", "polygenelubricants")] == [7, 2, 0]
+
+
+def test_lists_are_as_long_as_they_may_be_and_no_longer() -> None:
+    for count, refusal in ((1000, None), (1001, "message 7: replicate_to has 1001 items, more than 1000")):
+        request = parse_request(
+            body({"payload": "a", "replicationClusters": [f"c{number}" for number in range(count)]}), "t"
+        )
+        if refusal is None:
+            assert (
+                len(outgoing(request.messages[0], encoders_of(request.schema), 0, "message 7").metadata.replicate_to)
+                == count
+            )
+        else:
+            with pytest.raises(BodyError, match=refusal):
+                outgoing(request.messages[0], encoders_of(request.schema), 0, "message 7")
