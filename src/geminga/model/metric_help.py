@@ -31,6 +31,7 @@ HELP: Final[Mapping[str, str]] = {
     "geminga_orphan_ledgers_unclaimed": "Ledgers of which nothing says whose they are.",
     "geminga_orphan_ledgers_waiting": "Ledgers that belong to nothing and are looked at again before they are deleted.",
     "geminga_owned_bundles": "Bundles that this broker owns.",
+    "geminga_policies_not_followed": "Topics and namespaces whose changed policies are tried again later.",
     "geminga_proxy_requests_under_way": "Requests of clients that brokers are being asked.",
     "geminga_replicated_subscriptions_held_topics": "Topics that can make no snapshot of replicated subscriptions now.",
     "geminga_subscription_backlog_bytes": "Bytes that the subscription has not acknowledged.",

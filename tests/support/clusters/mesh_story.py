@@ -9,17 +9,17 @@ on; and there is a cursor for each cluster that the policies name, and for no ot
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 from geminga.broker.composition.service import Broker
-from geminga.model.errors import GemingaError, StorageError
+from geminga.model.errors import GemingaError
 from geminga.model.position import Position
 from geminga.model.topic_name import REPLICATOR_PREFIX, TopicName
 from geminga.runtime import spawn
 from geminga.sim import SimWorld
 from support.clusters.mesh_log import Said, Stored, StoreLog
 from support.clusters.mesh_policies import MeshPolicies
+from support.clusters.mesh_strikes import Kind, MeshStrikes
 from support.clusters.mesh_traffic import Book, MeshTraffic
 from support.clusters.mesh_world import EXACT, NAMES, Mesh, MeshCluster
 
@@ -48,9 +48,8 @@ class MeshStory:
         self.book = Book()
         self.policies = {name: MeshPolicies(cluster) for name, cluster in self.mesh.clusters.items()}
         self.logs = {name: StoreLog(cluster.bookies.values()) for name, cluster in self.mesh.clusters.items()}
-        #: By how much clocks were set back: when a transaction is over that nobody ends is a time of day.
-        self._back_s = 0.0
-        self.kinds: list[tuple[str, Callable[[MeshCluster], Awaitable[None]]]] = [
+        self.strikes = MeshStrikes(world, self.rng)
+        self.kinds: list[Kind] = [
             ("policy", self._change_policy),
             ("policy", self._change_policy),
             ("policy", self._change_policy),
@@ -59,14 +58,9 @@ class MeshStory:
             ("cut one way", self._cut_one_way),
             ("slow", self._slow),
             ("reset", self._reset),
-            ("given", self._give),
-            ("seized", self._seize),
-            ("unloaded", self._unload),
-            ("crashed", self._crash),
-            ("bookie down", self._bookie),
-            ("clock", self._clock),
+            *self.strikes.kinds,
             ("refused", self._refuse),
-            ("uncertain", self._be_uncertain),
+            ("uncertain", self.strikes.be_uncertain),
         ]
 
     async def run(self) -> None:
@@ -97,10 +91,7 @@ class MeshStory:
 
     async def _change(self, cluster: MeshCluster, until_s: float) -> None:
         while self.world.now < until_s:
-            await self.world.sleep(self.rng.uniform(0, 2.5))
-            label, change = self.rng.choice(self.kinds)
-            self.world.points.hits[f"mesh.{label}"] += 1
-            await change(cluster)
+            await self.strikes.change(cluster, "mesh", self.kinds)
             await self._check_cursors(cluster)
 
     async def _change_policy(self, cluster: MeshCluster) -> None:
@@ -132,44 +123,6 @@ class MeshStory:
         for one, other in self.mesh.pairs_of(cluster.name, self._other(cluster)):
             self.world.network.reset_connections(one, other)
 
-    async def _give(self, cluster: MeshCluster) -> None:
-        await cluster.table.give(self._some(), self.rng.choice(cluster.nodes))
-
-    async def _seize(self, cluster: MeshCluster) -> None:
-        """The owner before hears of it late."""
-        tell = await cluster.table.seize(self._some(), self.rng.choice(cluster.nodes))
-        await self.world.sleep(self.rng.choice([0, 0.1, 1.0]))
-        await tell()
-
-    def _some(self) -> list[TopicName]:
-        return self.rng.sample(NAMES, self.rng.randrange(1, len(NAMES) + 1))
-
-    async def _unload(self, cluster: MeshCluster) -> None:
-        for name in self._some():
-            await cluster.at_owner(name, lambda broker, name=name: broker.registry.unload(name))
-
-    async def _crash(self, cluster: MeshCluster) -> None:
-        node = self.rng.choice(cluster.nodes)
-        cluster.crash(node)
-        others = [one for one in cluster.nodes if one != node]
-        await self.world.sleep(self.rng.uniform(0, 1))
-        if others:
-            held = [name for name in NAMES if cluster.table.owner(name) == node]
-            await cluster.table.seize(held, self.rng.choice(others))
-        await self.world.sleep(self.rng.uniform(0, 1))
-        await cluster.boot(node)
-
-    async def _bookie(self, cluster: MeshCluster) -> None:
-        name = self.rng.choice(sorted(cluster.bookies))
-        cluster.bookies[name].go_down(StorageError(f"{name} is down"))
-        await self.world.sleep(self.rng.uniform(0, 2))
-        cluster.bookies[name].come_back()
-
-    async def _clock(self, cluster: MeshCluster) -> None:
-        node, jump_ms = self.rng.choice(cluster.nodes), self.rng.choice([-60_000, -500, 500, 60_000])
-        self.world.node(node).clock.jump(jump_ms)
-        self._back_s += max(0, -jump_ms) / 1000
-
     async def _refuse(self, cluster: MeshCluster) -> None:
         """It takes no large messages on a topic for a while, or hardly any producers."""
         if self.rng.random() < 0.5:
@@ -183,15 +136,6 @@ class MeshStory:
         await self.world.sleep(self.rng.uniform(0, 3))
         while not 200 <= await cluster.administer("DELETE", path) < 300:
             await self.world.sleep(0.1)
-
-    async def _be_uncertain(self, cluster: MeshCluster) -> None:
-        """What brokers write to the metadata ends without an answer, done or not."""
-        stores = [*cluster.stores.values()]
-        for store in stores:
-            store.faults.unknown_before_percent = store.faults.unknown_after_percent = 10
-        await self.world.sleep(self.rng.uniform(0, 2))
-        for store in stores:
-            store.faults.unknown_before_percent = store.faults.unknown_after_percent = 0
 
     async def _begin_again(self) -> None:
         """All brokers of a cluster die and begin again with what is stored."""
@@ -246,15 +190,14 @@ class MeshStory:
 
     async def _settle(self) -> None:
         """Until all is where it should be."""
-        until_s = self.world.now + HEALED_S + self._back_s
+        patience_s = HEALED_S + self.strikes.back_s
+        until_s = self.world.now + patience_s
         while True:
             left = await self._left()
             if not left and not self._missing():
                 return
             missing = self._missing()
-            assert self.world.now < until_s, (
-                f"left after {HEALED_S + self._back_s} s: {left}; missing {len(missing)}: {missing[:5]}"
-            )
+            assert self.world.now < until_s, f"left after {patience_s} s: {left}; missing {len(missing)}: {missing[:5]}"
             await self.world.sleep(1)
 
     async def _left(self) -> list[str]:

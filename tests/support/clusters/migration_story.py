@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 import geminga.client as gc
 from geminga.broker.composition.service import Broker
 from geminga.broker.geo.migration import Stage, TopicMigration
-from geminga.model.errors import StorageError
 from geminga.model.topic_name import TopicName
 from geminga.runtime import spawn
 from geminga.sim import SimNode, SimWorld
 from support.clusters.mesh_log import Said, StoreLog
+from support.clusters.mesh_strikes import Kind, MeshStrikes
 from support.clusters.mesh_traffic import Book, Sending
 from support.clusters.mesh_world import NAMES, Mesh, MeshCluster
 from support.clusters.migration_traffic import EARLY, LATE, MovingTraffic
@@ -46,17 +46,13 @@ class MigrationStory:
         self.book = Book()
         self.logs = {name: StoreLog(cluster.bookies.values()) for name, cluster in self.mesh.clusters.items()}
         self.is_undone = False
-        self.kinds: list[tuple[str, Callable[[MeshCluster], Awaitable[None]]]] = [
+        self.strikes = MeshStrikes(world, self.rng)
+        self.kinds: list[Kind] = [
             ("cut", self._cut),
             ("reset", self._reset),
             ("clients cut off", self._cut_clients),
-            ("given", self._give),
-            ("seized", self._seize),
-            ("unloaded", self._unload),
-            ("crashed", self._crash),
-            ("bookie down", self._bookie),
-            ("clock", self._clock),
-            ("uncertain", self._be_uncertain),
+            *self.strikes.kinds,
+            ("uncertain", self.strikes.be_uncertain),
         ]
 
     async def run(self) -> None:
@@ -101,10 +97,7 @@ class MigrationStory:
 
     async def _change(self, cluster: MeshCluster, until_s: float) -> None:
         while self.world.now < until_s:
-            await self.world.sleep(self.rng.uniform(0, 2.5))
-            label, change = self.rng.choice(self.kinds)
-            self.world.points.hits[f"migration.{label}"] += 1
-            await change(cluster)
+            await self.strikes.change(cluster, "migration", self.kinds)
 
     async def _cut(self, _: MeshCluster) -> None:
         await self._part(self.mesh.pairs_of(BLUE, GREEN))
@@ -126,51 +119,6 @@ class MigrationStory:
     async def _reset(self, cluster: MeshCluster) -> None:
         for one, other in [*self._to_clients(cluster), *self.mesh.pairs_of(BLUE, GREEN)]:
             self.world.network.reset_connections(one, other)
-
-    def _some(self) -> list[TopicName]:
-        return self.rng.sample(NAMES, self.rng.randrange(1, len(NAMES) + 1))
-
-    async def _give(self, cluster: MeshCluster) -> None:
-        await cluster.table.give(self._some(), self.rng.choice(cluster.nodes))
-
-    async def _seize(self, cluster: MeshCluster) -> None:
-        """The owner before hears of it late."""
-        tell = await cluster.table.seize(self._some(), self.rng.choice(cluster.nodes))
-        await self.world.sleep(self.rng.choice([0, 0.1, 1.0]))
-        await tell()
-
-    async def _unload(self, cluster: MeshCluster) -> None:
-        for name in self._some():
-            await cluster.at_owner(name, lambda broker, name=name: broker.registry.unload(name))
-
-    async def _crash(self, cluster: MeshCluster) -> None:
-        node = self.rng.choice(cluster.nodes)
-        cluster.crash(node)
-        others = [one for one in cluster.nodes if one != node]
-        await self.world.sleep(self.rng.uniform(0, 1))
-        if others:
-            held = [name for name in NAMES if cluster.table.owner(name) == node]
-            await cluster.table.seize(held, self.rng.choice(others))
-        await self.world.sleep(self.rng.uniform(0, 1))
-        await cluster.boot(node)
-
-    async def _bookie(self, cluster: MeshCluster) -> None:
-        name = self.rng.choice(sorted(cluster.bookies))
-        cluster.bookies[name].go_down(StorageError(f"{name} is down"))
-        await self.world.sleep(self.rng.uniform(0, 2))
-        cluster.bookies[name].come_back()
-
-    async def _clock(self, cluster: MeshCluster) -> None:
-        self.world.node(self.rng.choice(cluster.nodes)).clock.jump(self.rng.choice([-60_000, -500, 500, 60_000]))
-
-    async def _be_uncertain(self, cluster: MeshCluster) -> None:
-        """What brokers write to the metadata ends without an answer, done or not."""
-        stores = [*cluster.stores.values()]
-        for store in stores:
-            store.faults.unknown_before_percent = store.faults.unknown_after_percent = 10
-        await self.world.sleep(self.rng.uniform(0, 2))
-        for store in stores:
-            store.faults.unknown_before_percent = store.faults.unknown_after_percent = 0
 
     # ---- what must hold
 

@@ -147,6 +147,7 @@ class SocketWorld:
             PLAIN,
             is_alone=is_alone,
             asks_who=asks_who,
+            description="websocket",
         )
         self.service = SocketService(
             broker.runtime.clock, self.clients, ServiceLimits(**{"sockets_max": 100, "of_each": LIMITS, **limits})

@@ -15,13 +15,13 @@ import uvloop
 from geminga.app.configuration.config import config_from
 from geminga.app.configuration.config_sources import from_mapping
 from geminga.app.configuration.core.log_options import LogOptions
-from geminga.app.servers.broker_children import COMMAND, BrokerChildren, _first_line
+from geminga.app.servers.broker_children import COMMAND, BrokerChildren, _first_line, _tell
 from geminga.app.servers.broker_server import Addresses
 from geminga.app.servers.core.broker_children import ChildPlan
 from geminga.app.servers.embedded import Standalone
 from geminga.app.servers.shared_storage import SharedStorageServer
 from geminga.model.errors import ConfigurationError, UnavailableError
-from geminga.runtime import wait_ms
+from geminga.runtime import next_turn, wait_ms
 
 #: Tells where it serves, by its number and its life, and ends with its input; writes down what it was told.
 SERVES = """
@@ -94,6 +94,22 @@ def test_one_that_was_killed_before_it_is_told_what_it_is_serves_nowhere(tmp_pat
 
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(main())
+
+
+def test_how_one_ended_is_known_though_it_is_told_something_once_it_is_dead() -> None:
+    """Whoever asks for the status of a process that is dead takes it from the loop, which waits for it."""
+
+    async def main() -> None:
+        for _ in range(20):
+            process = await asyncio.create_subprocess_exec("sleep", "1000")
+            _tell(process, signal.SIGKILL)
+            while process.returncode is None:
+                _tell(process, signal.SIGCONT)
+                await next_turn()
+            assert process.returncode == -signal.SIGKILL
+            _tell(process, signal.SIGCONT)
+
+    asyncio.run(main())
 
 
 def test_one_that_ends_is_started_again_at_the_ports_it_had(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from geminga.admin._topics import Topics
 from geminga.admin._transactions import Transactions
@@ -18,6 +19,8 @@ from geminga.admin.errors import (
 )
 from geminga.app.handles.core.causes import DoctorFacts, Finding, findings_of
 from geminga.model import TopicName
+
+Q = TypeVar("Q")
 
 #: What a broker without transactions, or towards who has fewer rights, answers to a question about them.
 _LEFT_OUT = (
@@ -70,10 +73,10 @@ async def facts_of(admin: Asked, topic: str, *, now_ms: int) -> DoctorFacts:
         return DoctorFacts(topic, now_ms, unserved=error.reason)
     place = topic.partition("://")[2]
     internal, quotas, transactions, buffer = await asyncio.gather(
-        _known(admin.topics.internal_stats(topic)),
-        _known(admin.topics.backlog_quotas(topic, applied=True)),
-        _known(admin.transactions.slow(0)),
-        _known(admin.transactions.buffer_stats(place)),
+        _known(admin.topics.internal_stats, topic),
+        _known(partial(admin.topics.backlog_quotas, applied=True), topic),
+        _known(admin.transactions.slow, 0),
+        _known(admin.transactions.buffer_stats, place),
     )
     return DoctorFacts(
         topic,
@@ -87,9 +90,9 @@ async def facts_of(admin: Asked, topic: str, *, now_ms: int) -> DoctorFacts:
     )
 
 
-async def _known(answer: Awaitable[Any]) -> Any:  # noqa: ANN401  (documents of REST)
-    """None where the broker has no answer for who asks."""
+async def _known(ask: Callable[[Q], Awaitable[Any]], about: Q) -> Any:  # noqa: ANN401  (documents of REST)
+    """None where the broker has no answer for who asks. Who is cut off before it began has asked nothing."""
     try:
-        return await answer
+        return await ask(about)
     except _LEFT_OUT:
         return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -191,8 +192,13 @@ async def _drained(process: asyncio.subprocess.Process) -> None:
 
 
 def _tell(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    """Nothing once it is known to have ended."""
+    if process.returncode is not None:
+        return
     try:
-        process.send_signal(number)
+        # ``process.send_signal`` asks for its status first: of one that is dead by now the loop, which waits for it,
+        # would be told that there is none, and how it ended would be lost.
+        os.kill(process.pid, number)
     except ProcessLookupError:
         pass
 

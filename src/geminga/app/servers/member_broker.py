@@ -155,7 +155,11 @@ class MemberBrokerServer(BrokerServer):
             if self._client is None:
                 # This broker sends it on to where the topic is.
                 url = links.broker_url(membership.endpoints.default)
-                arguments: ClientArguments = {**links.client_arguments, "maximum_backoff_ms": CLIENT_BACKOFF_MS}
+                arguments: ClientArguments = {
+                    **links.client_arguments,
+                    "maximum_backoff_ms": CLIENT_BACKOFF_MS,
+                    "description": "broker",
+                }
                 self._client = connect(url, runtime=runtime, **arguments)
             return self._client
 

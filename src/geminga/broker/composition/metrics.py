@@ -325,6 +325,7 @@ class Metrics:
         page.add("pulsar_ml_cache_misses_rate", cluster, misses)
         for part, count in broker.failures.counts.items():
             page.add("geminga_failures_total", (*cluster, ("part", part)), count)
+        page.add("geminga_policies_not_followed", cluster, broker.policies.topics.retries.count)
 
     def _add_transactions(self, page: Page, cluster: Labels) -> None:
         broker = self._broker

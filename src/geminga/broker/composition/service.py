@@ -162,7 +162,7 @@ class Broker:
 
     def _new_following(self) -> PolicyFollowing:
         leave = partial(leave_if_elsewhere, self.registry, self.namespaces, self.config.cluster_name)
-        return PolicyFollowing(self.registry.loaded, self.namespaces.forget, self, leave)
+        return PolicyFollowing(self.registry.loaded, self.namespaces.forget, self, leave, self.policies.topics.retries)
 
     def _new_lookup(self, silent: SilentBrokers | None) -> TopicLookup:
         peers = PeerClusters(self.resources, self.config.cluster_name, self.namespaces.policies)
@@ -423,13 +423,11 @@ class Broker:
         self.is_closing = self.is_stopping = True
         self._inactive_topics.close()
         self.ledger_upkeep.close()
-        if self._policy_upkeep is not None:
-            self._policy_upkeep.close()
-        if self._topic_watches is not None:
-            self._topic_watches.close()
+        for part in (self._policy_upkeep, self._topic_watches, self.authorization):
+            if part is not None:
+                part.close()
         self.namespaces.close()
-        if self.authorization is not None:
-            self.authorization.close()
+        self.policies.topics.retries.close()
         await self.late_transactions.close()
         await self.registry.close()
         await self.entry_filters.close()

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
+#: What its brokers show behind the client's version.
+DESCRIPTION: Final = "replicator"
 #: Entries and bytes of one topic that are on their way; the first is Pulsar's ``replicationProducerQueueSize``.
 ENTRIES_MAX: Final = 1000
 TOPIC_BYTES_MAX: Final = 4 << 20
@@ -353,7 +355,11 @@ class RemoteLink:
 
 def _arguments(document: Mapping[str, Json], links: PeerLinks) -> ClientArguments:
     """Credentials and files: those of the cluster, else the broker's. Raises InvalidConfiguration."""
-    found: ClientArguments = {**links.client_arguments, "memory_limit_bytes": CLIENT_BYTES_MAX}
+    found: ClientArguments = {
+        **links.client_arguments,
+        "memory_limit_bytes": CLIENT_BYTES_MAX,
+        "description": DESCRIPTION,
+    }
     plugin = _text(document, "authenticationPlugin")
     if plugin:
         found["authentication"] = authentication_from(plugin, _text(document, "authenticationParameters"))

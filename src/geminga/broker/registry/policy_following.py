@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 from geminga.broker.geo.residence import lives_in
 from geminga.model.errors import GemingaError
-from geminga.runtime import Contained, Part, get_logger, next_turn, spawn
+from geminga.runtime import Part, next_turn, spawn
 
 if TYPE_CHECKING:
+    from geminga.broker.policies.retries import PolicyRetries
     from geminga.broker.registry.namespaces import Namespaces
     from geminga.broker.registry.topic_registry import TopicRegistry
     from geminga.broker.topic.base import Topic
-
-_log = get_logger(__name__)
 
 #: Topics that follow in one turn of the loop: some milliseconds' worth where nothing has to be read.
 TOPICS_PER_TURN: Final = 64
@@ -28,7 +27,7 @@ TOPICS_PER_TURN: Final = 64
 class PolicyFollowing:
     """See the module."""
 
-    __slots__ = ("_forget", "_leave", "_loaded", "_part", "_running", "_waiting")
+    __slots__ = ("_forget", "_leave", "_loaded", "_part", "_retries", "_running", "_waiting")
 
     def __init__(
         self,
@@ -36,13 +35,15 @@ class PolicyFollowing:
         forget: Callable[[str], None],
         part: Part,
         leave: Callable[[str], Awaitable[bool]],
+        retries: PolicyRetries,
     ) -> None:
         """``loaded``: topics by full name. ``forget``: what was remembered of a namespace's policies is read anew.
 
         ``part``: whose failure it is that is no single topic's. ``leave``: unloads a namespace that does not live here
-        any more; whether it is so.
+        any more; whether it is so. ``retries``: of what can not be done at that moment.
         """
         self._leave = leave
+        self._retries = retries
         self._loaded = loaded
         self._forget = forget
         self._part = part
@@ -53,7 +54,7 @@ class PolicyFollowing:
     async def follow(self, namespace: str) -> None:
         """On return the loaded topics of the namespace follow the policies that were stored before the call.
 
-        A topic that can not (its deduplication could not be recovered, for one) is named in the log.
+        A topic that can not (its deduplication could not be recovered, for one) is named in the log, and tried again.
         """
         task = self._waiting.get(namespace)
         if task is None:
@@ -73,11 +74,7 @@ class PolicyFollowing:
             topics = [topic for topic in self._loaded.values() if topic.name.namespace == namespace]
             for number, topic in enumerate(topics, 1):
                 if not topic.is_closing:
-                    try:
-                        with Contained(topic, "following its policies"):
-                            await topic.apply_policies()
-                    except GemingaError as error:
-                        _log.warning("%s: changed policies could not be applied: %s", topic.name, error)
+                    await self._retries.follow(topic)
                 if not number % TOPICS_PER_TURN:
                     await next_turn()
         finally:
@@ -85,10 +82,13 @@ class PolicyFollowing:
 
     async def _has_left(self, namespace: str) -> bool:
         try:
-            return await self._leave(namespace)
+            found = await self._leave(namespace)
         except GemingaError as error:
-            _log.warning("%s: whether it lives in this cluster can not be read now: %s", namespace, error)
+            what = "whether it lives in this cluster can not be read"
+            self._retries.failed(namespace, what, error, lambda: self.follow(namespace))
             return False
+        self._retries.succeeded(namespace)
+        return found
 
 
 async def leave_if_elsewhere(registry: TopicRegistry, namespaces: Namespaces, cluster: str, namespace: str) -> bool:

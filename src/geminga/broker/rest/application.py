@@ -8,7 +8,6 @@ without any of it.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
@@ -18,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Router
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from geminga.broker.core.coercion import NotBuiltError
 from geminga.broker.rest.calls.context import RestContext
@@ -107,19 +106,7 @@ class _EncodedPaths:
             path = raw.decode("latin-1") if raw else scope["path"]
             # One slash at the end says nothing; more are another path.
             scope = {**scope, "path": path[:-1] if len(path) > 1 and path.endswith("/") else path}
-        is_begun = False
-
-        async def send_on(message: Message) -> None:
-            nonlocal is_begun
-            is_begun = True
-            await send(message)
-
-        try:
-            await self._application(scope, receive, send_on)
-        except asyncio.CancelledError:
-            # Cut off by a stop: what the server below would make of it is an error of ours.
-            if not is_begun:
-                await error_response(503, "the broker is stopping")(scope, receive, send)
+        await self._application(scope, receive, send)
 
 
 async def _refused(request: Request, error: Exception) -> Response:

@@ -15,9 +15,10 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from geminga.broker.policies.retries import PolicyRetries
 from geminga.broker.resources.topic_policies import NO_TOPIC_POLICIES, TopicPolicies
 from geminga.model.errors import ConflictError, GemingaError, NotAllowedError
-from geminga.runtime import Contained, get_logger, spawn
+from geminga.runtime import get_logger, spawn
 
 if TYPE_CHECKING:
     from geminga.broker.ownership.ports import Topics
@@ -32,10 +33,12 @@ _log = get_logger(__name__)
 class TopicPolicyStore:
     """Policies of all topics, namespace by namespace."""
 
-    __slots__ = ("_broker", "_loading", "_moves", "_namespaces", "_told", "changes", "cluster")
+    __slots__ = ("_broker", "_loading", "_moves", "_namespaces", "_told", "changes", "cluster", "retries")
 
     def __init__(self, broker: EventsBroker) -> None:
         self._broker = broker
+        #: Of topics that can not follow their policies, and of events that can not be read, at that moment.
+        self.retries = PolicyRetries(broker, broker.runtime.clock.monotonic)
         #: This one's name, said by who puts the levels together: policies of one cluster name it.
         self.cluster = ""
         self._namespaces: dict[str, NamespaceEvents] = {}
@@ -71,13 +74,17 @@ class TopicPolicyStore:
             known.told()
             spawn(self._catch_up(known), name=f"read policies of {namespace}", part=self._broker)
 
-    @staticmethod
-    async def _catch_up(known: NamespaceEvents) -> None:
+    async def _catch_up(self, known: NamespaceEvents) -> None:
+        if self._namespaces.get(known.name.namespace) is not known:
+            return  # the events changed hands, or their namespace is gone
         try:
             await known.catch_up()
         except GemingaError as error:
-            # Whoever asks next reads them, or is told that they can not be read.
-            _log.warning("policies that others stored in %s can not be read now: %s", known.name, error)
+            # Whoever asks meanwhile reads them, or is told that they can not be read.
+            what = "policies that others stored can not be read"
+            self.retries.failed(f"{known.name}", what, error, lambda: self._catch_up(known))
+        else:
+            self.retries.succeeded(f"{known.name}")
 
     async def get(self, name: TopicName, *, is_exact: bool = False) -> TopicPolicies | None:
         """What the topic (of a partition: its partitioned topic) has of its own; None: nothing. Raises GemingaError.
@@ -102,6 +109,7 @@ class TopicPolicyStore:
     async def update(self, name: TopicName, change: Callable[[Document], Document], *, is_global: bool = False) -> None:
         """Change the topic's policies; on return it is durable and loaded topics follow it. Raises GemingaError.
 
+        One that can not follow is tried again: the error is raised all the same, as it does not hold yet.
         ``is_global``: those for all clusters, which other clusters hear of where the namespace is copied to them.
         """
         if not self._broker.config.topic_policies:
@@ -112,14 +120,16 @@ class TopicPolicyStore:
             raise NotAllowedError(f"{name} is the broker's own: it has no policies")
         whole = name.partitioned_topic
         await (await self._namespace(name.namespace)).update(whole, change, is_global=is_global)
-        await self._changed(whole)
+        problems = await self._changed(whole)
+        if problems:
+            raise problems[0]
 
-    async def _changed(self, whole: TopicName) -> None:
-        """Loaded topics follow."""
+    async def _changed(self, whole: TopicName) -> list[GemingaError]:
+        """Loaded topics follow; why some can not now."""
         self.changes += 1
-        for topic in self._broker.registry.loaded_of(whole):
-            if not topic.is_closing:
-                await topic.apply_policies()
+        topics = [topic for topic in self._broker.registry.loaded_of(whole) if not topic.is_closing]
+        tried = [await self.retries.follow(topic) for topic in topics]
+        return [problem for problem in tried if problem is not None]
 
     def _heard(self, names: set[TopicName]) -> None:
         """Others changed them."""
@@ -127,11 +137,7 @@ class TopicPolicyStore:
 
     async def _follow(self, names: set[TopicName]) -> None:
         for whole in names:
-            try:
-                with Contained(self._broker, "following policies"):
-                    await self._changed(whole)
-            except GemingaError as error:
-                _log.warning("%s: changed policies could not be applied: %s", whole, error)
+            await self._changed(whole)
 
     async def judged(self, name: TopicName) -> Document:
         """What a topic has of its own, to be given to :meth:`forget_topic`. Raises GemingaError."""

@@ -32,8 +32,6 @@ _log = get_logger(__name__)
 
 #: How long a client waits at most before it looks again for a topic.
 BACKOFF_MS_MAX: Final = 5_000
-#: What is told to brokers behind the client's version.
-DESCRIPTION: Final = "websocket"
 _BEARER: Final = "Bearer "
 _BASIC: Final = "Basic "
 _METHOD: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -91,16 +89,18 @@ class SocketClients:
         *,
         is_alone: bool,
         asks_who: bool,
+        description: str,
     ) -> None:
         """``endpoints``: this broker's listeners. ``accept`` makes this broker's end of a connection. ``links``: how
         other brokers are spoken to, and as whom. ``is_alone``: there are no others. ``asks_who``: brokers want
-        credentials."""
+        credentials. ``description``: what they are told, and show, behind the client's version."""
         self._runtime = runtime
         self._endpoints = endpoints
         self._accept = accept
         self._links = links
         self._is_alone = is_alone
         self._asks_who = asks_who
+        self._description = description
         #: By what they stand for, with how many sockets have each.
         self._clients: dict[SocketOwner, tuple[Client, int]] = {}
 
@@ -145,7 +145,7 @@ class SocketClients:
             **self._links.client_arguments,
             "maximum_backoff_ms": BACKOFF_MS_MAX,
             "memory_limit_bytes": 0,
-            "description": DESCRIPTION,
+            "description": self._description,
         }
         carried = carried_by(key.authorization)
         if carried is not None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -14,6 +17,7 @@ from geminga.broker.core.compaction import newest
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.model.errors import UnavailableError
 from geminga.model.position import EARLIEST
+from geminga.runtime import next_turn, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.clusters.transacting import Transacting
 from support.stories.compaction_story import CompactionStory
@@ -397,3 +401,29 @@ def test_shadows_and_topics_that_move_say_why_they_wait() -> None:
     ]
     assert found[0].sentence == "It shows persistent://a/b/c, and nothing new of it: it does not exist."
     assert "3 partitions here" in found[-1].sentence
+
+
+@pytest.mark.filterwarnings("error")
+def test_who_is_cut_off_at_any_step_leaves_no_question_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coroutine that nobody awaits is told of when it is collected."""
+    left: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", left.append)
+
+    async def scenario(ward: Ward) -> None:
+        await ward.subscription("s")
+        steps = 0
+        is_whole = False
+        while not is_whole:
+            steps += 1
+            task = spawn(examine(ward.admin, TOPIC, now_ms=0), name="examine")
+            for _ in range(steps):
+                await next_turn()
+            task.cancel()
+            await asyncio.wait([task])
+            is_whole = not task.cancelled()
+            del task
+            gc.collect()
+        assert steps > 5
+
+    in_ward(scenario)
+    assert left == []

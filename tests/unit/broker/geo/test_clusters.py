@@ -230,7 +230,10 @@ def test_no_topic_is_made_there_where_none_is_to_be(here: int, there: int | None
 
 @pytest.mark.parametrize(("document", "wanted"), [({"listenerName": " outside "}, "outside"), ({}, None)])
 def test_brokers_of_a_cluster_are_asked_for_by_its_listener(document: dict[str, Json], wanted: str | None) -> None:
-    assert _arguments(document, PLAIN).get("listener_name") == wanted
+    found = _arguments(document, PLAIN)
+    assert found.get("listener_name") == wanted
+    # What that cluster shows of who publishes there.
+    assert found.get("description") == "replicator"
 
 
 def test_nothing_is_opened_when_the_broker_closes() -> None:

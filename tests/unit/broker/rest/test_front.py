@@ -98,3 +98,33 @@ def test_requests_under_way_are_counted_until_they_end_however_they_end() -> Non
         assert isinstance((await asyncio.gather(again, return_exceptions=True))[0], ValueError)
 
     asyncio.run(main())
+
+
+def test_who_is_cut_off_is_answered_here_and_nowhere_below() -> None:
+    async def main() -> None:
+        begun = asyncio.Semaphore(0)
+
+        async def waiting(scope, receive, send) -> None:
+            begun.release()
+            await asyncio.Event().wait()
+
+        async def answering(scope, receive, send) -> None:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await waiting(scope, receive, send)
+
+        found = []
+        for app in (waiting, answering):
+            sent = []
+
+            async def send(message, sent=sent) -> None:
+                sent.append(message)
+
+            guard = PageGuard(app, names_of((), ()), 1, lambda text, kind: None, lambda size: "ab" * size)
+            task = asyncio.ensure_future(guard(scope("POST", [(b"content-length", b"6")]), None, send))
+            await begun.acquire()
+            task.cancel()
+            await task
+            found.append([message.get("status", message.get("body")) for message in sent])
+        assert found == [[503, b'{"reason":"the broker is stopping"}'], [200]]
+
+    asyncio.run(main())

@@ -16,6 +16,7 @@ from geminga.broker.websocket.opening import OpeningError
 from geminga.broker.websocket.room import PublishRoom
 from geminga.broker.websocket.service import INTERVAL_S, LOOK_S, LOOKED_AT_PER_TURN, RIGHTS_S
 from geminga.broker.websocket.sessions import OPERATIONS_MAX
+from geminga.client._transport.handshake import CLIENT_VERSION
 from geminga.model.errors import AuthorizationError, UnavailableError
 from support.worlds.broker_world import BrokerWorld, run_with_broker
 from support.worlds.rights_world import ACCESS, Story, tell
@@ -72,6 +73,9 @@ def test_messages_go_through_and_are_counted() -> None:
         assert sockets.service.last_interval["public/default"]["ns_msg_publish_rate"] == 3
         topic = world.broker.topics[TOPIC]
         assert topic.subscriptions["s"].cursor.backlog_count == 0
+        # What statistics show is who they are.
+        (publisher,) = topic.producers.values()
+        assert publisher.connection.client_version == f"{CLIENT_VERSION}-websocket"
         await pause(INTERVAL_S)
         assert sockets.service.last_interval["public/default"]["ns_msg_publish_rate"] == 0
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from geminga.admin.errors import AdminError, ForbiddenError, UnauthorizedError
@@ -39,9 +40,13 @@ async def rights_of(admin: AdminClient, namespace: str, topic: str = "") -> Righ
     of_namespace = await admin.permissions.get(namespace)
     of_topic = await admin.topics.permissions(topic) if topic else None
     unseen: list[str] = []
-    tenant = await _seen(admin.tenants.get(namespace.partition("/")[0]), "administrators of the tenant", unseen)
-    settings = await _seen(admin.brokers.runtime_configuration(), "superusers", unseen)
-    subscriptions = await _seen(admin.permissions.get_of_subscriptions(namespace), "roles of subscriptions", unseen)
+    tenant = await _seen(
+        partial(admin.tenants.get, namespace.partition("/")[0]), "administrators of the tenant", unseen
+    )
+    settings = await _seen(admin.brokers.runtime_configuration, "superusers", unseen)
+    subscriptions = await _seen(
+        partial(admin.permissions.get_of_subscriptions, namespace), "roles of subscriptions", unseen
+    )
     superusers = str((settings or {}).get("superUserRoles") or "").split(",")
     return Rights(
         rights_rows(
@@ -70,12 +75,12 @@ async def cluster_of(admin: AdminClient) -> ClusterView:
     unseen: list[str] = []
     health, report, names, leader, bookies, racks, clusters = await asyncio.gather(
         _health(admin),
-        _seen(admin.brokers.load_report(), "the load of this broker", unseen),
-        _seen(admin.brokers.list(), "the brokers", unseen),
-        _seen(admin.brokers.leader(), "the leading broker", unseen),
-        _seen(admin.bookies.list(), "the bookies", unseen),
-        _seen(admin.bookies.racks(), "the racks of the bookies", unseen),
-        _seen(admin.clusters.list(), "the clusters", unseen),
+        _seen(admin.brokers.load_report, "the load of this broker", unseen),
+        _seen(admin.brokers.list, "the brokers", unseen),
+        _seen(admin.brokers.leader, "the leading broker", unseen),
+        _seen(admin.bookies.list, "the bookies", unseen),
+        _seen(admin.bookies.racks, "the racks of the bookies", unseen),
+        _seen(admin.clusters.list, "the clusters", unseen),
     )
     cluster = clusters[0] if clusters else "standalone"
     bundles = await _bundles(admin, cluster, sorted(names or ())[:BROKERS_TOLD_MAX])
@@ -157,14 +162,15 @@ async def compaction_of(admin: AdminClient, topic: str) -> CompactionView:
     stats = await admin.topics.stats(topic)
     internal = await admin.topics.internal_stats(topic)
     unseen: list[str] = []
-    threshold = await _seen(admin.topic_policies.compaction_threshold.get(topic, applied=True), "threshold", unseen)
+    ask = partial(admin.topic_policies.compaction_threshold.get, topic, applied=True)
+    threshold = await _seen(ask, "threshold", unseen)
     return compaction_view(status, stats, internal, threshold)
 
 
-async def _seen(answer: Awaitable[Any], what: str, unseen: list[str]) -> Any:  # noqa: ANN401  (documents of REST)
-    """None where it can not be had, which is told."""
+async def _seen(ask: Callable[[], Awaitable[Any]], what: str, unseen: list[str]) -> Any:  # noqa: ANN401  (documents of REST)
+    """None where it can not be had, which is told. Who is cut off before it began has asked nothing."""
     try:
-        return await answer
+        return await ask()
     except (ForbiddenError, UnauthorizedError):
         unseen.append(f"You may not see {what}.")
     except AdminError as error:

@@ -100,12 +100,7 @@ class InnerRequests:
             if room < 0:
                 raise AdminError(request.path, 0, f"an answer of more than {ANSWER_BYTES_MAX:,} bytes")
 
-        task = asyncio.current_task()
-        cancels = task.cancelling() if task is not None else 0
         await self._application(self._scope(request, len(body)), receive, send)
-        if task is not None and task.cancelling() > cancels:
-            # The administration answers for a request that is cut off; here that is the deadline's, or the page's.
-            raise asyncio.CancelledError
         return status, headers, b"".join(parts)
 
     def _scope(self, request: Request, length: int) -> Scope:

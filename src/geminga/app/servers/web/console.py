@@ -108,6 +108,7 @@ class ConsoleMount:
                 PLAIN if config.links is None else config.links.links(),
                 is_alone=self._is_alone,
                 asks_who=config.authentication is not None,
+                description="console",
             )
         owner = SocketOwner(authorization, certificate, is_through_proxy)
         key, client = self._clients.take(owner)

@@ -30,6 +30,7 @@ def web_sockets(broker: Broker, config: Config, connections_max: int, *, is_alon
         PLAIN if config.links is None else config.links.links(),
         is_alone=is_alone,
         asks_who=config.authentication is not None,
+        description="websocket",
     )
     for_sockets = max(1, connections_max - max(1, connections_max // OF_REQUESTS))
     of_each = SocketLimits(

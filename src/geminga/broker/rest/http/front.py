@@ -1,12 +1,14 @@
 """In front of every HTTP application, whatever it is: who is refused before, and bodies that nobody wants.
 
 A foreign page's request (``wire.pages``) is answered 403, unless settings let it (``wire.cors``); one beyond
-``requests_max`` 503 with ``Retry-After``.
+``requests_max`` 503 with ``Retry-After``, and so is one that a stop cuts off before its answer began. This is the only
+place where a cancellation ends: below, whoever asks with a deadline of his own is to see it.
 What a request causes has its trace id in its lines of the log (``docs/formats/log.md``).
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Callable, Iterable
@@ -78,13 +80,21 @@ class PageGuard:
         token = trace_id.set(trace)
         _log.debug("%s %s", scope["method"], scope["path"])
 
+        is_begun = False
+
         async def send_on(message: Message) -> None:
+            nonlocal is_begun
+            is_begun = True
             if message["type"] == "http.response.start":
                 message = {**message, "headers": [*message.get("headers", ()), (TRACE_HEADER, trace.encode())]}
             await send(message)
 
         try:
             await self._application(scope, receive, send_on)
+        except asyncio.CancelledError:
+            # What the server's protocol would make of it is an error of ours. The rest of a body is not waited for.
+            if not is_begun:
+                await _refuse(send_on, 503, "the broker is stopping")
         finally:
             self._running -= 1
             trace.is_over = True
@@ -130,16 +140,21 @@ def _traced(headers: Iterable[tuple[bytes, bytes]]) -> str:
 
 
 async def _answer(scope: Scope, receive: Receive, send: Send, status: int, reason: str) -> None:
+    """Once the body is there."""
+
+    async def refuse(_scope: Scope, _receive: Receive, send_on: Send) -> None:
+        await _refuse(send_on, status, reason)
+
+    await WholeBodies(refuse)(scope, receive, send)
+
+
+async def _refuse(send: Send, status: int, reason: str) -> None:
     body = json.dumps({"reason": reason}, separators=(",", ":")).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     if status == 503:
         headers.append((b"retry-after", b"%d" % RETRY_AFTER_S))
-
-    async def refuse(_scope: Scope, _receive: Receive, send_on: Send) -> None:
-        await send_on({"type": "http.response.start", "status": status, "headers": headers})
-        await send_on({"type": "http.response.body", "body": body})
-
-    await WholeBodies(refuse)(scope, receive, send)
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 class WholeBodies:
