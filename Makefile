@@ -196,7 +196,7 @@ image-files: $(STAMP) ## build/image: what container/Dockerfile copies (needs a 
 image: $(STAMP) ## the container image localhost/geminga, by podman and debootstrap as root (docs/deploy.md; needs a package index)
 	@$(BIN)/python -m tools.image.build
 
-image-test: $(STAMP) ## the image in real containers: testcontainers of Java, Go and Python, docs/deploy.md block by block (IMAGE_ARGS="--built page")
+image-test: $(STAMP) ## the image in real containers: testcontainers of Java, Go and Python, Spring Boot, docs/deploy.md block by block (IMAGE_ARGS="--built page")
 	@$(BIN)/python -m tools.image.check $(IMAGE_ARGS)
 
 chart: $(STAMP) ## the Helm chart: linted, rendered for five files of values, validated without a network, its commands run by podman (CHART_ARGS="render run:proxy"; Go for the first time)

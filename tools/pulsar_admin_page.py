@@ -14,15 +14,12 @@ from typing import Final
 from geminga.app.administration.command import Command
 from geminga.app.administration.groups import GROUPS, UNBUILT, commands_of
 from tools.interop.admin.meant import MEANT_OF_TOOLS
-from tools.interop.admin.recorded import recorded
+from tools.interop.admin.recorded import GONE_LATER, recorded, recorded_later
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "pulsar-admin.md"
 #: Commands whose broker answers 501, with what is not built; a test asks a broker for each.
-_PROXY: Final = "there is no proxy"
 REFUSED: Final[dict[str, str]] = {
     "namespaces list-cluster": "a path of Pulsar 1",
-    "proxy-stats connections": _PROXY,
-    "proxy-stats topics": _PROXY,
     "schemas extract": "runs a class of Java",
 }
 _WAITS: Final = "waits for the broker's answer and tells it; `pulsar-admin` ends with 0 before it came"
@@ -40,12 +37,22 @@ BETTER: Final = {
     "topics get-shadow-topics": "says that there are none; 4.0.8 ends with a Java error",
 }
 _BY_PARTITION: Final = "of a topic with partitions: each is tried, and those that failed are named"
+#: Of commands that both have: options of 5.0.1, and what is done with them here.
+_LATER_OPTIONS: Final = (
+    "`topics analyze-backlog --backlog-scan-max-entries`, `--quiet`, `--plain` are not taken: what the broker says of "
+    "one look is printed",
+    "`topics list --property`, `namespaces set-clusters --skipCompareTopicPartitions` and "
+    "`namespaces set-is-allow-auto-update-schema --enable-for-replicator` are not taken: the broker is one of 4.2",
+    "`clusters create` and `update` take `--tls-factory-plugin` and `--tls-factory-plugin-params`, which 5.0.1 "
+    "renamed; `brokers healthcheck` takes `--topic-version`, which is gone there",
+)
 _HEAD: Final = """\
 # pulsar-admin, command by command
 
-`geminga admin` has the groups, commands, options and aliases of `pulsar-admin` 4.0.8, the newest that can be had as an
-artifact; it and `geminga pulsar-admin`, which prints as `pulsar-admin` does, are told about in
-[administration](administration.md). This page is written by `python -m tools.pulsar_admin_page` from the rows of the
+`geminga admin` has the groups, commands, options and aliases of `pulsar-admin` 4.0.8, the newest of its line that can
+be had as an artifact, and those that [5.0.1](#pulsar-501) adds; it and `geminga pulsar-admin`, which prints as
+`pulsar-admin` does, are told about in [administration](administration.md).
+This page is written by `python -m tools.pulsar_admin_page` from the rows of the
 commands. Tests hold that each takes the options of `pulsar-admin`, sends the requests that it was seen to send, and is
 served, or refused as not built, by a broker of ours.
 
@@ -85,15 +92,20 @@ def page() -> str:
             f"## {group}",
             *_group({words: each for words, each in told.items() if words.startswith(f"{group} ")}),
         ]
-    return "\n".join([*lines, *_later({*told}), "", "## What is printed otherwise", *_otherwise()]) + "\n"
+    return "\n".join([*lines, *_later(), "", "## What is printed otherwise", *_otherwise()]) + "\n"
 
 
-def _later(known: set[str]) -> Iterator[str]:
-    """Commands that 4.0.8 has not."""
-    found = sorted(command.words for group in GROUPS for command in commands_of(group).values())
-    yield from ("", "## Of later versions")
-    yield f"{', '.join(f'`{words}`' for words in found if words not in known)} (the broker refuses `start`)."
-    yield "`scalable-topics`, of Pulsar 5, is not built."
+def _later() -> Iterator[str]:
+    """Commands that 4.0.8 has not, and what else 5.0.1 changed."""
+    told = {one.words: status_of(one.words) for one in recorded_later()}
+    yield from ("", "## Pulsar 5.0.1", f"It has {len(told)} commands that 4.0.8 has not:", "")
+    yield from ("| Command | Here | Why |", "|---|---|---|")
+    yield from (f"| `{words}` | {status} | {why} |" for words, (status, why) in told.items())
+    yield from ("", f"It has no {', '.join(f'`{words}`' for words in GONE_LATER)} any more.", "")
+    yield from (f"- {text}." for text in _LATER_OPTIONS)
+    known = {*told, *(one.words for one in recorded())}
+    others = sorted(one.words for group in GROUPS for one in commands_of(group).values() if one.words not in known)
+    yield from ("", f"Here alone: {', '.join(f'`{words}`' for words in others)} (the broker refuses `start`).")
 
 
 def _otherwise() -> Iterator[str]:

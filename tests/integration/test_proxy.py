@@ -17,6 +17,7 @@ import pytest
 
 import geminga
 import geminga.client as gc
+from geminga.app.administration.groups import commands_of
 from geminga.app.container.core.words import pulsar_call
 from geminga.app.proxy.command import proxy as command
 from geminga.app.proxy.web import ProxyWeb
@@ -154,6 +155,11 @@ def test_it_tells_of_itself(proxy: ServedProxy) -> None:
     assert status == 200
     for name in ("active_connections", "new_connections", "rejected_connections", "binary_ops", "binary_bytes"):
         assert f"\npulsar_proxy_{name} " in text
+    # As the commands of the group proxy-stats ask a proxy's own port.
+    assert {one.path for one in commands_of("proxy-stats").values()} == {
+        "/proxy-stats/connections",
+        "/proxy-stats/topics",
+    }
     assert get(f"{proxy.web_url}/proxy-stats/connections", ("Authorization", f"Bearer {token('jane')}"))[0] == 200
     assert get(f"{proxy.web_url}/proxy-stats/topics", ("Authorization", f"Bearer {token('jane')}"))[0] == 412
     assert get(f"{proxy.web_url}/other")[0] == 404

@@ -1,8 +1,9 @@
 """``make image-test``: the image in real containers; one line a check, exit code 1 if any failed.
 
 Its size, start, memory and what it starts as; the testcontainers libraries of Java, Go and Python through podman's
-Docker API; every block of docs/deploy.md, a cluster of three bookies and two brokers among them. Needs root, podman
-(``podman.py`` beside this names the packages), Go, Maven, Java 17, and package indexes. ``PARTS``: some of them only.
+Docker API; a Spring Boot application by Spring's service connection; every block of docs/deploy.md, a cluster of three
+bookies and two brokers among them. Needs root, podman (``podman.py`` beside this names the packages), Go, Maven, Java
+17, and package indexes. ``PARTS``: some of them only.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ STARTS: Final = 3
 #: Of others, for this alone.
 PACKAGES: Final = ("podman-compose==1.6.0", "testcontainers==4.15.0")
 LIMIT_S: Final = 300.0
+#: Of Go and Maven, which fetch and compile what others wrote the first time.
+BUILD_LIMIT_S: Final = 900.0
 #: In a container as on Kubernetes: any user with group 0, nothing to write to but the volume.
 _BARE: Final = ("--read-only", "--read-only-tmpfs=false", "--user=12345:0", "--cap-drop=all")
 _COMMAND: Final = (
@@ -119,9 +122,18 @@ def _ready(container: str) -> tuple[float, str]:
 
 def of_java() -> str:
     """Testcontainers for Java: its PulsarContainer with transactions."""
-    classes, paths = OUT / "java", OUT / "java-classpath.txt"
+    return _of_maven("java")
+
+
+def of_spring() -> str:
+    """Spring Boot: an application that Spring's service connection connects to the container."""
+    return _of_maven("spring")
+
+
+def _of_maven(name: str) -> str:
+    classes, paths = OUT / name, OUT / f"{name}-classpath.txt"
     goals = ("compile", "dependency:build-classpath", f"-Dmdep.outputFile={paths}", f"-DbuildDirectory={classes}")
-    _output([_program("mvn"), "-q", "-B", *goals], PROGRAMS / "java", os.environ)
+    _output([_program("mvn"), "-q", "-B", *goals], PROGRAMS / name, os.environ, BUILD_LIMIT_S)
     where = f"{classes / 'classes'}{os.pathsep}{paths.read_text(encoding='utf-8').strip()}"
     return _testcontainers([java(), "-cp", where, "image.Main", IMAGE])
 
@@ -129,7 +141,7 @@ def of_java() -> str:
 def of_go() -> str:
     """Testcontainers for Go: its module pulsar with transactions."""
     program = OUT / "go-image"
-    _output([_program("go"), "build", "-o", str(program), "."], PROGRAMS / "go", os.environ)
+    _output([_program("go"), "build", "-o", str(program), "."], PROGRAMS / "go", os.environ, BUILD_LIMIT_S)
     return _testcontainers([str(program), IMAGE])
 
 
@@ -185,13 +197,13 @@ def _program(name: str) -> str:
     return found
 
 
-def _output(command: list[str], directory: Path, variables: Mapping[str, str]) -> str:
+def _output(command: list[str], directory: Path, variables: Mapping[str, str], limit_s: float = LIMIT_S) -> str:
     try:
         done = subprocess.run(
-            command, cwd=directory, env=variables, capture_output=True, text=True, check=False, timeout=LIMIT_S
+            command, cwd=directory, env=variables, capture_output=True, text=True, check=False, timeout=limit_s
         )
     except subprocess.TimeoutExpired as error:
-        raise Failed(f"{command[0]} did not end within {LIMIT_S:g} s: {error.stderr!r}"[-3000:]) from None
+        raise Failed(f"{command[0]} did not end within {limit_s:g} s: {error.stderr!r}"[-3000:]) from None
     if done.returncode:
         raise Failed(f"{command[0]} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-3000:]}")
     return done.stdout
@@ -201,6 +213,7 @@ CHECKS: Final[Mapping[str, Callable[[], str]]] = {
     "size": size,
     "start": start,
     "java": of_java,
+    "spring": of_spring,
     "go": of_go,
     "python": of_python,
     "page": page,

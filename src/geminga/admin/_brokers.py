@@ -95,16 +95,19 @@ class Brokers(AsyncCalls):
             )
         )
 
-    async def start_backup(self, *, directory: str, request: str, whole: bool = False) -> None:
+    async def start_backup(self, *, directory: str, request: str, whole: bool = False, rate_limit: int = 0) -> None:
         """Begin a copy of all that a standalone keeps, on its machine. Raises AdminError.
 
         ``directory``: absolute, of the server's machine.
         ``request``: name of a file there: request-, 32 hex digits.
         ``whole``: copy also what the backup before has.
+        ``rate_limit``: bytes a second that are copied; 0: no limit.
         """
         await self._ask(
             Request(
-                "POST", "/admin/v2/brokers/backup", body={"directory": directory, "request": request, "whole": whole}
+                "POST",
+                "/admin/v2/brokers/backup",
+                body={"directory": directory, "request": request, "whole": whole, "rateLimit": rate_limit},
             )
         )
 

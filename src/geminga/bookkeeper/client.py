@@ -115,12 +115,14 @@ class BookKeeper:
         write_quorum: int,
         ack_quorum: int,
         custom_metadata: Mapping[str, bytes] = _NO_CUSTOM_METADATA,
+        password: bytes | None = None,
     ) -> LedgerHandle:
         """A ledger that was deleted, made anew under its id, empty, to be written once more and closed by the caller.
 
         Its metadata come first, so that bookies take it again; they have it fenced, so that whoever wrote it before is
-        refused as ever. Raises NotEnoughBookiesError, StorageError, also if it is there. A crash or an error
-        may leave it there, with a part of its entries or none: to be deleted before the next attempt.
+        refused as ever. ``password``: left out, the configured one. Raises NotEnoughBookiesError, StorageError, also
+        if it is there. A crash or an error may leave it there, with a part of its entries or none: to be deleted
+        before the next attempt.
         """
         from geminga.bookkeeper.ledger_handle import LedgerHandle
         from geminga.bookkeeper.recovery import readmit_on_bookies
@@ -135,7 +137,7 @@ class BookKeeper:
             ack_quorum=ack_quorum,
             fragments=(LedgerFragment(0, ensemble),),
             digest_type=_DIGEST_TYPES[self._config.digest_type],
-            password=self._config.password.encode(),
+            password=self._config.password.encode() if password is None else password,
             created_ms=self._runtime.clock.wall_ms(),
             custom_metadata={**custom_metadata, META_INSTALLATION: await self.installation.id()},
             creation_token=rng.below(1 << 62),

@@ -14,6 +14,7 @@ from typing import Final, Protocol, TypeAlias
 from geminga.metadata import cas
 from geminga.metadata.core.copying import (
     MARKER_PATH,
+    RESTORING_PATH,
     Marker,
     SourceNode,
     Summary,
@@ -241,13 +242,23 @@ class MetadataCopy:
         return any(path == one or path.startswith(f"{one}/") for one in self._counted_elsewhere)
 
 
-async def refuse_unfinished(store: MetadataStore, name: str) -> None:
-    """Raise DataDirectoryError while a copy to this store is unfinished."""
+async def refuse_unfinished(store: MetadataStore, name: str, *, while_restored: bool = False) -> None:
+    """Raise DataDirectoryError while a copy to this store is unfinished.
+
+    ``while_restored``: not where a backup is restored to it, which needs bookies.
+    """
     node = await store.get(MARKER_PATH)
     if node is not None:
         source = decode_marker(node.value, name).source
         raise DataDirectoryError(
             f"{name} holds an unfinished copy of the metadata of {source}: run geminga metadata copy {source} {name} "
+            "again until it is done"
+        )
+    node = None if while_restored else await store.get(RESTORING_PATH)
+    if node is not None:
+        source = decode_marker(node.value, name, RESTORING_PATH).source
+        raise DataDirectoryError(
+            f"{name} holds a part of the backup in {source}: run geminga backup restore {source} --metadata {name} "
             "again until it is done"
         )
 

@@ -22,14 +22,14 @@ class KeptBackups:
     """Backups of nothing: the directory says what is said of them."""
 
     def __init__(self) -> None:
-        self.started: list[tuple[str, str, bool]] = []
+        self.started: list[tuple[str, str, bool, int]] = []
 
-    async def start(self, directory: str, request: str, *, whole: bool) -> None:
+    async def start(self, directory: str, request: str, *, whole: bool, rate_limit: int = 0) -> None:
         if directory == "/busy":
             raise ConflictError("a backup is being made in /other")
         if not request:
             raise PreconditionFailedError("request '': expected request- and 32 hex digits")
-        self.started.append((directory, request, whole))
+        self.started.append((directory, request, whole, rate_limit))
 
     async def state(self) -> Mapping[str, str | int]:
         return {"state": "running" if self.started else "none", "filesCopied": len(self.started)}
@@ -57,9 +57,9 @@ def test_questions_and_refusals_go_through_as_they_are(tmp_path: Path) -> None:
             await asking.start("/busy", "request-1", whole=False)
         with pytest.raises(PreconditionFailedError, match="expected request- and 32 hex digits"):
             await asking.start("/here", "", whole=False)
-        await asking.start("/here", "request-1", whole=True)
+        await asking.start("/here", "request-1", whole=True, rate_limit=4096)
         await asking.start("/here", "request-2", whole=False)
-        assert kept.started == [("/here", "request-1", True), ("/here", "request-2", False)]
+        assert kept.started == [("/here", "request-1", True, 4096), ("/here", "request-2", False, 0)]
         assert await asking.state() == {"state": "running", "filesCopied": 2}
 
     on_socket(tmp_path, work)

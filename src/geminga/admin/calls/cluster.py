@@ -110,6 +110,7 @@ BROKERS: Final = Noun(
                     "request", _TEXT, "request", "name of a file there: request-, 32 hex digits", is_required=True
                 ),
                 Argument("whole", _BOOL, "whole", "copy also what the backup before has", default=False),
+                Argument("rate_limit", _INT, "rateLimit", "bytes a second that are copied; 0: no limit", default=0),
             ),
         ),
         get("backup", "brokers/backup", "What became of the last backup.", _DOC),

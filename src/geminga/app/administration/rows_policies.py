@@ -80,6 +80,7 @@ _SET: Final = {
     ),
     "subscriptionDispatchRate": _RELATIVE,
     "subscriptionExpirationTime": "@:int! -t --time",
+    "allowedTopicPropertyKeysForMetrics": "@:list! --keys -k",
     "subscriptionTypesEnabled": "@:list! --types -t",
 }
 #: Of topics: names, path; ``a``: what holds may be asked for.
@@ -118,6 +119,7 @@ _ONLY_TOPIC_POLICIES: Final = (
     ("entry-filters-per-topic", "entryFilters", "a"),
     ("auto-subscription-creation", "autoSubscriptionCreation", "A"),
     ("dispatcher-pause-on-ack-state-persistent", "dispatcherPauseOnAckStatePersistent", "A"),
+    ("subscription-expiration-time", "subscriptionExpirationTime", "a"),
 )
 _NAMESPACE: Final = (
     ("subscription-types-enabled", "subscriptionTypesEnabled"),
@@ -143,6 +145,7 @@ _NAMESPACE: Final = (
     ("max-topics-per-namespace", "maxTopicsPerNamespace"),
     ("entry-filters", "entryFilters"),
     ("dispatcher-pause-on-ack-state-persistent", "dispatcherPauseOnAckStatePersistent"),
+    ("allowed-topic-property-keys-for-metrics", "allowedTopicPropertyKeysForMetrics"),
 )
 _APPLIED: Final = {"": "", "a": "?applied:flag -ap --applied", "A": "?applied:flag --applied -a"}
 _GLOBAL: Final = "?isGlobal:flag --global -g"
@@ -195,6 +198,7 @@ def topic_policies() -> Iterator[Command]:
         "maxSubscriptionsPerTopic": "@:int! --max-subscriptions-per-topic -s",
         "messageTTL": "?messageTTL:seconds! -t --ttl",
         "offloadPolicies": _OFFLOAD + _TOPIC_POLICIES_OFFLOAD,
+        "subscriptionExpirationTime": "?subscriptionExpirationTime:int! -t --time",
     }
     for name, path, applied in (*_TOPIC, *_ONLY_TOPIC_POLICIES):
         set_by = own.get(path) or _SET[path]

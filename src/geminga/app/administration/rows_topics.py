@@ -69,6 +69,7 @@ peek-messages =peek-messages topic; =subscription:text! -s --subscription; =coun
  =isolation:READ_COMMITTED/READ_UNCOMMITTED=READ_UNCOMMITTED -til --transaction-isolation-level
 examine-messages GET {{topic}}/examinemessage; ?initialPosition:text -i --initialPosition;
  ?messagePosition:int=1 -m --messagePosition
+get-message-id-by-index GET {{topic}}/getMessageIdByIndex; ?index:int! --index -i
 get-message-id GET {{topic}}/messageid/{{timestamp}}; /timestamp:datetime! -d --datetime
 reset-cursor =reset-cursor topic !%; =subscription:text! -s --subscription; =time:ago --time -t;
  =position:text --messageId -m; =excluded:flag -e --exclude-reset-position

@@ -12,7 +12,9 @@ from geminga.app.commands.autorecovery_commands import Assignments, Files, Metad
 from geminga.app.commands.doctor_commands import AuthParams, AuthPlugin, Trust
 
 if TYPE_CHECKING:
+    from geminga.app.servers.autorecovery_process import AutoRecoveryProcessConfig
     from geminga.app.storage.core.backup_format import BackupFile, BackupManifest
+    from geminga.app.storage.core.restore_marks import RestoredSizes
 
 commands = typer.Typer(
     no_args_is_help=True,
@@ -22,6 +24,9 @@ commands = typer.Typer(
 
 Backup = Annotated[str, typer.Argument(metavar="DIR", help="The directory of the backup.")]
 Json = Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")]
+RateLimit = Annotated[
+    int, typer.Option("--rate-limit", metavar="BYTES", min=0, help="Copy at most so much a second; 0: no limit.")
+]
 
 
 @commands.command()
@@ -38,6 +43,7 @@ def create(
     metadata: Metadata = None,
     config: Files = None,
     assignments: Assignments = None,
+    rate_limit: RateLimit = 0,
     is_json: Json = False,
 ) -> None:
     """Make a backup in DIR; one that is there is replaced when it is whole.
@@ -57,16 +63,20 @@ def create(
     if metadata is not None or config:
         if data:
             raise typer.BadParameter("--data is of a standalone, --metadata and --config are of a cluster: give one")
-        done = _of_cluster(metadata, config, assignments, directory, whole=whole)
+        done = _of_cluster(metadata, config, assignments, directory, whole=whole, rate_limit=rate_limit)
     elif assignments:
         raise typer.BadParameter("--set is for a cluster: give --metadata or --config as well")
     elif data:
-        manifest, progress = asyncio.run(back_up_stopped(os.path.abspath(data), directory, whole=whole))
+        manifest, progress = asyncio.run(
+            back_up_stopped(os.path.abspath(data), directory, whole=whole, rate_limit=rate_limit)
+        )
         done = {**_facts(manifest), **progress.document()}
     else:
         security = ClientSecurity(auth_plugin, auth_params, trust)
         done = run_admin(
-            admin_url, security, lambda admin: back_up_running(admin, directory, whole=whole, told=_tell_state)
+            admin_url,
+            security,
+            lambda admin: back_up_running(admin, directory, whole=whole, told=_tell_state, rate_limit=rate_limit),
         )
     if is_json:
         _print_json({"directory": directory, **{key: done[key] for key in done if key not in ("directory", "state")}})
@@ -80,17 +90,57 @@ def create(
 
 
 def _of_cluster(
-    metadata: str | None, config: list[str] | None, assignments: list[str] | None, directory: str, *, whole: bool
+    metadata: str | None,
+    config: list[str] | None,
+    assignments: list[str] | None,
+    directory: str,
+    *,
+    whole: bool,
+    rate_limit: int,
 ) -> Mapping[str, Any]:
+    from geminga.app.handles.cluster_backups import back_up_cluster
+    from geminga.app.servers.autorecovery_process import connected
+
+    loaded, _ = _reached(metadata, config, assignments, "a backup of a cluster")
+    connecting = connected(loaded, while_restored=False)
+    return back_up_cluster(connecting, directory, whole=whole, told=_tell_state, rate_limit=rate_limit)
+
+
+def _to_cluster(
+    metadata: str | None, config: list[str] | None, assignments: list[str] | None, directory: str, rate_limit: int
+) -> Mapping[str, Any]:
+    from geminga.app.handles.cluster_backups import Place, restore_cluster
+    from geminga.app.servers.autorecovery_process import connected
+    from geminga.metadata.core.zookeeper_address import check_request, check_zookeeper_path
+
+    loaded, sizes = _reached(metadata, config, assignments, "restoring to a cluster")
+    address = loaded.metadata
+
+    def check(path: str, value: bytes) -> None:
+        check_zookeeper_path(path)
+        check_request(address.chroot + path, value)
+
+    place = Place(str(address), check)
+    connecting = connected(loaded)
+    return restore_cluster(connecting, directory, place, sizes=sizes, told=_tell_restored, rate_limit=rate_limit)
+
+
+def _reached(
+    metadata: str | None, config: list[str] | None, assignments: list[str] | None, who: str
+) -> tuple[AutoRecoveryProcessConfig, RestoredSizes]:
+    """How a cluster is reached, by the keys of a bookie's file, and how ledgers are spread over its bookies."""
     import os
 
-    from geminga.app.handles.cluster_backups import back_up_cluster
-    from geminga.app.servers.autorecovery_process import connected, load_autorecovery_config
+    from geminga.app.configuration.config import build_settings
+    from geminga.app.configuration.config_sources import from_assignment, from_environment, read_file
+    from geminga.app.servers.autorecovery_process import load_autorecovery_config
+    from geminga.app.storage.core.restore_marks import RestoredSizes
 
-    # By the keys of a bookie's file.
     given = [*(assignments or ()), *([f"metadataServiceUri={metadata}"] if metadata is not None else [])]
-    loaded = load_autorecovery_config(config or (), os.environ, given, who="a backup of a cluster")
-    return back_up_cluster(connected(loaded), directory, whole=whole, told=_tell_state)
+    loaded = load_autorecovery_config(config or (), os.environ, given, who=who)
+    entries = [entry for path in config or () for entry in read_file(path)]
+    entries += [*from_environment(os.environ), *(from_assignment(text) for text in assignments or ())]
+    return loaded, build_settings(RestoredSizes, {entry.key: entry for entry in entries})
 
 
 @commands.command()
@@ -116,17 +166,38 @@ def verify(backup: Backup, is_json: Json = False) -> None:
 @commands.command()
 def restore(
     backup: Backup,
-    data: Annotated[str, typer.Argument(metavar="DATA", help="The data directory to make: new, or empty.")],
+    data: Annotated[
+        str, typer.Argument(metavar="[DATA]", show_default=False, help="The data directory to make: new, or empty.")
+    ] = "",
+    metadata: Metadata = None,
+    config: Files = None,
+    assignments: Assignments = None,
+    rate_limit: RateLimit = 0,
     is_json: Json = False,
 ) -> None:
-    """Make a data directory of a backup, which is verified before; geminga standalone --data starts on it."""
+    """Bring a backup back, which is verified before.
+
+    To DATA, on which geminga standalone starts; or to a cluster (--metadata, or --config) in which bookies run, and no
+    broker ever did. Cut off on the way to a cluster, the same command goes on.
+    """
     import os
 
+    is_to_cluster = metadata is not None or bool(config)
+    if is_to_cluster == bool(data):
+        raise typer.BadParameter("expected either DATA, a directory, or --metadata (or --config) of a cluster")
+    if data and assignments:
+        raise typer.BadParameter("--set is for a cluster: give --metadata or --config as well")
+    directory = os.path.abspath(backup)
+    if not data:
+        _print_restored(directory, _to_cluster(metadata, config, assignments, directory, rate_limit), is_json=is_json)
+        return
     from geminga.app.handles.backups import carried_out
     from geminga.app.storage import backup_reading
 
-    directory, target = os.path.abspath(backup), os.path.abspath(data)
-    manifest = carried_out(lambda runtime: backup_reading.restore(runtime, directory, target, _tell_file))
+    target = os.path.abspath(data)
+    manifest = carried_out(
+        lambda runtime: backup_reading.restore(runtime, directory, target, _tell_file, rate_limit=rate_limit)
+    )
     if is_json:
         _print_json({"directory": directory, "data": target, **_facts(manifest)})
     elif manifest.is_of_cluster:
@@ -139,6 +210,23 @@ def restore(
             f"{_summary(directory, manifest)}: restored to {target}. Stop the server that it was made of, if it runs "
             f"still, before you start this one: geminga standalone --data {target}"
         )
+
+
+def _print_restored(directory: str, done: Mapping[str, Any], *, is_json: bool) -> None:
+    if is_json:
+        _print_json({"directory": directory, **done})
+        return
+    place = done["metadata"]
+    name = "".join(f" --set clusterName={one}" for one in done["clusters"][:1])
+    what = (
+        "was restored before, nothing was changed"
+        if done["wasDone"]
+        else f"restored: {done['ledgers']} ledgers ({done['ledgersKept']} were there), {done['nodes']} nodes"
+    )
+    print(
+        f"backup {done['backupId']} in {directory}, of {_moment(done['asOfMs'])}, to {place}: {what}. Stop the cluster "
+        f"that it was made of, if it runs still, before you start a broker: geminga broker --metadata {place}{name}"
+    )
 
 
 def _facts(manifest: BackupManifest) -> dict[str, Any]:
@@ -181,6 +269,13 @@ def _tell(text: str) -> None:
 
 def _tell_state(state: Mapping[str, Any]) -> None:
     _tell(f"{state['bytesCopied']} bytes copied, {state['bytesKept']} were there")
+
+
+def _tell_restored(state: Mapping[str, Any]) -> None:
+    _tell(
+        f"{state['ledgersDone']} of {state['ledgers']} ledgers, {state['bytesDone']} of {state['bytes']} bytes, "
+        f"{state['nodesDone']} of {state['nodes']} nodes"
+    )
 
 
 def _tell_file(file: BackupFile) -> None:

@@ -13,6 +13,7 @@ from geminga.admin._brokers import Brokers
 from geminga.app.storage.backup_sources import StoppedSource
 from geminga.app.storage.backup_writing import REQUEST_PREFIX, BackupWriter, Progress
 from geminga.app.storage.core.backup_format import BackupManifest
+from geminga.app.storage.pace import Pace
 from geminga.app.storage.stopped_directory import StoppedDirectory
 from geminga.model.errors import DataDirectoryError
 from geminga.runtime import Runtime, real_runtime
@@ -32,14 +33,18 @@ class Asked(Protocol):
     def brokers(self) -> Brokers: ...
 
 
-async def back_up_running(admin: Asked, directory: str, *, whole: bool, told: Told) -> Mapping[str, Any]:
-    """The server's word of a backup that was made. Raises AdminError, DataDirectoryError where it was not, OSError."""
+async def back_up_running(
+    admin: Asked, directory: str, *, whole: bool, told: Told, rate_limit: int = 0
+) -> Mapping[str, Any]:
+    """The server's word of a backup that was made. ``rate_limit``: bytes a second; 0: no limit. Raises AdminError,
+    DataDirectoryError where it was not, OSError.
+    """
     make_private_directories(directory)
     request = f"{REQUEST_PREFIX}{secrets.token_hex(16)}"
     path = os.path.join(directory, request)
     create_private(path)
     try:
-        await admin.brokers.start_backup(directory=directory, request=request, whole=whole)
+        await admin.brokers.start_backup(directory=directory, request=request, whole=whole, rate_limit=rate_limit)
         while True:
             state = await admin.brokers.backup()
             if state["state"] != "running":
@@ -69,14 +74,17 @@ async def local_runtime() -> AsyncIterator[Runtime]:
         await runtime.threads.close()
 
 
-async def back_up_stopped(data: str, directory: str, *, whole: bool) -> tuple[BackupManifest, Progress]:
+async def back_up_stopped(
+    data: str, directory: str, *, whole: bool, rate_limit: int = 0
+) -> tuple[BackupManifest, Progress]:
     """A backup of a data directory that nobody uses. Raises DataDirectoryError, OSError."""
     progress = Progress()
     with StoppedDirectory(data):
         make_private_directories(directory)
         async with local_runtime() as runtime:
             source = await StoppedSource.open(runtime, data)
-            writer = BackupWriter(runtime.disk, directory, source, progress, whole=whole)
+            pace = Pace(runtime.clock, rate_limit)
+            writer = BackupWriter(runtime.disk, directory, source, progress, whole=whole, pace=pace)
             return await writer.write(), progress
 
 

@@ -136,8 +136,13 @@ def load_autorecovery_config(
 
 
 @asynccontextmanager
-async def connected(config: AutoRecoveryProcessConfig) -> AsyncIterator[ClusterConnections]:
-    """Connections to the cluster, closed in the end. Raises MetadataError, DataDirectoryError."""
+async def connected(
+    config: AutoRecoveryProcessConfig, *, while_restored: bool = True
+) -> AsyncIterator[ClusterConnections]:
+    """Connections to the cluster, closed in the end. Raises MetadataError, DataDirectoryError.
+
+    ``while_restored``: also where a backup is being restored to it.
+    """
     from geminga.metadata.zookeeper import ZooKeeperMetadataStore
 
     runtime = real_runtime(end_at_once)
@@ -150,7 +155,7 @@ async def connected(config: AutoRecoveryProcessConfig) -> AsyncIterator[ClusterC
         tls = None if used is None else used.context
         pool = RemoteBookiePool(runtime, frame_bytes_max=config.server.frame_bytes_max, tls=tls)
         try:
-            await refuse_unfinished(metadata, str(config.metadata))
+            await refuse_unfinished(metadata, str(config.metadata), while_restored=while_restored)
             registered = await RegisteredBookies.follow(metadata, pool)
             try:
                 yield ClusterConnections(

@@ -16,6 +16,7 @@ from typing import Final
 
 from geminga.app.storage.backup_sources import RunningSource
 from geminga.app.storage.backup_writing import REQUEST_PREFIX, BackupWriter, Progress, check_target
+from geminga.app.storage.pace import Pace
 from geminga.bookie import LocalBookie
 from geminga.metadata import SqliteMetadataStore
 from geminga.model.errors import ConflictError, DataDirectoryError, PreconditionFailedError, StorageError
@@ -40,7 +41,7 @@ class LocalBackups:
         self._progress = Progress()
         self._state: dict[str, str | int] = {"state": "none"}
 
-    async def start(self, directory: str, request: str, *, whole: bool) -> None:
+    async def start(self, directory: str, request: str, *, whole: bool, rate_limit: int = 0) -> None:
         """See the protocol."""
         if self._task is not None:
             raise ConflictError(f"a backup is being made in {self._state['directory']}")
@@ -53,17 +54,18 @@ class LocalBackups:
             raise ConflictError(f"a backup is being made in {self._state['directory']}")
         self._progress = Progress()
         self._state = {"state": "running", "directory": directory}
-        self._task = spawn(self._make(directory, whole=whole), name="backup")
+        self._task = spawn(self._make(directory, whole, Pace(self._runtime.clock, rate_limit)), name="backup")
 
     async def state(self) -> Mapping[str, str | int]:
         """See the protocol."""
         return {**self._state, **self._progress.document()}
 
-    async def _make(self, directory: str, *, whole: bool) -> None:
+    async def _make(self, directory: str, whole: bool, pace: Pace) -> None:
         told: dict[str, str | int] = {"directory": directory}
         try:
             async with RunningSource(self._runtime, self._data, self._metadata, self._bookies) as source:
-                writer = BackupWriter(self._runtime.disk, directory, source, self._progress, whole=whole)
+                disk, progress = self._runtime.disk, self._progress
+                writer = BackupWriter(disk, directory, source, progress, whole=whole, pace=pace)
                 manifest = await writer.write()
         except (StorageError, OSError) as error:
             _log.error("the backup in %s was not made: %s", directory, error)

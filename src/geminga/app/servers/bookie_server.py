@@ -265,7 +265,7 @@ class BookieProcessServer:
 
         if metadata is None:
             return await open_identified(runtime, cookie, open_bookie)
-        await refuse_unfinished(metadata, str(self._config.metadata or "the metadata store"))
+        await refuse_unfinished(metadata, str(self._config.metadata or "the metadata store"), while_restored=True)
         await prepare_cluster(metadata)
         remembered = await remembered_cookie(metadata, address.bookie_id)
         return await open_identified(

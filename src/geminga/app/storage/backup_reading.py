@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -14,6 +14,8 @@ from geminga.app.storage.cookies import COOKIES_PATH
 from geminga.app.storage.core.backup_format import FILES_DIRECTORY, MANIFEST_FILE, BackupFile, BackupManifest
 from geminga.app.storage.core.bookie_set import BOOKIES_MAX, bookie_slot
 from geminga.app.storage.data_directory import DIRECTORY_FORMAT, FORMAT_FILE, METADATA_FILE
+from geminga.app.storage.pace import Pace
+from geminga.app.storage.restoring import Restoring, restore_files
 from geminga.bookie.core import entry_log_format, journal_format
 from geminga.bookie.core.checkpoint_format import decode_checkpoint, decode_cookie
 from geminga.metadata.sqlite_tree import SqliteTree
@@ -163,25 +165,41 @@ async def _check_empty(runtime: Runtime, target: str) -> None:
         raise DataDirectoryError(f"{target} is not empty (found {', '.join(found[:3])}): {expected}")
 
 
+async def verified_manifest(runtime: Runtime, directory: str) -> BackupManifest:
+    """Of a backup in which nothing is wrong. Raises DataDirectoryError, OSError."""
+    verified = await verify(runtime, directory)
+    if verified.faults:
+        raise DataDirectoryError(f"the backup in {directory} is damaged: {verified.faults[0]}. Nothing was restored")
+    return verified.manifest
+
+
 async def restore(
-    runtime: Runtime, directory: str, target: str, told: Callable[[BackupFile], None] = lambda _: None
+    runtime: Runtime,
+    directory: str,
+    target: str,
+    told: Callable[[BackupFile], None] = lambda _: None,
+    *,
+    rate_limit: int = 0,
 ) -> BackupManifest:
     """Make ``target`` a data directory of what the backup has. Raises DataDirectoryError, OSError.
 
+    ``rate_limit``: bytes a second that are written there; 0: no limit.
     ``geminga.json`` is written last: a directory that was not finished is one that no server starts on.
     """
     manifest = await manifest_of(runtime, directory)
     await _check_empty(runtime, target)
-    verified = await verify(runtime, directory)
-    if verified.faults:
-        raise DataDirectoryError(f"the backup in {directory} is damaged: {verified.faults[0]}. Nothing was restored")
-    manifest = verified.manifest
+    manifest = await verified_manifest(runtime, directory)
     await runtime.disk.make_dirs(target)
     await runtime.disk.lock_dir(target)
+    backup = Restoring(runtime, directory, manifest, Pace(runtime.clock, rate_limit), told)
     if manifest.is_of_cluster:
-        await _restore_cluster(runtime, directory, target, manifest, told)
+        from geminga.app.storage.cluster_restore import fill
+
+        await restore_files(backup, target, [file for file in manifest.files if file.name == METADATA_FILE])
+        await fill(backup, target)
+        await runtime.disk.sync_dir(target)
     else:
-        await _restore_files(runtime, directory, target, manifest.files, told)
+        await restore_files(backup, target, manifest.files)
     document = {
         "format": manifest.directory_format,
         "createdBy": f"geminga {__version__}",
@@ -189,30 +207,3 @@ async def restore(
     }
     await runtime.disk.write_file(f"{target}/{FORMAT_FILE}", json.dumps(document).encode() + b"\n")
     return manifest
-
-
-async def _restore_files(
-    runtime: Runtime, directory: str, target: str, files: Sequence[BackupFile], told: Callable[[BackupFile], None]
-) -> None:
-    folders = {f"{target}/{file.name}".rpartition("/")[0] for file in files}
-    for folder in sorted(folders):
-        await runtime.disk.make_dirs(folder)
-    for file in files:
-        told(file)
-        path = f"{directory}/{FILES_DIRECTORY}/{file.stored}"
-        crc = await copy_file(runtime.disk, path, f"{target}/{file.name}", file.size_bytes)
-        if crc != file.crc32c:
-            raise DataDirectoryError(f"{path} ({file.name}) is damaged: CRC32C {crc:08x}, expected {file.crc32c:08x}")
-    for folder in sorted(folders):
-        await runtime.disk.sync_dir(folder)
-
-
-async def _restore_cluster(
-    runtime: Runtime, directory: str, target: str, manifest: BackupManifest, told: Callable[[BackupFile], None]
-) -> None:
-    from geminga.app.storage.cluster_restore import fill
-
-    metadata = [file for file in manifest.files if file.name == METADATA_FILE]
-    await _restore_files(runtime, directory, target, metadata, told)
-    await fill(runtime, directory, target, manifest, told)
-    await runtime.disk.sync_dir(target)

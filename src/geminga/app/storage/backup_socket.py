@@ -39,7 +39,8 @@ async def _answer(backups: Backups, line: bytes) -> bytes:
     try:
         asked = json.loads(line)
         if asked["call"] == "start":
-            await backups.start(str(asked["directory"]), str(asked["request"]), whole=asked["whole"] is True)
+            whole, rate_limit = asked["whole"] is True, int(asked["rateLimit"])
+            await backups.start(str(asked["directory"]), str(asked["request"]), whole=whole, rate_limit=rate_limit)
         elif asked["call"] != "state":
             raise PreconditionFailedError(f"{str(asked['call'])[:80]!r}: expected start or state")
         answer: dict[str, Any] = {"state": dict(await backups.state())}
@@ -57,15 +58,16 @@ class SharedBackups:
         self._runtime = runtime
         self._path = path
 
-    async def start(self, directory: str, request: str, *, whole: bool) -> None:
+    async def start(self, directory: str, request: str, *, whole: bool, rate_limit: int = 0) -> None:
         """See the protocol. Raises UnavailableError where the storage does not answer."""
-        await self._ask({"call": "start", "directory": directory, "request": request, "whole": whole})
+        place = {"directory": directory, "request": request}
+        await self._ask({"call": "start", **place, "whole": whole, "rateLimit": rate_limit})
 
     async def state(self) -> Mapping[str, str | int]:
         """See the protocol. Raises UnavailableError."""
         return cast("Mapping[str, str | int]", (await self._ask({"call": "state"}))["state"])
 
-    async def _ask(self, question: Mapping[str, str | bool]) -> Mapping[str, Any]:
+    async def _ask(self, question: Mapping[str, str | bool | int]) -> Mapping[str, Any]:
         heard: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(ANSWER_S):

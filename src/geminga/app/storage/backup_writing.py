@@ -22,6 +22,7 @@ from geminga.app.storage.core.backup_format import (
     stored_name,
 )
 from geminga.app.storage.data_directory import METADATA_FILE
+from geminga.app.storage.pace import Pace
 from geminga.bookie.cut import CutFile
 from geminga.bookie.disk_io import append, read, unlink_if_there
 from geminga.model.crc32c import crc32c
@@ -118,11 +119,19 @@ async def check_target(disk: Disk, directory: str) -> BackupManifest | None:
 
 
 class ManifestWriter(ABC):
-    """One backup, whatever of. ``whole``: copies also what the backup before has."""
+    """One backup, whatever of. ``whole``: copies also what the backup before has. ``pace``: None: as fast as it can."""
 
     def __init__(
-        self, disk: Disk, directory: str, facts: BackupFacts, progress: Progress, *, whole: bool = False
+        self,
+        disk: Disk,
+        directory: str,
+        facts: BackupFacts,
+        progress: Progress,
+        *,
+        whole: bool = False,
+        pace: Pace | None = None,
     ) -> None:
+        self._pace = pace
         self._disk = disk
         self._directory = directory
         self._files = f"{directory}/{FILES_DIRECTORY}"
@@ -218,9 +227,16 @@ class BackupWriter(ManifestWriter):
     """Of a standalone's data directory."""
 
     def __init__(
-        self, disk: Disk, directory: str, source: BackupSource, progress: Progress, *, whole: bool = False
+        self,
+        disk: Disk,
+        directory: str,
+        source: BackupSource,
+        progress: Progress,
+        *,
+        whole: bool = False,
+        pace: Pace | None = None,
     ) -> None:
-        super().__init__(disk, directory, source, progress, whole=whole)
+        super().__init__(disk, directory, source, progress, whole=whole, pace=pace)
         self._source = source
 
     async def _collect(self) -> tuple[int, list[BackupFile]]:
@@ -247,11 +263,11 @@ class BackupWriter(ManifestWriter):
                 self._progress.bytes_kept += size
             return have
         stored = stored_name(self._serial, f"{file.name}-{size}")
-        crc = await copy_file(self._disk, file.path, f"{self._files}/{stored}", size)
+        crc = await copy_file(self._disk, file.path, f"{self._files}/{stored}", size, self._pace)
         return self._stored(BackupFile(file.name, stored, size, crc))
 
 
-async def copy_file(disk: Disk, source: str, target: str, size_bytes: int) -> int:
+async def copy_file(disk: Disk, source: str, target: str, size_bytes: int, pace: Pace | None = None) -> int:
     """Copy the first ``size_bytes`` and sync them; their CRC32C. ``target`` empty: sync the source, and no copy.
 
     Raises OSError, DataDirectoryError where the file is shorter.
@@ -272,6 +288,8 @@ async def copy_file(disk: Disk, source: str, target: str, size_bytes: int) -> in
                 if copy is not None:
                     await append(disk, copy, offset, (data,), sync=False)
                 offset += len(data)
+                if pace is not None:
+                    await pace.copied(len(data))
             await disk.sync_file(copy if copy is not None else file)
         finally:
             if copy is not None:

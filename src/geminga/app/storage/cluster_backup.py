@@ -33,9 +33,11 @@ from geminga.app.storage.core.ledger_segments import (
     usable,
 )
 from geminga.app.storage.data_directory import DIRECTORY_FORMAT
+from geminga.app.storage.pace import Pace
 from geminga.bookie.disk_io import append, unlink_if_there
 from geminga.bookkeeper import BookKeeper
 from geminga.bookkeeper.ledger_handle import LedgerHandle
+from geminga.bookkeeper.ledger_ids import ID_GENERATOR_PATH, next_ledger_id
 from geminga.metadata import SqliteMetadataStore, cas
 from geminga.metadata.ports import MetadataStore
 from geminga.model.crc32c import crc32c
@@ -103,8 +105,9 @@ class ClusterBackup(ManifestWriter):
         progress: Progress,
         *,
         whole: bool = False,
+        pace: Pace | None = None,
     ) -> None:
-        super().__init__(runtime.disk, directory, facts, progress, whole=whole)
+        super().__init__(runtime.disk, directory, facts, progress, whole=whole, pace=pace)
         self._runtime = runtime
         self._metadata = cluster.metadata
         self._bookkeeper = cluster.bookkeeper
@@ -149,6 +152,9 @@ class ClusterBackup(ManifestWriter):
             tree = TreeCopy(self._metadata, target)
             await tree.run()
             await self._copy(target, sorted(tree.schema_ledgers))
+            # All ids that the copy names are below it, also those of ledgers that were lost.
+            free = await next_ledger_id(self._metadata)
+            await target.put(ID_GENERATOR_PATH, b"%d" % free, expected_version=None)
             if await self._log_ends() != logs:
                 return None
             snapshot = target.snapshot()
@@ -281,8 +287,11 @@ class ClusterBackup(ManifestWriter):
                 await append(self._disk, file, offset, buffers, sync=False)
                 for buffer in buffers:
                     crc = crc32c(buffer, crc)
-                offset += sum(map(len, buffers))
+                size = sum(map(len, buffers))
+                offset += size
                 first += len(payloads)
+                if self._pace is not None:
+                    await self._pace.copied(size)
             await self._disk.sync_file(file)
         finally:
             await self._disk.close_file(file)

@@ -1,7 +1,7 @@
-"""Looks at the ledgers in a backup of a cluster, and makes a standalone's data directory of it.
+"""Reads a backup of a cluster: looks at its ledgers, makes a standalone's data directory of it, opens it for a cluster.
 
-Each ledger is written to a bookie of the new directory under its id, closed where it ended; the nodes of the cluster's
-bookies and ledgers go, all others are as they were. Nothing of the cluster is asked or needed.
+To a standalone each ledger is written to a bookie of the new directory under its id, closed where it ended; the nodes
+of the cluster's bookies and ledgers go, all others are as they were. Nothing of the cluster is asked or needed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Final
 
 from geminga.app.storage.backup_writing import COPY_BYTES, LANE
 from geminga.app.storage.bookies import LocalBookies
-from geminga.app.storage.cluster_tree import each
-from geminga.app.storage.core.backup_format import FILES_DIRECTORY, BackupFile, BackupManifest
+from geminga.app.storage.cluster_target import BackupContents
+from geminga.app.storage.cluster_tree import LEFT_OUT, each
+from geminga.app.storage.core.backup_format import FILES_DIRECTORY, BackupManifest
 from geminga.app.storage.core.ledger_segments import (
     HEADER_BYTES,
     LedgerSegment,
@@ -27,24 +28,28 @@ from geminga.app.storage.core.ledger_segments import (
     split_records,
 )
 from geminga.app.storage.data_directory import METADATA_FILE
+from geminga.app.storage.ledger_writing import append_all, custom_metadata_of
+from geminga.app.storage.restoring import Restoring
 from geminga.bookie import BookieConfig
 from geminga.bookie.disk_io import read
 from geminga.bookkeeper import BookKeeper, LocalBookiePool
-from geminga.bookkeeper.installation import META_INSTALLATION
-from geminga.bookkeeper.ledger_handle import LedgerHandle
-from geminga.bookkeeper.ledger_ids import keep_ids_above
+from geminga.bookkeeper.installation import INSTALLATION_PATH
+from geminga.bookkeeper.ledger_ids import ID_GENERATOR_PATH, keep_ids_above, next_ledger_id
+from geminga.managed_ledger.shared.metadata_io import ROOT as MANAGED_LEDGERS
 from geminga.metadata import SqliteMetadataStore
 from geminga.metadata.copying import WINDOW_NODES
+from geminga.metadata.core.copying import SourceNode
+from geminga.metadata.core.tree import NO_SESSION
 from geminga.metadata.sqlite_tree import SqliteTree
-from geminga.model.errors import DataDirectoryError, GemingaError
-from geminga.runtime import ReadRequest, Runtime, answer_of
-from geminga.wire.bookkeeper.ledger_metadata import META_PLACEMENT, LedgerMetadata, decode_ledger_metadata
+from geminga.model.errors import DataDirectoryError
+from geminga.runtime import ReadRequest, Runtime
+from geminga.wire.bookkeeper.ledger_metadata import LedgerMetadata, decode_ledger_metadata
 from geminga.wire.bookkeeper.ledger_path import LEDGERS_ROOT, ledger_id_of_path, ledger_path
 
 #: Of faults that are told.
 NAMED_MAX: Final = 20
-#: Not of this cluster any more: where the ledger may lie, and whose it is.
-_DROPPED: Final = (META_PLACEMENT, META_INSTALLATION)
+#: Nodes of a backup that are not copied to a cluster: its own ledgers and bookies have others.
+_NOT_RESTORED: Final = LEFT_OUT - {MANAGED_LEDGERS}
 
 
 def ledger_faults(tree: SqliteTree, manifest: BackupManifest) -> list[str]:
@@ -119,14 +124,20 @@ async def payloads_of(
         await runtime.disk.close_file(file)
 
 
-async def fill(
-    runtime: Runtime, directory: str, target: str, manifest: BackupManifest, told: Callable[[BackupFile], None]
-) -> None:
+def entries_of(backup: Restoring, segment: LedgerSegment) -> AsyncGenerator[Sequence[bytes], None]:
+    """See :func:`payloads_of`."""
+    backup.told(segment.file)
+    return payloads_of(backup.runtime, backup.directory, segment)
+
+
+async def fill(backup: Restoring, target: str) -> None:
     """Fill ``target``, which has the backup's metadata file, with its ledgers. Raises StorageError, OSError."""
+    runtime = backup.runtime
     closers: list[Callable[[], Awaitable[None]]] = []
     try:
         metadata = await SqliteMetadataStore.open(runtime, os.path.join(target, METADATA_FILE))
         closers.append(metadata.close)
+        free = await next_ledger_id(metadata)
         kept = await _take_out_ledgers(metadata)
         bookies = LocalBookies(
             runtime,
@@ -139,20 +150,112 @@ async def fill(
         )
         await bookies.open()
         bookkeeper = BookKeeper(runtime, metadata, LocalBookiePool(bookies.by_id))
-        segments = by_ledger(manifest.files)
+        segments = by_ledger(backup.manifest.files)
         for ledger_id in sorted(kept):
-            await _restore_ledger(runtime, bookkeeper, directory, ledger_id, kept[ledger_id], segments, told)
-        await keep_ids_above(metadata, max(kept, default=-1))
+            await _restore_ledger(backup, bookkeeper, ledger_id, kept[ledger_id], segments.get(ledger_id, []))
+        await keep_ids_above(metadata, max(free - 1, max(kept, default=-1)))
     finally:
         for close in reversed(closers):
             await close()
+
+
+class BackupTree:
+    """The nodes in the metadata file of a backup, without those that are not restored; on a thread of its own."""
+
+    def __init__(self, runtime: Runtime, path: str) -> None:
+        self._threads = runtime.threads
+        self._path = path
+        self._tree: SqliteTree | None = None
+
+    async def nodes_after(self, path: str, limit: int) -> Sequence[SourceNode]:
+        """See ``NodeSource``. Raises CorruptionError."""
+        while nodes := await self._threads.call(LANE, partial(self._nodes_after, path, limit)):
+            kept = [_without_left_out(node) for node in nodes if not _is_left_out(node.path)]
+            if kept:
+                return kept
+            path = nodes[-1].path
+        return ()
+
+    def _nodes_after(self, path: str, limit: int) -> Sequence[SourceNode]:
+        return self._opened().nodes_after(path, limit)
+
+    async def ledgers(self) -> dict[int, LedgerMetadata]:
+        """Of each ledger what its node says. Raises CorruptionError."""
+        return await self._threads.call(LANE, self._ledgers)
+
+    def _ledgers(self) -> dict[int, LedgerMetadata]:
+        found: dict[int, LedgerMetadata] = {}
+        path = ""
+        while nodes := self._opened().nodes_after(path, WINDOW_NODES):
+            for node in nodes:
+                ledger_id = ledger_id_of_path(node.path)
+                if ledger_id is not None:
+                    found[ledger_id] = decode_ledger_metadata(node.value, ledger_id)
+            path = nodes[-1].path
+        return found
+
+    async def value(self, path: str) -> bytes | None:
+        """Of one node; None: it is not there. Raises CorruptionError."""
+
+        def read_value() -> bytes | None:
+            node = self._opened().get(path, NO_SESSION)
+            return None if node is None else node.value
+
+        return await self._threads.call(LANE, read_value)
+
+    async def clusters(self) -> list[str]:
+        """Names of the clusters that it knows."""
+        return await self._threads.call(LANE, lambda: _clusters(self._opened()))
+
+    async def close(self) -> None:
+        """Let go of the file."""
+        tree, self._tree = self._tree, None
+        if tree is not None:
+            await self._threads.call(LANE, tree.close)
+
+    def _opened(self) -> SqliteTree:
+        """On the thread that uses it, as SQLite wants it."""
+        if self._tree is None:
+            self._tree = SqliteTree(self._path, read_only=True)
+        return self._tree
+
+
+async def contents_of(backup: Restoring, tree: BackupTree) -> BackupContents:
+    """What a verified backup has, to be restored to a cluster. Raises CorruptionError, DataDirectoryError."""
+    ledgers = await tree.ledgers()
+    counted = await tree.value(ID_GENERATOR_PATH)
+    free = int(counted) if counted else 0
+    manifest = backup.manifest
+    return BackupContents(
+        manifest.backup_id,
+        backup.directory,
+        tree,
+        ledgers,
+        by_ledger(manifest.files),
+        max(free, max(ledgers, default=-1) + 1),
+        await tree.value(INSTALLATION_PATH),
+        partial(entries_of, backup),
+    )
+
+
+def _is_left_out(path: str) -> bool:
+    return any(path == one or path.startswith(f"{one}/") for one in _NOT_RESTORED)
+
+
+def _without_left_out(node: SourceNode) -> SourceNode:
+    parent = "" if node.path == "/" else node.path
+    return node._replace(children=tuple(name for name in node.children if not _is_left_out(f"{parent}/{name}")))
+
+
+def _clusters(tree: SqliteTree) -> list[str]:
+    return [name for name in tree.children("/admin/clusters") if name != "global"]
 
 
 def clusters_in(target: str) -> list[str]:
     """Names of the clusters that the metadata of a restored directory know. Raises StorageError."""
     tree = SqliteTree(os.path.join(target, METADATA_FILE), read_only=True)
     try:
-        return [name for name in tree.children("/admin/clusters") if name != "global"]
+        return _clusters(tree)
     finally:
         tree.close()
 
@@ -181,30 +284,28 @@ async def _take_out_ledgers(metadata: SqliteMetadataStore) -> dict[int, LedgerMe
 
 
 async def _restore_ledger(
-    runtime: Runtime,
+    backup: Restoring,
     bookkeeper: BookKeeper,
-    directory: str,
     ledger_id: int,
     metadata: LedgerMetadata,
-    segments: dict[int, list[LedgerSegment]],
-    told: Callable[[BackupFile], None],
+    segments: Sequence[LedgerSegment],
 ) -> None:
-    custom = {key: value for key, value in metadata.custom_metadata.items() if key not in _DROPPED}
     handle = await bookkeeper.readmit_ledger(
-        ledger_id, ensemble_size=1, write_quorum=1, ack_quorum=1, custom_metadata=custom
+        ledger_id,
+        ensemble_size=1,
+        write_quorum=1,
+        ack_quorum=1,
+        custom_metadata=custom_metadata_of(metadata),
+        password=metadata.password,
     )
-    for segment in segments.get(ledger_id, []):
-        told(segment.file)
-        async with aclosing(payloads_of(runtime, directory, segment)) as parts:
+    for segment in segments:
+        async with aclosing(entries_of(backup, segment)) as parts:
             async for payloads in parts:
-                await answer_of(partial(_append, handle, payloads))
+                await append_all(handle, payloads)
+                await backup.pace.copied(sum(map(len, payloads)))
     await handle.close()
     if handle.last_add_confirmed != metadata.last_entry_id:
         raise DataDirectoryError(
             f"ledger {ledger_id} was restored up to entry {handle.last_add_confirmed}, expected "
             f"{metadata.last_entry_id} ({ledger_path(ledger_id)})"
         )
-
-
-def _append(handle: LedgerHandle, payloads: Sequence[bytes], done: Callable[[int | GemingaError], None]) -> None:
-    handle.append(payloads, lambda first, count, error: done(first + count if error is None else error))

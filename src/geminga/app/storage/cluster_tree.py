@@ -10,14 +10,16 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeVar
 
+from geminga.app.storage.core.restore_marks import RESTORED_PATH, RESTORER_PATH
 from geminga.broker.handlers.producer_names import PRODUCER_NAMES_PATH
 from geminga.broker.schema.core.storage_format import decode_locator
 from geminga.managed_ledger.shared.metadata_io import ROOT as MANAGED_LEDGERS
 from geminga.metadata.copying import WINDOW_NODES
-from geminga.metadata.core.copying import MARKER_PATH
+from geminga.metadata.core.copying import MARKER_PATH, RESTORING_PATH
 from geminga.metadata.counters import use_up
 from geminga.metadata.ports import MetadataStore
 from geminga.model.topic_name import TRANSACTION_LOG_PREFIX
+from geminga.wire.bookkeeper.bookie_registration import BOOKIE_MARKS_PATH
 from geminga.wire.bookkeeper.ledger_path import LEDGERS_ROOT
 from geminga.wire.managed_ledger import CursorInfoRecord, decode_cursor_info, decode_managed_ledger_info
 from geminga.wire.managed_ledger.ledger_info import LedgerRecord, is_complete
@@ -28,7 +30,12 @@ T = TypeVar("T")
 #: Where schemas say in which ledgers they are.
 SCHEMAS: Final = "/schemas"
 #: Not copied here: topics and ledgers come with their entries, the others are not the cluster's state.
-LEFT_OUT: Final = frozenset((MANAGED_LEDGERS, LEDGERS_ROOT, "/zookeeper", MARKER_PATH))
+LEFT_OUT: Final = frozenset(
+    (
+        *(MANAGED_LEDGERS, LEDGERS_ROOT, "/zookeeper", BOOKIE_MARKS_PATH),
+        *(MARKER_PATH, RESTORING_PATH, RESTORED_PATH, RESTORER_PATH),
+    )
+)
 #: Name of the node below which topics are.
 _PERSISTENT: Final = "persistent"
 #: Of a cursor's property that names the ledger of a part of an index of delayed messages.

@@ -41,9 +41,10 @@ class BrokerStatus(Protocol):
 class Backups(Protocol):
     """Copies of all that a server keeps, made while it runs; one at a time."""
 
-    async def start(self, directory: str, request: str, *, whole: bool) -> None:
+    async def start(self, directory: str, request: str, *, whole: bool, rate_limit: int = 0) -> None:
         """Begin one. ``directory``: absolute, of the server's machine; ``request``: name of a file that lies there.
 
+        ``rate_limit``: bytes a second that are copied; 0: no limit.
         Raises PreconditionFailedError, ConflictError while one is being made.
         """
         ...

@@ -14,6 +14,8 @@ from geminga.model.errors import CorruptionError, DataDirectoryError
 
 #: At the target while a copy is unfinished: nothing may be started there.
 MARKER_PATH: Final = "/geminga/copying"
+#: At a cluster's store while a backup is restored to it: the same value, but bookies go on (docs/formats/backup.md).
+RESTORING_PATH: Final = "/geminga/restoring"
 #: ZooKeeper's own, where there is no chroot.
 _RESERVED: Final = "zookeeper"
 #: Of nodes that are named in an error.
@@ -76,13 +78,13 @@ class TreeDigest:
         return Summary(self._nodes, self._value_bytes, self._hash.hexdigest())
 
 
-def decode_marker(value: bytes, place: str) -> Marker:
-    """The inverse of ``Marker.encode``. Raises CorruptionError."""
+def decode_marker(value: bytes, place: str, path: str = MARKER_PATH) -> Marker:
+    """The inverse of ``Marker.encode``, of the node ``path``. Raises CorruptionError."""
     try:
         document = json.loads(value)
         return Marker(str(document["id"]), str(document["from"]))
     except (ValueError, TypeError, KeyError) as error:
-        raise CorruptionError(f"{place}{MARKER_PATH} is no marker of a copy: {value[:40]!r}") from error
+        raise CorruptionError(f"{place}{path} is no marker of a copy: {value[:40]!r}") from error
 
 
 def begins_anew(names: Sequence[str], marker: Marker | None, copy_id: str, target: str) -> bool:

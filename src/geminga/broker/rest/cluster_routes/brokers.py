@@ -154,13 +154,17 @@ async def start_backup(request: Request) -> Response:
     """Begin a backup in a directory of the server's machine; what becomes of it is asked with GET.
 
     The body: ``directory``, absolute; ``request``, the name of a file there, ``request-`` and 32 hex digits, which
-    shows that who asks may write there; ``whole``: copy also what the backup before has.
+    shows that who asks may write there; ``whole``: copy also what the backup before has; ``rateLimit``: bytes a
+    second that are copied, 0: no limit.
     """
     body = await object_body(request)
     directory, proof, whole = body.get("directory"), body.get("request"), body.get("whole", False)
     if not (isinstance(directory, str) and isinstance(proof, str) and isinstance(whole, bool)):
         raise PreconditionFailedError("expected directory and request, texts, and whole, true or false")
-    await _backups(request).start(directory, proof, whole=whole)
+    rate_limit = body.get("rateLimit", 0)
+    if not isinstance(rate_limit, int) or isinstance(rate_limit, bool) or rate_limit < 0:
+        raise PreconditionFailedError(f"rateLimit {rate_limit!r}: expected bytes a second, 0 or more")
+    await _backups(request).start(directory, proof, whole=whole, rate_limit=rate_limit)
     return no_content()
 
 
