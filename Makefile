@@ -50,7 +50,7 @@ FUZZ_SECONDS ?= 60
 DRAW := $(SEED)
 SEED := $(or $(SEED),$(shell echo $$RANDOM))
 
-.PHONY: help image image-files image-test setup spark-extras demo kills chaos hung balance takeover spark-kills test test-ledger test-long search sim boards mutants check fmt tidy bench bench-compare bench-guard bench-start walk conformance interop peers package protos blocking rest-docs lock clean fuzz attack browser api-docs chart compiled test-compiled
+.PHONY: help image image-files image-test setup spark-extras demo kills chaos hung balance takeover spark-kills test test-ledger test-long search sim boards mutants check fmt tidy bench bench-compare bench-guard bench-start walk conformance interop peers package protos blocking rest-docs lock clean fuzz attack browser api-docs chart compiled test-compiled histories wheels
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -202,14 +202,20 @@ image-test: $(STAMP) ## the image in real containers: testcontainers of Java, Go
 chart: $(STAMP) ## the Helm chart: linted, rendered for five files of values, validated without a network, its commands run by podman (CHART_ARGS="render run:proxy"; Go for the first time)
 	@$(BIN)/python -m tools.chart $(CHART_ARGS)
 
-package: $(STAMP) ## wheel and sdist, installed alone, on each Python here, beside other web projects, at both ends of each range (needs a package index)
+package: wheels ## wheel and sdist, compiled wheels, installed alone, on each Python here, beside other web projects, at both ends of each range (needs a package index)
 	@$(BIN)/python -m tools.package_check
 
-compiled: $(STAMP) ## build/compiled/src: the modules of every message compiled by mypyc, to measure and to mend, not for use yet (needs a C compiler; minutes)
+compiled: $(STAMP) ## build/compiled/src: the product with the modules of every message compiled by mypyc (needs a C compiler; minutes)
 	@$(BIN)/python -m tools.compiled
 
 test-compiled: compiled ## unit and property tests, and simulations, on build/compiled/src (COMPILED_TESTS="tests/unit/wire")
 	@PYTHONPATH=build/compiled/src:tests $(BIN)/python -m pytest -q -m "not long" -n $(or $(WORKERS),2) $(or $(COMPILED_TESTS),tests/unit tests/property tests/simulation)
+
+histories: compiled ## 200 seeds of all simulations, compiled and pure: the same history of each (HISTORIES_ARGS="--from 200 --count 50")
+	@PYTHONPATH=tests:. $(BIN)/python -m tools.seeds.histories $(HISTORIES_ARGS)
+
+wheels: $(STAMP) ## dist/: a compiled wheel for each Python here and a pure one, installed and tried (needs a C compiler and a package index; WHEELS_ARGS="--python 3.12")
+	@$(BIN)/python -m tools.wheels $(WHEELS_ARGS)
 
 protos: $(STAMP) ## generate the protobuf modules again
 	@$(BIN)/python tools/generate_protos.py

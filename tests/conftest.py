@@ -98,11 +98,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     marker = item.get_closest_marker("geminga_only")
     if APACHE_VERSION and marker is not None:
         pytest.skip(marker.args[0])
-    if item.get_closest_marker("uncompiled") is not None:
+    if (marker := item.get_closest_marker("uncompiled")) is not None:
         from geminga.version import is_compiled
 
         if is_compiled():
-            pytest.skip("the product is compiled")
+            pytest.skip(f"compiled code takes no other: {marker.args[0]}")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

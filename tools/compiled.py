@@ -5,15 +5,19 @@ Nothing is compiled in ``src`` itself, where every other tool reads and runs wha
 
 from __future__ import annotations
 
+import filecmp
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 TREE: Final = ROOT / "build" / "compiled"
+PURE: Final = ROOT / "src"
+COMPILED: Final = TREE / "src"
 #: What a build of the package reads.
 PARTS: Final = ("src", "setup.py", "pyproject.toml", "README.md", "LICENSE")
 
@@ -27,6 +31,14 @@ def copy_tree(target: Path) -> None:
             shutil.copytree(ROOT / part, target / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
         else:
             shutil.copy2(ROOT / part, target / part)
+
+
+def stale(pure: Path = PURE, compiled: Path = COMPILED) -> Iterator[str]:
+    """Sources that the compiled tree does not have as they are now, by path."""
+    for path in sorted(pure.rglob("*.py")):
+        name = path.relative_to(pure)
+        if not (compiled / name).exists() or not filecmp.cmp(path, compiled / name, shallow=False):
+            yield str(name)
 
 
 def main() -> int:

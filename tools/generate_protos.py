@@ -2,11 +2,16 @@
 
 ``python tools/generate_protos.py`` writes them; ``--check`` writes nothing and fails, naming the files, if
 what is checked in differs from what the schemas give. Needs ``grpcio-tools`` (extra ``dev``).
+
+Types of texts say what comes: the classes give the bytes that were sent for a text that is no UTF-8. Commands with such
+are refused before anybody reads them (``wire/pulsar/commands.py``); messages are not, so that texts of their metadata
+are ``str | bytes``, and mypy finds who takes them for ``str``.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import tempfile
 from importlib import resources
@@ -16,6 +21,20 @@ ROOT = Path(__file__).resolve().parent.parent
 SCHEMAS = ROOT / "src" / "geminga" / "wire" / "proto"
 TARGET = ROOT / "src" / "geminga" / "wire" / "_generated"
 HEADER = "# Generated from {source} by tools/generate_protos.py: do not edit.\n"
+#: Messages of ``pulsar_api`` that come from clients and are stored and handed on as they are.
+UNCHECKED = frozenset({"EncryptionKeys", "KeyValue", "MessageMetadata", "SingleMessageMetadata"})
+_CLASS = re.compile(r"class (\w+)\(")
+_TEXT = re.compile(r"^(    \w+: (?:_containers\.RepeatedScalarFieldContainer\[)?)str(\]?)$")
+
+
+def typed_as_read(stub: str) -> str:
+    """A stub, in which texts of unchecked messages may be bytes."""
+    lines, name = [], ""
+    for line in stub.splitlines():
+        if found := _CLASS.match(line):
+            name = found[1]
+        lines.append(_TEXT.sub(r"\1str | bytes\2", line) if name in UNCHECKED else line)
+    return "\n".join(lines) + "\n"
 
 
 def generate(target: Path) -> list[Path]:
@@ -31,7 +50,10 @@ def generate(target: Path) -> list[Path]:
     for schema in schemas:
         for suffix in (".py", ".pyi"):
             path = target / f"{schema.stem}_pb2{suffix}"
-            path.write_text(HEADER.format(source=f"wire/proto/{schema.name}") + path.read_text())
+            text = path.read_text()
+            if path.name == "pulsar_api_pb2.pyi":
+                text = typed_as_read(text)
+            path.write_text(HEADER.format(source=f"wire/proto/{schema.name}") + text)
             written.append(path)
     return written
 

@@ -3,7 +3,8 @@
 1. Both are built, and ``twine check`` passes. 2. Alone, Geminga is the client: few packages, little disk, no server;
 type checkers find nothing in a user's program (``package_types``; npm).
 3. With every Python that is found, ``geminga[server]`` starts a broker in a program and one by command, and a client
-publishes and consumes. 4. The same beside ``fastapi``, ``aiokafka`` and the newest uvicorn, and with the oldest version
+publishes and consumes: the wheel and the sdist, pure and with no compiler in reach, and the compiled wheel that
+``make wheels`` made. 4. The same beside ``fastapi``, ``aiokafka`` and the newest uvicorn, and with the oldest version
 that each range allows, beside an older uvicorn; there the tests of what others' ways decide run, too, with a real
 ZooKeeper (Java 17). Needs a package index; nothing of it is in ``make test``.
 """
@@ -20,7 +21,7 @@ import sys
 import sysconfig
 import tempfile
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +32,12 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 PACKAGES_MAX: Final = 8
 BASE_MIB_MAX: Final = 30.0
 PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14")
+#: Where ``make wheels`` puts what it makes.
+DIST: Final = ROOT / "dist"
+#: What ``geminga --version`` says of the code that runs.
+KINDS: Final = {True: "compiled", False: "pure Python"}
+#: A machine without a C compiler.
+NO_COMPILER: Final = {"CC": "/nonexistent/cc", "CXX": "/nonexistent/c++"}
 #: Of a package whose insides are used: what fails where a version has them otherwise.
 INSIDES: Final = (
     "tests/contract/test_metadata_store.py",
@@ -77,10 +84,19 @@ class Failed(Exception):
     """A step that did not do what it has to; the text says which."""
 
 
-def run(command: Sequence[str | Path], *, cwd: Path | None = None, timeout_s: float = 900) -> str:
-    """What a command prints; raises Failed with its last words."""
+def run(
+    command: Sequence[str | Path],
+    *,
+    cwd: Path | None = None,
+    timeout_s: float = 900,
+    env: Mapping[str, str] | None = None,
+) -> str:
+    """What a command prints; raises Failed with its last words. ``env``: variables beside those of this process."""
     words = [str(part) for part in command]
-    done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, check=False, timeout=timeout_s)
+    all_of_them = {**os.environ, **(env or {})}
+    done = subprocess.run(
+        words, cwd=cwd, env=all_of_them, capture_output=True, text=True, check=False, timeout=timeout_s
+    )
     if done.returncode:
         raise Failed(f"{' '.join(words)} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-3000:]}")
     return done.stdout
@@ -126,11 +142,18 @@ class Environment:
         self.python = directory / "bin" / "python"
         self.directory = directory
 
-    def install(self, *wanted: str | Path) -> None:
+    def install(self, *wanted: str | Path, env: Mapping[str, str] | None = None) -> None:
         """Raises Failed also where what is there now does not go together."""
         pip = (self.python, "-m", "pip", "--quiet", "--disable-pip-version-check")
-        run([*pip, "install", "--no-compile", *wanted])
+        run([*pip, "install", "--no-compile", *wanted], env=env)
         run([*pip, "check"])
+
+    def says(self, *, is_compiled: bool) -> str:
+        """What the command says of itself; raises Failed if that is another kind."""
+        said = run([self.python, "-m", "geminga", "--version"], cwd=self.directory).strip()
+        if not said.endswith(f"({KINDS[is_compiled]})"):
+            raise Failed(f"geminga --version should tell {KINDS[is_compiled]}: {said}")
+        return said
 
     def packages(self) -> dict[str, str]:
         """Name -> version, without what every environment has."""
@@ -188,9 +211,11 @@ def check(directory: Path) -> None:
     for version, program in pythons():
         for source in (wheel, sdist):
             made = Environment(directory / f"python{version}", program)
-            made.install(f"geminga[server] @ {source.as_uri()}")
+            made.install(f"geminga[server] @ {source.as_uri()}", env=NO_COMPILER)
             made.serves()
-            print(f"python {version}: {source.name} with [server] serves", flush=True)
+            told = made.says(is_compiled=False)
+            print(f"python {version}: {source.name} with [server] and no compiler serves: {told}", flush=True)
+        check_compiled(directory / f"python{version}", version, program)
 
     check_types(directory / "typed", wheel)
 
@@ -214,6 +239,23 @@ def check(directory: Path) -> None:
         made.lend(("pyspark", "py4j"))
         told = run([made.python, "-m", "pytest", "-q", "-m", "not long", "-p", "no:cacheprovider", *INSIDES], cwd=ROOT)
         print(f"{name}: {told.splitlines()[-1]}", flush=True)
+
+
+def compiled_wheel(version: str, made: Path = DIST) -> Path:
+    """The one that ``make wheels`` made for a Python. Raises Failed."""
+    found = sorted(made.glob(f"geminga-*-cp{version.replace('.', '')}-*.whl"))
+    if len(found) != 1:
+        raise Failed(f"{made.name}/ has {len(found)} compiled wheels for Python {version}, 1 is wanted: make wheels")
+    return found[0]
+
+
+def check_compiled(directory: Path, version: str, program: str) -> None:
+    """The compiled wheel serves where there is no compiler. Raises Failed."""
+    wheel = compiled_wheel(version)
+    made = Environment(directory, program)
+    made.install(f"geminga[server] @ {wheel.as_uri()}", env=NO_COMPILER)
+    made.serves()
+    print(f"python {version}: {wheel.name} with [server] serves: {made.says(is_compiled=True)}", flush=True)
 
 
 def check_types(directory: Path, wheel: Path) -> None:

@@ -3,7 +3,8 @@
 Each row is a load in lock step in one process (:mod:`bench.guard.rows`), whose instructions callgrind counts, beside
 them calls of functions, allocations and bytes. A judged figure that is more than 3 % above base's makes the row red,
 and the exit code 1; so does a row that can not be measured on base. CPU time is taken in turns (base, tree, base, tree,
-...) and told only: it varies by more than what is judged.
+...) and told only: it varies by more than what is judged. With ``--compiled`` what ``make compiled`` made of this tree
+is measured beside, in the same turns, and a row is red if that has more instructions than the tree.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -34,10 +36,12 @@ _PROBE_TURNS = 1000
 
 
 class Guard:
-    """Both trees, and how often each is measured."""
+    """The trees, and how often each is measured."""
 
-    def __init__(self, base: Tree, tree: Tree, *, turns: int, plant: float) -> None:
-        self._base = base
+    def __init__(self, base: Tree, tree: Tree, compiled: Tree | None = None, *, turns: int, plant: float) -> None:
+        self._trees = {"base": base, "this tree": tree}
+        if compiled is not None:
+            self._trees["this tree, compiled"] = compiled
         self._tree = tree
         self._turns = turns
         self._plant = plant
@@ -50,23 +54,18 @@ class Guard:
                 self._plant_into(name)
             # Counts are the same however busy the machine is: both at once.
             with ThreadPoolExecutor(2) as pool:
-                counting = [pool.submit(tree.counted, name) for tree in (self._base, self._tree)]
-            base, tree = (_of("base", counting[0].result), _of("this tree", counting[1].result))
-            plain: list[tuple[Figures, Figures]] = [
-                (
-                    _of("base", lambda: self._base.plain(name)),
-                    _of("this tree", lambda: self._tree.plain(name)),
-                )
-                for _ in range(self._turns)
+                counting = {of: pool.submit(tree.counted, name) for of, tree in self._trees.items()}
+            counted = {of: _of(of, found.result) for of, found in counting.items()}
+            plain: list[dict[str, Figures]] = [
+                {of: _of(of, partial(tree.plain, name)) for of, tree in self._trees.items()} for _ in range(self._turns)
             ]
         except BenchError as error:
             return Verdict(name, {}, {}, (), str(error))
         finally:
             if self._plant:
                 self._tree.plant(*row.hot, 0)
-        return judge(
-            name, base | _middle([one for one, _ in plain]), tree | _middle([one for _, one in plain]), row.judged
-        )
+        base, tree, *compiled = (counts | _middle([turn[of] for turn in plain]) for of, counts in counted.items())
+        return judge(name, base, tree, row.judged, compiled=compiled[0] if compiled else None)
 
     def _plant_into(self, name: str) -> None:
         hot = ROWS[name].hot
@@ -94,6 +93,7 @@ def _table(verdicts: list[Verdict], base: str) -> Table:
         "base instr.",
         "tree instr.",
         "ratio",
+        "compiled",
         "calls",
         "allocations",
         "net bytes",
@@ -105,7 +105,10 @@ def _table(verdicts: list[Verdict], base: str) -> Table:
         table.add_row(
             verdict.row,
             *(f"{figures.get('instructions', 0):,.0f}" for figures in (verdict.base, verdict.tree)),
-            "-" if (ratio := verdict.ratio()) is None else f"{ratio:.4f}",
+            *(
+                "-" if (ratio := verdict.ratio(of_compiled=of_compiled)) is None else f"{ratio:.4f}"
+                for of_compiled in (False, True)
+            ),
             *(_both(verdict, name) for name in ("calls", "allocations", "network_bytes", "cpu_us")),
             verdict.word,
             style="red" if verdict.is_red else None,
@@ -114,8 +117,8 @@ def _table(verdicts: list[Verdict], base: str) -> Table:
 
 
 def _both(verdict: Verdict, name: str) -> str:
-    base, tree = verdict.base.get(name), verdict.tree.get(name)
-    return "-" if base is None or tree is None else f"{base:,.0f} : {tree:,.0f}"
+    found = [figures.get(name) for figures in (verdict.base, verdict.tree, verdict.compiled) if figures]
+    return "-" if not found or None in found else " : ".join(f"{figure:,.0f}" for figure in found)
 
 
 def _chosen(names: list[str]) -> list[str]:
@@ -128,6 +131,7 @@ def main() -> int:
     parser.add_argument("--base", required=True, help="the commit to compare with")
     parser.add_argument("--turns", type=int, default=3, help="runs of each tree whose CPU time is taken")
     parser.add_argument("--plant", type=float, default=0, metavar="SHARE", help="make this tree dearer by this (0.05)")
+    parser.add_argument("--compiled", action="store_true", help="measure what `make compiled` made of this tree, too")
     parser.add_argument("--repeats", type=int, default=1, help="whole measurements, one table each")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--row", action="append", default=[], help=f"beginning of a name, of {', '.join(ROWS)}")
@@ -146,7 +150,8 @@ def main() -> int:
     try:
         callgrind.command(scratch)
         base, tree = Tree.of_commit(options.base, scratch / "base"), Tree.of_this(scratch / "tree")
-        guard = Guard(base, tree, turns=options.turns, plant=options.plant)
+        compiled = Tree.of_compiled(scratch / "comp") if options.compiled else None
+        guard = Guard(base, tree, compiled, turns=options.turns, plant=options.plant)
         for _ in range(options.repeats):
             verdicts = []
             for name in names:

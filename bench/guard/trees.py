@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tools.compiled import COMPILED, stale
 from tools.standalone_process import ROOT
 
 from bench.compare import unpack
@@ -71,8 +72,16 @@ class Tree:
         shutil.copytree(ROOT / "src", directory / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
         return cls(directory, ROOT / "tests").compiled()
 
+    @classmethod
+    def of_compiled(cls, directory: Path) -> Tree:
+        """The working tree as ``make compiled`` made it. Raises BenchError where that was another tree."""
+        if other := next(stale(), None):
+            raise BenchError(f"{COMPILED.relative_to(ROOT)} has not {other} as it is now: make compiled")
+        shutil.copytree(COMPILED, directory / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        return cls(directory, ROOT / "tests").compiled()
+
     def compiled(self) -> Tree:
-        """Where Python may write none of it, each run would compile all modules again."""
+        """To bytecode. Where Python may write none of it, each run would compile all modules again."""
         compileall.compile_dir(self.source, quiet=1)
         return self
 

@@ -7,12 +7,15 @@ from typing import Any, Final, NamedTuple
 
 #: By its name: figures a message of one tree.
 Figures = Mapping[str, float]
+NO_FIGURES: Final[Figures] = {}
 
 #: The share by which a row may be dearer than base.
 DEARER_MAX: Final = 0.03
 #: What every row is judged by; and rows of several brokers and bookies, whose counts are of a simulation.
 JUDGED: Final = ("instructions",)
 JUDGED_CLUSTER: Final = ("instructions", "calls", "allocations")
+#: As a dearer figure is called that is judged against this tree uncompiled.
+COMPILED_DEARER: Final = "instructions compiled"
 
 
 class Verdict(NamedTuple):
@@ -25,15 +28,17 @@ class Verdict(NamedTuple):
     dearer: tuple[str, ...]
     #: Why there are no two sets of figures; empty if there are.
     unmeasured: str = ""
+    #: Of this tree with its hot modules compiled, if that was asked for.
+    compiled: Figures = NO_FIGURES
 
     @property
     def is_red(self) -> bool:
         """A row that nobody could measure is no green one."""
         return bool(self.dearer or self.unmeasured)
 
-    def ratio(self, name: str = "instructions") -> float | None:
-        """This tree to base; None if one of them has no such figure."""
-        base, tree = self.base.get(name), self.tree.get(name)
+    def ratio(self, name: str = "instructions", *, of_compiled: bool = False) -> float | None:
+        """This tree (compiled) to base; None if one of them has no such figure."""
+        base, tree = self.base.get(name), (self.compiled if of_compiled else self.tree).get(name)
         return tree / base if base and tree is not None else None
 
     @property
@@ -48,19 +53,37 @@ class Verdict(NamedTuple):
         return {
             "base": dict(self.base),
             "tree": dict(self.tree),
+            "compiled": dict(self.compiled),
             "ratio": self.ratio(),
+            "ratio_compiled": self.ratio(of_compiled=True),
             "dearer": list(self.dearer),
             "unmeasured": self.unmeasured,
             "verdict": self.word,
         }
 
 
-def judge(row: str, base: Figures, tree: Figures, judged: Sequence[str], dearer_max: float = DEARER_MAX) -> Verdict:
-    """A judged figure that one of the trees lacks, or that is 0 for base, leaves the row unmeasured."""
+def judge(
+    row: str,
+    base: Figures,
+    tree: Figures,
+    judged: Sequence[str],
+    dearer_max: float = DEARER_MAX,
+    *,
+    compiled: Figures | None = None,
+) -> Verdict:
+    """A judged figure that one of the trees lacks, or that is 0 for base, leaves the row unmeasured.
+
+    What is compiled may not have more instructions than what is not: it would be compiled for nothing.
+    """
     lacking = [name for name in judged if not base.get(name) or tree.get(name) is None]
+    if compiled is not None and not compiled.get("instructions"):
+        lacking.append(COMPILED_DEARER)
     if lacking:
-        return Verdict(row, base, tree, (), f"no {', '.join(lacking)}")
-    return Verdict(row, base, tree, tuple(name for name in judged if tree[name] > base[name] * (1 + dearer_max)))
+        return Verdict(row, base, tree, (), f"no {', '.join(lacking)}", compiled or NO_FIGURES)
+    dearer = [name for name in judged if tree[name] > base[name] * (1 + dearer_max)]
+    if compiled is not None and compiled["instructions"] > tree["instructions"] * (1 + dearer_max):
+        dearer.append(COMPILED_DEARER)
+    return Verdict(row, base, tree, tuple(dearer), compiled=compiled or NO_FIGURES)
 
 
 def paragraph(verdicts: Sequence[Verdict], base: str, dearer_max: float = DEARER_MAX) -> str:
@@ -88,4 +111,7 @@ def paragraph(verdicts: Sequence[Verdict], base: str, dearer_max: float = DEARER
 
 
 def _percent(verdict: Verdict, name: str) -> str:
-    return f"{((verdict.ratio(name) or 1) - 1) * 100:+.2f} %"
+    ratio = verdict.ratio(name)
+    if name == COMPILED_DEARER:
+        ratio = verdict.compiled["instructions"] / verdict.tree["instructions"]
+    return f"{((ratio or 1) - 1) * 100:+.2f} %"

@@ -1,9 +1,10 @@
 """``make sim SCENARIO= FROM= COUNT=``: a simulation over many seeds; each adds a line to a log, shown as a table.
 
 A line of the log (JSON): ``commit`` (with ``+`` if the tree had changes), ``scenario``, ``seed``, ``ok``,
-``struck`` (faults by named point), ``cpu_s``, ``virtual_s``, ``steps``, ``error``; of transactions (the token ring)
-``faults``, ``acknowledged`` and ``counts`` too, of the others ``crashes``. Seeds that the log has of this commit
-already are not run again, so that a run may be gathered from several. The table at the end is of all its lines.
+``struck`` (faults by named point), ``history`` (a hash of all that happened), ``cpu_s``, ``virtual_s``, ``steps``,
+``error``; of transactions (the token ring) ``faults``, ``acknowledged`` and ``counts`` too, of the others ``crashes``.
+Seeds that the log has of this commit already are not run again, so that a run may be gathered from several. The table
+at the end is of all its lines.
 """
 
 from __future__ import annotations

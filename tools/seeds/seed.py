@@ -53,6 +53,7 @@ def run_seed(scenario: str, seed: int) -> dict[str, Any]:
         error = "".join(traceback.format_exception(raised))
     name = RING_SCENARIO if scenario == TRANSACTIONS else scenario
     line: dict[str, Any] = {"scenario": name, "seed": seed, "ok": error is None, **told}
+    line["history"] = world.trace.digest()
     line["cpu_s"] = round(time.process_time() - started, 3)
     if error is not None:
         line["error"] = error

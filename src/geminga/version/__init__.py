@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 
 
 def is_compiled() -> bool:
-    """Whether the modules that every message runs through are compiled here (``make compiled``)."""
+    """Whether the modules that every message runs through are compiled here (``make wheels``); the code is the same."""
     place = os.path.join(os.path.dirname(__file__), os.pardir, "wire", "pulsar")
     return any(name.startswith("varint.") and name.endswith(".so") for name in os.listdir(place))
 

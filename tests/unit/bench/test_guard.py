@@ -48,6 +48,15 @@ def test_verdict_is_red_above_the_limit_only():
     assert judge("row", {"instructions": 100}, {"instructions": 103.1}, JUDGED).is_red
 
 
+def test_verdict_is_red_where_what_is_compiled_costs_more_than_what_is_not():
+    base, tree = {"instructions": 200}, {"instructions": 100}
+    good = judge("row", base, tree, JUDGED, compiled={"instructions": 50})
+    assert (good.is_red, good.ratio(), good.ratio(of_compiled=True)) == (False, 0.5, 0.25)
+    bad = judge("row", base, tree, JUDGED, compiled={"instructions": 104})
+    assert "row: +4.00 % instructions compiled" in paragraph([bad], "abc")
+    assert judge("row", base, tree, JUDGED, compiled={}).word == "NOT MEASURED"
+
+
 def test_verdict_of_a_cluster_is_red_by_allocations_alone():
     base = {"instructions": 100, "calls": 10, "allocations": 10}
     assert judge("row", base, base | {"allocations": 11}, JUDGED_CLUSTER).dearer == ("allocations",)

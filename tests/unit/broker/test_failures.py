@@ -147,6 +147,7 @@ async def passed(milliseconds: int) -> None:
     await done.wait()
 
 
+@pytest.mark.uncompiled("a broken map in the place of a replay queue")
 def test_subscription_that_breaks_again_and_again_is_closed_longer_each_time() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client = await world.client()
@@ -244,6 +245,7 @@ def test_topic_that_breaks_while_it_publishes_closes_alone_and_stores_on() -> No
     run_contained(scenario, deduplication=True)
 
 
+@pytest.mark.uncompiled("a text in the place of a number")
 def test_topic_whose_answers_break_does_not_take_storage_with_it() -> None:
     async def scenario(world: BrokerWorld) -> None:
         other = await bystander(world)

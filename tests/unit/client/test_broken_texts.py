@@ -10,6 +10,7 @@ import pytest
 import geminga.client as gc
 from geminga.client._messages.entry_batch import EntryBatch
 from geminga.client._messages.message import EncryptionContext, Message
+from geminga.client.consumer_rules.chunk_assembly import Chunk, ChunkAssembly
 from geminga.managed_ledger import AppendResult
 from geminga.model import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -182,3 +183,17 @@ def test_count_of_retries_that_is_no_number_is_none() -> None:
 
     for text, times in (("7", 7), ("9" * 5000, 0), ("-1", 0), ("x", 0), ("\u0663", 0), (READ, 0)):
         assert reconsume_times({RECONSUME_TIMES: text}) == times
+
+
+def test_parts_of_two_messages_whose_ids_read_the_same_are_not_mixed() -> None:
+    assembly = ChunkAssembly()
+
+    def come(uuid: bytes, chunk_id: int, payload: bytes) -> bytes | None:
+        metadata = pb.MessageMetadata(producer_name="p", sequence_id=1, publish_time=5, uuid="aX")
+        sent = metadata.SerializeToString().replace(b"aX", uuid)
+        said = pb.MessageMetadata.FromString(sent)
+        return assembly.add(Chunk(said.uuid, chunk_id, 2, 2, payload, (chunk_id, uuid[1])), 0).payload
+
+    assert (come(b"a\xff", 0, b"1"), come(b"a\xfe", 0, b"3")) == (None, None)
+    assembly.check_invariants()
+    assert (come(b"a\xff", 1, b"2"), come(b"a\xfe", 1, b"4")) == (b"12", b"34")

@@ -26,7 +26,7 @@ from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import TxnId
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
-from geminga.wire.pulsar.metadata import in_transaction
+from geminga.wire.pulsar.metadata import in_transaction, texts_of
 from geminga.wire.pulsar.numbers import command_refusal, send_refusal
 from geminga.wire.pulsar.texts import said_refusal
 
@@ -137,7 +137,7 @@ async def _new_producer(
         access_mode=AccessMode(request.producer_access_mode),
         topic_epoch=request.topic_epoch if request.HasField("topic_epoch") else None,
         is_encrypted=request.encrypted,
-        metadata={pair.key: pair.value for pair in request.metadata},
+        metadata=texts_of(request.metadata),
         connected_since_ms=services.clock.wall_ms(),
     )
 

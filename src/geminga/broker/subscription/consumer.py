@@ -23,7 +23,7 @@ from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.entry_head import HEADS_PROPERTY, HEADS_WANTED, entry_head
 from geminga.wire.pulsar.hot import encode_message_head
 from geminga.wire.pulsar.message_head import MessageHeadEncoder
-from geminga.wire.pulsar.metadata import MAGIC_BROKER_ENTRY_METADATA, strip_broker_entry_metadata
+from geminga.wire.pulsar.metadata import MAGIC_BROKER_ENTRY_METADATA, strip_broker_entry_metadata, texts_of
 
 if TYPE_CHECKING:
     from geminga.broker.core.dispatch.redelivery import RedeliveryTracker
@@ -218,7 +218,7 @@ class Consumer(ConsumerState):
         self.key_shared_meta: pb.KeySharedMeta | None = (
             request.keySharedMeta if request.HasField("keySharedMeta") else None
         )
-        self.metadata: dict[str, str] = {pair.key: pair.value for pair in request.metadata}
+        self.metadata: dict[str, str] = texts_of(request.metadata)
         #: Index of the topic's partition, -1 for none.
         self.partition = partition
         #: Reads with whatever schema a message has, so that its coming says nothing about the topic's schema.

@@ -22,6 +22,7 @@ from geminga.model.errors import (
 from geminga.model.topic_name import TopicName, encode_name, is_internal_cursor, is_valid_named_entity
 from geminga.runtime import get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.metadata import texts_of
 
 _log = get_logger(__name__)
 
@@ -180,7 +181,7 @@ async def _subscription_for(
             topic,
             name,
             EARLIEST if is_earliest else LATEST,
-            properties={pair.key: pair.value for pair in request.subscription_properties},
+            properties=texts_of(request.subscription_properties),
         )
         start = await _rolled_back(topic, request)
         if start is not None:

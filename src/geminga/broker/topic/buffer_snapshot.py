@@ -16,7 +16,7 @@ from geminga.runtime import get_logger
 from geminga.transaction.core.buffer import TransactionBufferState
 from geminga.transaction.ports import BufferSnapshot, BufferSnapshots
 from geminga.wire.pulsar.markers import COMMIT, is_end, transaction_of
-from geminga.wire.pulsar.metadata import peek_metadata
+from geminga.wire.pulsar.metadata import peek_metadata, text_of
 
 #: Of transactions: ms since the epoch, and a producer.
 Beginnings = dict[TxnId, tuple[int, str]]
@@ -66,4 +66,4 @@ def replayed(state: TransactionBufferState, since: Beginnings, entry: Entry) -> 
     else:
         state.stored(txn_id, entry.position)
         if txn_id in state.open:
-            since.setdefault(txn_id, (metadata.publish_time, metadata.producer_name))
+            since.setdefault(txn_id, (metadata.publish_time, text_of(metadata.producer_name)))

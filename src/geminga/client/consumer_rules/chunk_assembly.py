@@ -22,7 +22,8 @@ EntryKey = tuple[int, int]
 class Chunk:
     """One piece, as its message metadata says."""
 
-    uuid: str
+    #: As it was sent.
+    uuid: str | bytes
     chunk_id: int
     #: Pieces of the whole message.
     chunk_count: int
@@ -66,7 +67,7 @@ class ChunkAssembly:
         self._pending_max = pending_max
         self._expire_ms = expire_ms
         #: By uuid, oldest first.
-        self._pending: dict[str, _Pending] = {}
+        self._pending: dict[str | bytes, _Pending] = {}
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -133,5 +134,5 @@ class ChunkAssembly:
         for uuid, pending in self._pending.items():
             invariant(
                 len(pending.payloads) == len(pending.entries) < pending.chunk_count,
-                f"{uuid}: {len(pending.payloads)} of {pending.chunk_count} pieces, {len(pending.entries)} entries",
+                f"{uuid!r}: {len(pending.payloads)} of {pending.chunk_count} pieces, {len(pending.entries)} entries",
             )

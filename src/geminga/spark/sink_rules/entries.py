@@ -17,6 +17,7 @@ from geminga.client.producer_rules.message import EncodedMessage
 from geminga.spark.sink_rules.message_columns import MessageColumns
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.batch import encode_batch
+from geminga.wire.pulsar.metadata import texts_of
 from geminga.wire.pulsar.varint import encode_varint
 
 #: What a producer sends: a batch, or a message that travels alone.
@@ -199,7 +200,7 @@ def _alone(columns: MessageColumns, row: int, sequence_id: int) -> EncodedMessag
     if columns.properties is not None and columns.properties[row]:
         # The metadata of a single message has one field that must be there.
         decoded = pb.SingleMessageMetadata.FromString(columns.properties[row] + b"\x18\x00")
-        properties = {pair.key: pair.value for pair in decoded.properties}
+        properties = texts_of(decoded.properties)
     return EncodedMessage(
         payload or b"",
         properties=properties,

@@ -161,8 +161,8 @@ class KeyValue(_message.Message):
     __slots__ = ("key", "value")
     KEY_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
-    key: str
-    value: str
+    key: str | bytes
+    value: str | bytes
     def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
 
 class KeyLongValue(_message.Message):
@@ -264,7 +264,7 @@ class EncryptionKeys(_message.Message):
     KEY_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
-    key: str
+    key: str | bytes
     value: bytes
     metadata: _containers.RepeatedCompositeFieldContainer[KeyValue]
     def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ..., metadata: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ...) -> None: ...
@@ -301,19 +301,19 @@ class MessageMetadata(_message.Message):
     NULL_PARTITION_KEY_FIELD_NUMBER: _ClassVar[int]
     COMPACTED_BATCH_INDEXES_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
-    producer_name: str
+    producer_name: str | bytes
     sequence_id: int
     publish_time: int
     properties: _containers.RepeatedCompositeFieldContainer[KeyValue]
-    replicated_from: str
-    partition_key: str
-    replicate_to: _containers.RepeatedScalarFieldContainer[str]
+    replicated_from: str | bytes
+    partition_key: str | bytes
+    replicate_to: _containers.RepeatedScalarFieldContainer[str | bytes]
     compression: CompressionType
     uncompressed_size: int
     num_messages_in_batch: int
     event_time: int
     encryption_keys: _containers.RepeatedCompositeFieldContainer[EncryptionKeys]
-    encryption_algo: str
+    encryption_algo: str | bytes
     encryption_param: bytes
     schema_version: bytes
     partition_key_b64_encoded: bool
@@ -324,7 +324,7 @@ class MessageMetadata(_message.Message):
     txnid_most_bits: int
     highest_sequence_id: int
     null_value: bool
-    uuid: str
+    uuid: str | bytes
     num_chunks_from_msg: int
     total_chunk_msg_size: int
     chunk_id: int
@@ -346,7 +346,7 @@ class SingleMessageMetadata(_message.Message):
     NULL_VALUE_FIELD_NUMBER: _ClassVar[int]
     NULL_PARTITION_KEY_FIELD_NUMBER: _ClassVar[int]
     properties: _containers.RepeatedCompositeFieldContainer[KeyValue]
-    partition_key: str
+    partition_key: str | bytes
     payload_size: int
     compacted_out: bool
     event_time: int

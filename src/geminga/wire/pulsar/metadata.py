@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from struct import Struct
-from typing import Final
+from typing import Final, cast
 
 from google.protobuf.message import DecodeError
 
@@ -103,17 +103,22 @@ def metadata_bytes(entry: bytes) -> bytes:
 
 
 def text_of(field: str | bytes) -> str:
-    """A text field of metadata: what is no UTF-8 the generated class gives as the bytes that a client sent."""
+    """A text of metadata as a text: U+FFFD stands for what is no UTF-8, as Java's decoder has it.
+
+    The generated class gives the bytes that a client sent where they are no UTF-8, and says so
+    (``tools/generate_protos.py``). Texts of commands need not ask: who sends others is refused
+    (:func:`~geminga.wire.pulsar.commands.decode_command`). What must stay as it was sent is bytes (keys).
+    """
     return field if isinstance(field, str) else field.decode("utf-8", "replace")
 
 
 def texts_of(pairs: Iterable[pb.KeyValue]) -> dict[str, str]:
     """Properties, by :func:`text_of`; of several with one name the last."""
-    found: dict[str, str] = {pair.key: pair.value for pair in pairs}
+    found = {pair.key: pair.value for pair in pairs}
     for key, value in found.items():
         if key.__class__ is not str or value.__class__ is not str:
             return {text_of(key): text_of(value) for key, value in found.items()}
-    return found
+    return cast("dict[str, str]", found)
 
 
 def encode_entry(metadata: pb.MessageMetadata, payload: bytes) -> bytes:

@@ -23,6 +23,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple, cast
 
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.metadata import texts_of
 
 KEY_VALUE_ENCODING: Final = "kv.encoding.type"
 INLINE: Final = "INLINE"
@@ -101,7 +102,7 @@ class SchemaInfo:
     def from_wire(cls, schema: pb.Schema) -> SchemaInfo:
         """From a command."""
         pairs = cast("Iterable[pb.KeyValue]", schema.properties)
-        return cls(schema.name, SchemaType(schema.type), schema.schema_data, {pair.key: pair.value for pair in pairs})
+        return cls(schema.name, SchemaType(schema.type), schema.schema_data, texts_of(pairs))
 
 
 def encode_version(version: int) -> bytes:

@@ -237,6 +237,7 @@ def test_a_ledger_that_is_gone_is_an_error_and_never_the_log() -> None:
     run_quietly(scenario, ledger_config=SMALL_LEDGERS)
 
 
+@pytest.mark.uncompiled("another method of CursorStore")
 def test_a_cursor_that_can_not_be_written_keeps_readers_waiting_and_nothing_goes_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +31,7 @@ def test_tracker_counts_until_acknowledged():
     assert not tracker
 
 
+@pytest.mark.uncompiled("another limit in a module")
 def test_tracker_full_still_counts_what_it_knows(monkeypatch):
     monkeypatch.setattr(redelivery, "REDELIVERY_COUNTS_MAX", 1)
     tracker = RedeliveryTracker()

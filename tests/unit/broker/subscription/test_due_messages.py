@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 
+import pytest
+
 from geminga.broker.core.delayed.delivery import TopicDelays
 from geminga.broker.core.dispatch.redelivery import RedeliveryTracker
 from geminga.broker.core.dispatch.shared import DispatchLimits, SharedDispatcher
@@ -98,6 +100,7 @@ def test_no_timer_runs_for_what_something_else_wakes_or_when_nobody_is_there() -
     told(scenario)
 
 
+@pytest.mark.uncompiled("another limit in a module")
 def test_the_replay_queue_takes_no_more_than_it_has_room_for(monkeypatch) -> None:
     async def scenario(story: Story) -> None:
         monkeypatch.setattr(due_messages, "DUE_MAX", 3)

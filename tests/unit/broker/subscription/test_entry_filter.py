@@ -62,6 +62,7 @@ def test_filter_leaves_out_markers_and_damaged_entries_and_counts_what_is_left()
     with_topic(scenario)
 
 
+@pytest.mark.uncompiled("a function that counts")
 def test_what_one_subscription_found_out_is_not_parsed_for_the_next(monkeypatch):
     parsed = []
 

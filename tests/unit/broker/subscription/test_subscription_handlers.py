@@ -333,6 +333,7 @@ def test_administration_looks_on_behind_what_one_read_brings(monkeypatch):
     with_topic(scenario)
 
 
+@pytest.mark.uncompiled("another limit in a module")
 def test_ledgers_of_a_topic_are_told_as_many_as_there_are_up_to_the_limit(monkeypatch):
     monkeypatch.setattr(handlers, "LEDGERS_TOLD_MAX", 3)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.log_publishing import LogPublishing
 from geminga.broker.topic.persistent import PersistentTopic
@@ -23,6 +25,7 @@ class Recorder:
         self.results.append(result)
 
 
+@pytest.mark.uncompiled("recorders in the place of batches")
 def test_parts_of_an_append_are_dealt_out_to_the_batches() -> None:
     recorders = [Recorder(2), Recorder(3), Recorder(1)]
     batches: list[PublishBatch] = recorders  # type: ignore[assignment]
@@ -57,6 +60,7 @@ def test_markers_are_not_counted_as_chunks() -> None:
     run_with_broker(scenario)
 
 
+@pytest.mark.uncompiled("another method of LogPublishing")
 def test_consecutive_sends_of_a_producer_are_one_batch_with_all_that_is_known_of_them() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client = await world.client()

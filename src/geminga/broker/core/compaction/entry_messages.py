@@ -52,8 +52,8 @@ _NO_TOMBSTONES: Final = bytes(flag if flag & IS_GONE else flag & ~DELETES for fl
 class ChunkPart(NamedTuple):
     """Which part of which message an entry is."""
 
-    #: The same for all parts of one message.
-    series: str
+    #: The same for all parts of one message; as it was sent.
+    series: str | bytes
     chunk_id: int
     chunks: int
 
@@ -197,7 +197,7 @@ def _others(
         else:
             yield found
     else:
-        part = ChunkPart(f"{metadata.uuid}", metadata.chunk_id, metadata.num_chunks_from_msg)
+        part = ChunkPart(metadata.uuid, metadata.chunk_id, metadata.num_chunks_from_msg)
         # The last part may be empty; it deletes nothing.
         yield EntryMessages((_single(metadata, 1)[0],), bytes(1), chunk=part)
 

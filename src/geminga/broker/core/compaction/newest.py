@@ -122,7 +122,7 @@ class NewestMessages:
         self._table_bytes = 0
         self._spill: Spill | None = None
         #: Messages in parts that are not complete, by series.
-        self._open: dict[str, array[int]] = {}
+        self._open: dict[str | bytes, array[int]] = {}
         #: Messages that came.
         self.count = 0
         #: Those of each entry.

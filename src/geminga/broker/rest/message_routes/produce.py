@@ -59,6 +59,7 @@ from geminga.model.errors import (
 )
 from geminga.model.topic_name import PARTITION_SUFFIX, TopicName
 from geminga.runtime import next_turn
+from geminga.wire.pulsar.metadata import text_of
 from geminga.wire.pulsar.schema_info import SchemaInfo, decode_version, encode_version
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ async def produce(request: Request) -> Response:
 
     def target(message: Outgoing) -> TopicName:
         if message.metadata.HasField("partition_key"):
-            return name.with_partition(partition_of(message.metadata.partition_key, partitions))
+            return name.with_partition(partition_of(text_of(message.metadata.partition_key), partitions))
         doors.next_partition += 1
         return name.with_partition(doors.next_partition % partitions)
 

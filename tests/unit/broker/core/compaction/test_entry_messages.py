@@ -132,6 +132,8 @@ def test_a_marker_is_nothing() -> None:
 def test_a_part_of_a_message_says_which() -> None:
     entry = single(b"part", partition_key="k", uuid="u", chunk_id=1, num_chunks_from_msg=3)
     assert messages_of(entry).chunk == ChunkPart("u", 1, 3)
+    # (Without its checksum, which nobody asks about here.)
+    assert messages_of(entry[6:].replace(b"\x01u", b"\x01\xff")).chunk == ChunkPart(b"\xff", 1, 3)
     # The last part may be empty; it deletes nothing.
     assert messages_of(single(b"", partition_key="k", uuid="u", num_chunks_from_msg=3)).flags == bytes(1)
 
