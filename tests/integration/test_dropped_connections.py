@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import socket
 import ssl
 import urllib.error
@@ -14,14 +13,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from struct import pack
-from typing import cast
 from urllib.parse import urlsplit
 
 import pytest
 
 import geminga
 import geminga.client as gc
-from geminga.app.lifecycle.event_loop import loop_factory
 from geminga.bookie.serving import BookieServer
 from geminga.bookkeeper import MemoryBookie
 from geminga.bookkeeper.remote import RemoteBookie
@@ -30,31 +27,26 @@ from geminga.metadata import MemoryMetadata, MemoryMetadataStore
 from geminga.metadata.core.socket_codec import encode
 from geminga.metadata.core.socket_messages import NEW_SESSION, SECRET_BYTES, VERSION, SessionHello
 from geminga.metadata.socket.server import MetadataServer
-from geminga.runtime import Listener, let_go, next_turn, real_runtime
+from geminga.runtime import real_runtime
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.bookkeeper import v2
 from support.processes.certificates import Authority
-from support.processes.dropped_connections import OnThread, left_behind
+from support.processes.dropped_connections import (
+    COUNTS,
+    LOOPS,
+    PART_BYTES,
+    Drop,
+    assert_nothing_left,
+    half_answering,
+    no_fatal,
+    on_thread,
+    sent,
+    some_turns,
+    to_port,
+)
 from support.processes.raw_protocol import RawConnection, frame, producer_frame
 
 pytestmark = pytest.mark.integration
-
-COUNT = 60
-#: Of the full size, and how many go before them.
-COUNT_LONG = int(os.environ.get("DROPPED_CONNECTIONS", "8000"))
-WARM_LONG = 2000
-#: One object of each would be too many; the bytes are mostly of counting.
-OBJECTS_MAX = 55
-OBJECTS_MAX_LONG = 100
-BYTES_MAX = 160 * 1024
-BYTES_MAX_LONG = 1024 * 1024
-#: Measurements, if the first ones are above.
-ATTEMPTS = 3
-LOOPS = ["asyncio", "uvloop"]
-Drop = Callable[[], None]
-
-#: What one read of a socket brings, and more.
-PART_BYTES = 300_000
 
 
 @pytest.fixture(autouse=True)
@@ -63,48 +55,6 @@ def without_a_log() -> Iterator[None]:
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
-
-
-def no_fatal(part: str, error: BaseException) -> None:
-    raise AssertionError(part) from error
-
-
-def on_thread(loop: str) -> OnThread:
-    if loop == "uvloop":
-        pytest.importorskip("uvloop")
-    return OnThread(loop_factory(loop))
-
-
-async def some_turns() -> None:
-    # A loop of asyncio's keeps timers that were cancelled until there are so many.
-    loop = asyncio.get_running_loop()
-    for _ in range(200):
-        loop.call_later(3600, int).cancel()
-    for _ in range(10):
-        await next_turn()
-
-
-def assert_nothing_left(half_use: Callable[[], Drop], settle: Callable[[], None], count: int = COUNT) -> None:
-    """What connections leave is left each time; what the process makes once meanwhile is not."""
-    is_long = count == COUNT_LONG
-    objects_max, bytes_max = (OBJECTS_MAX_LONG, BYTES_MAX_LONG) if is_long else (OBJECTS_MAX, BYTES_MAX)
-    for _ in range(ATTEMPTS):
-        left = left_behind(half_use, count, warm=WARM_LONG if is_long else 20, settle=settle)
-        if left.objects <= objects_max and left.size_bytes <= bytes_max:
-            return
-    raise AssertionError(left)
-
-
-def sent(sock: socket.socket, data: bytes) -> Drop:
-    """Sends as much as the other end takes at once."""
-    sock.setblocking(False)
-    with contextlib.suppress(BlockingIOError):
-        sock.send(data)
-    return sock.close
-
-
-def to_port(port: int, data: bytes) -> Drop:
-    return sent(socket.create_connection(("127.0.0.1", port)), data)
 
 
 # ---- a bookie
@@ -121,7 +71,8 @@ BOOKIE_REQUESTS = {
 
 @pytest.mark.parametrize("data", BOOKIE_REQUESTS.values(), ids=BOOKIE_REQUESTS.keys())
 @pytest.mark.parametrize("loop", LOOPS)
-def test_of_a_bookie(loop: str, data: bytes) -> None:
+@pytest.mark.parametrize("count", COUNTS)
+def test_of_a_bookie(loop: str, data: bytes, count: int) -> None:
     served = on_thread(loop)
 
     async def listen() -> BookieServer:
@@ -135,7 +86,7 @@ def test_of_a_bookie(loop: str, data: bytes) -> None:
         return await BookieServer.listen(real_runtime(no_fatal), bookie, "127.0.0.1", 0)
 
     server = served.call(listen())
-    assert_nothing_left(partial(to_port, server.port, data), lambda: served.call(some_turns()))
+    assert_nothing_left(partial(to_port, server.port, data), lambda: served.call(some_turns()), count)
     served.call(server.close())
     served.close()
 
@@ -145,7 +96,8 @@ def test_of_a_bookie(loop: str, data: bytes) -> None:
 
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("kind", ["nothing", "half a hello", "half a request"])
-def test_of_the_metadata_socket(loop: str, kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", COUNTS)
+def test_of_the_metadata_socket(loop: str, kind: str, tmp_path: Path, count: int) -> None:
     served = on_thread(loop)
     path = str(tmp_path / "m.sock")
 
@@ -167,7 +119,7 @@ def test_of_the_metadata_socket(loop: str, kind: str, tmp_path: Path) -> None:
         sock.connect(path)
         return sent(sock, data[kind])
 
-    assert_nothing_left(half_use, lambda: served.call(some_turns()))
+    assert_nothing_left(half_use, lambda: served.call(some_turns()), count)
     served.call(server.close())
     served.close()
 
@@ -223,8 +175,9 @@ BROKER_USES: dict[str, Callable[[geminga.Standalone], Drop]] = {
 
 
 @pytest.mark.parametrize("use", BROKER_USES.values(), ids=BROKER_USES.keys())
-def test_of_a_broker(broker: geminga.Standalone, use: Callable[[geminga.Standalone], Drop]) -> None:
-    assert_nothing_left(partial(use, broker), lambda: broker._call(some_turns()))
+@pytest.mark.parametrize("count", COUNTS)
+def test_of_a_broker(broker: geminga.Standalone, use: Callable[[geminga.Standalone], Drop], count: int) -> None:
+    assert_nothing_left(partial(use, broker), lambda: broker._call(some_turns()), count)
 
 
 _POST = b"POST /admin/v2/schemas/public/default/s/schema HTTP/1.1\r\nHost: localhost\r\n"
@@ -239,8 +192,9 @@ REST_REQUESTS = {
 
 
 @pytest.mark.parametrize("data", REST_REQUESTS.values(), ids=REST_REQUESTS.keys())
-def test_of_the_rest(broker: geminga.Standalone, data: bytes) -> None:
-    assert_nothing_left(partial(to_port, broker.web_port, data), lambda: broker._call(some_turns()))
+@pytest.mark.parametrize("count", COUNTS)
+def test_of_the_rest(broker: geminga.Standalone, data: bytes, count: int) -> None:
+    assert_nothing_left(partial(to_port, broker.web_port, data), lambda: broker._call(some_turns()), count)
 
 
 # ---- TLS, of both protocols
@@ -261,7 +215,8 @@ def secured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.mark.parametrize("kind", ["half a handshake", "no handshake", "nothing behind it", "half a command behind it"])
 @pytest.mark.parametrize("url", ["service_url_tls", "web_service_url_tls"])
-def test_of_tls(secured: geminga.Standalone, url: str, kind: str) -> None:
+@pytest.mark.parametrize("count", COUNTS)
+def test_of_tls(secured: geminga.Standalone, url: str, kind: str, count: int) -> None:
     port = urlsplit(getattr(secured, url)).port
     assert port is not None
     context = ssl.create_default_context()
@@ -277,14 +232,15 @@ def test_of_tls(secured: geminga.Standalone, url: str, kind: str) -> None:
             sock.sendall(b"\0\0\4\0half" if url == "service_url_tls" else b"GET / HT")
         return sock.close
 
-    assert_nothing_left(half_use, lambda: secured._call(some_turns()))
+    assert_nothing_left(half_use, lambda: secured._call(some_turns()), count)
 
 
 # ---- the other ends: our client, and the ledger client
 
 
 @pytest.mark.parametrize("is_cut_off", [False, True])
-def test_of_our_client(broker: geminga.Standalone, is_cut_off: bool) -> None:
+@pytest.mark.parametrize("count", COUNTS)
+def test_of_our_client(broker: geminga.Standalone, is_cut_off: bool, count: int) -> None:
     """With half a message under way; closed here, or cut off by the broker."""
     served = on_thread(broker._config.server.event_loop)
 
@@ -310,33 +266,20 @@ def test_of_our_client(broker: geminga.Standalone, is_cut_off: bool) -> None:
         served.call(some_turns())
         broker._call(some_turns())  # a loop of this process, too
 
-    assert_nothing_left(half_use, settle)
+    assert_nothing_left(half_use, settle, count)
     served.call(client.__aexit__(None, None, None))
     served.close()
 
 
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("answer", [b"", b"\0\0\1\0half an answer", b"\x7f\xff\xff\xffno answer"])
-def test_of_the_ledger_client(loop: str, answer: bytes) -> None:
+@pytest.mark.parametrize("count", COUNTS)
+def test_of_the_ledger_client(loop: str, answer: bytes, count: int) -> None:
     """A bookie that answers half, or nonsense, and is gone."""
     served = on_thread(loop)
     entry = pack(">qqqq", LEDGER, 0, -1, 10_000) + b"x" * 100_000
 
-    class Half(asyncio.Protocol):
-        def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            self.transport = cast("asyncio.Transport", transport)
-
-        def data_received(self, data: bytes) -> None:
-            self.transport.write(answer)
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            let_go(self.transport)
-            del self.transport
-
-    async def listen() -> Listener:
-        return await real_runtime(no_fatal).network.listen(Half, "127.0.0.1", 0)
-
-    listener = served.call(listen())
+    listener = served.call(half_answering(answer))
 
     async def connect() -> RemoteBookie:
         bookie = RemoteBookie(real_runtime(no_fatal), "b", "127.0.0.1", listener.port)
@@ -348,34 +291,6 @@ def test_of_the_ledger_client(loop: str, answer: bytes) -> None:
         bookie = served.call(connect())
         return lambda: served.call(bookie.close())
 
-    assert_nothing_left(half_use, lambda: served.call(some_turns()))
+    assert_nothing_left(half_use, lambda: served.call(some_turns()), count)
     served.call(listener.close())
     served.close()
-
-
-# ---- at full size
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("loop", LOOPS)
-def test_of_a_bookie_with_ten_thousand(loop: str) -> None:
-    served = on_thread(loop)
-
-    async def listen() -> BookieServer:
-        return await BookieServer.listen(real_runtime(no_fatal), MemoryBookie(), "127.0.0.1", 0)
-
-    server = served.call(listen())
-    data = BOOKIE_REQUESTS["half a large request"]
-    assert_nothing_left(partial(to_port, server.port, data), lambda: served.call(some_turns()), COUNT_LONG)
-    served.call(server.close())
-    served.close()
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", ["half a message", "half a body"])
-def test_of_a_broker_with_ten_thousand(broker: geminga.Standalone, kind: str) -> None:
-    if kind in BROKER_USES:
-        use: Callable[[], Drop] = partial(BROKER_USES[kind], broker)
-    else:
-        use = partial(to_port, broker.web_port, REST_REQUESTS[kind])
-    assert_nothing_left(use, lambda: broker._call(some_turns()), COUNT_LONG)

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from geminga.client.rules.transaction import AFTER, Answer, NotOpen, TransactionCore, TransactionState
+from geminga.client.rules import transaction as module
+from geminga.client.rules.transaction import (
+    AFTER,
+    Answer,
+    NotOpen,
+    TooManyTargets,
+    TransactionCore,
+    TransactionState,
+)
 from geminga.model.txn_id import TxnId
 
 State = TransactionState
@@ -188,3 +196,15 @@ TestTransaction = TransactionMachine.TestCase
 @given(st.sampled_from(sorted(AFTER, key=str)))
 def test_only_a_commit_that_was_done_leads_to_committed(case: tuple[State, Answer]) -> None:
     assert (AFTER[case] is State.COMMITTED) == (case == (State.COMMITTING, Answer.DONE))
+
+
+def test_the_limit_of_targets_holds_for_those_that_are_asked_for_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TARGETS_MAX", 2)
+    core = TransactionCore(TxnId(1, 2), DEADLINE_S, lambda _: None, lambda target, way: True)
+    assert core.want_ahead(("a",), "way", lambda _: None)
+    core.registered(("a",), None)
+    assert core.want_ahead(("b",), "way", lambda _: None)
+    assert not core.want_ahead(("c",), "way", lambda _: None)
+    with pytest.raises(TooManyTargets):
+        core.want(("c",), lambda _: None)
+    assert core.want(("a",), lambda _: None)

@@ -354,10 +354,19 @@ class PrefetchMachine(RuleBasedStateMachine):
         self.model = []
         self.permits = self.flow.restart()
 
+    @rule()
+    def close(self) -> None:
+        self.queue.close()
+        assert (self.queue.entry, self.queue.advance()) == (None, False)
+        self.model = []
+        self.permits = self.flow.restart()
+
     @invariant()
     def permits_balance(self) -> None:
         self.queue.check_invariants()
         assert self.queue.total_count == len(self.model)
+        # An entry counts whole until its last message is received.
+        assert self.queue.total_bytes == sum({id(entry): entry.size_bytes for entry, _ in self.model}.values())
         assert self.permits + self.flow.owed + len(self.model) == self.CAPACITY
         if not self.flow.is_paused and not self.model:
             assert self.permits > 0, "nothing here and nothing asked for"

@@ -143,6 +143,7 @@ class HttpCaller:
         data = response.read(ANSWER_BYTES_MAX + 1)
         if len(data) > ANSWER_BYTES_MAX:
             raise http.client.HTTPException(f"an answer of more than {ANSWER_BYTES_MAX} bytes")
+        _check_whole(response, len(data))
         return response.status, data, response.headers, response.will_close
 
     def _take(self, where: str) -> tuple[http.client.HTTPConnection, bool]:
@@ -170,6 +171,15 @@ class HttpCaller:
             connection.close()
         else:
             self._idle.setdefault(where, deque()).append(connection)
+
+
+def _check_whole(response: http.client.HTTPResponse, size_bytes: int) -> None:
+    """``http.client`` takes the end of a connection for the end of headers, and of a body whose length was told."""
+    if response.length:
+        raise http.client.HTTPException(f"cut off after {size_bytes} of {size_bytes + response.length} bytes")
+    told = {"content-length", "transfer-encoding", "connection"}
+    if response.will_close and response.version == 11 and not told & {name.lower() for name in response.headers}:
+        raise http.client.HTTPException("cut off in its headers, which do not tell where it ends")
 
 
 def _is_over(connection: http.client.HTTPConnection) -> bool:

@@ -60,6 +60,10 @@ class BatchSource:
         self._reader.message_bytes_max = message_bytes_max
         self._is_stopped = False
 
+    def close(self) -> None:
+        """Nothing is read any more."""
+        self._reader.close()
+
     def read(self, frames: Sequence[Frame]) -> Iterable[EntryBatch]:
         """Entries up to the first that can not be read."""
         for frame in frames:

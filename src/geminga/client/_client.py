@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import Final, Self, TypeVar, Unpack, overload
 
@@ -60,6 +62,34 @@ _STREAM_KINDS: Final[Mapping[str, Kind]] = {
 _THREADS_END_S_MAX: Final = 1.0
 
 
+class _StoredSchemas:
+    """Schemas of topics, asked of their brokers (:class:`geminga.client.schema._protocol.SchemaSource`)."""
+
+    __slots__ = ("_lifetime", "_lookup")
+
+    def __init__(self, lifetime: Lifetime, lookup: Lookup) -> None:
+        self._lifetime = lifetime
+        self._lookup = lookup
+
+    async def get_schema(self, topic: str, version: bytes | None = None) -> VersionedSchema | None:
+        """See :meth:`Client.get_schema`."""
+        self._lifetime.check_usable()
+        check_argument("version", version, _VERSION)
+        found = await self._lookup.schema(str(parse_topic(topic).partitioned_topic), version)
+        return None if found is None else VersionedSchema(SchemaInfo.from_wire(found[0]), found[1])
+
+
+async def _make_letter_producer(
+    producers: ProducerFactory, topic: str, initial_subscription_name: str
+) -> Producer[bytes]:
+    arguments: ProducerArguments = {
+        "initial_subscription_name": initial_subscription_name,
+        "batching_enabled": False,
+        "chunking_enabled": True,  # what was chunked does not fit into one message here, either
+    }
+    return await create_producer(producers, topic, None, arguments)
+
+
 class Client:
     """Connections to one cluster; made by :func:`geminga.client.connect`. Bound to the loop it is first used on.
 
@@ -86,11 +116,10 @@ class Client:
         self.options = options
         self.runtime = runtime
         self.service_urls = ServiceUrls(f"{url}", runtime.rng.below(1 << 16))
-        self._request_id = 0
-        self.pool = ConnectionPool(runtime, self.service_urls, options, self._next_request_id)
-        self._switching = (
-            None if provider is None else Switching(runtime, self.pool, own, provider, self._next_request_id)
-        )
+        # No part knows the client: what it makes is gone with it, without Python's collector.
+        next_request_id = itertools.count(1).__next__
+        self.pool = ConnectionPool(runtime, self.service_urls, options, next_request_id)
+        self._switching = None if provider is None else Switching(runtime, self.pool, own, provider, next_request_id)
         self.lookup = Lookup(runtime, self.pool, options)
         #: What all producers together hold.
         self.memory = MemoryLimit(options.memory_limit_bytes)
@@ -98,8 +127,10 @@ class Client:
         self.lifetime = Lifetime(self.place)
         #: What the parts below reach the cluster by; none of them knows the client.
         self.cluster = Cluster(runtime, options, self.pool, self.lookup, self.place)
-        self.producers = ProducerFactory(self.cluster, self.memory, self.lifetime, self)
-        self.consumers = ConsumerFactory(self.cluster, self.lifetime, self, self._make_letter_producer)
+        self._schemas = _StoredSchemas(self.lifetime, self.lookup)
+        self.producers = ProducerFactory(self.cluster, self.memory, self.lifetime, self._schemas)
+        letters = partial(_make_letter_producer, self.producers)
+        self.consumers = ConsumerFactory(self.cluster, self.lifetime, self._schemas, letters)
         self.coordinators = Coordinators(self.cluster)
         self._closing: asyncio.Task[None] | None = None
 
@@ -325,10 +356,7 @@ class Client:
         Raises InvalidTopicName, InvalidConfiguration for a version that is no bytes, the broker's error, or Timeout
         after ``operation_timeout_ms``.
         """
-        self.lifetime.check_usable()
-        check_argument("version", version, _VERSION)
-        found = await self.lookup.schema(str(parse_topic(topic).partitioned_topic), version)
-        return None if found is None else VersionedSchema(SchemaInfo.from_wire(found[0]), found[1])
+        return await self._schemas.get_schema(topic, version)
 
     async def close(self) -> None:
         """Close producers (what they sent gets its receipts first), consumers and connections; harmless twice.
@@ -379,15 +407,3 @@ class Client:
     def is_closed(self) -> bool:
         """Whether :meth:`close` was called."""
         return self.lifetime.is_closed
-
-    def _next_request_id(self) -> int:
-        self._request_id += 1
-        return self._request_id
-
-    async def _make_letter_producer(self, topic: str, initial_subscription_name: str) -> Producer[bytes]:
-        return await self.create_producer(
-            topic,
-            initial_subscription_name=initial_subscription_name,
-            batching_enabled=False,
-            chunking_enabled=True,  # what was chunked does not fit into one message here, either
-        )

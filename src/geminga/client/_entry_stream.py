@@ -87,6 +87,10 @@ class StreamSource(Protocol[E_co]):
         """A fresh start on a connection that takes messages of so many bytes."""
         ...
 
+    def close(self) -> None:
+        """Nothing is read any more: who is told of what is wrong is forgotten."""
+        ...
+
 
 class EntryStream(Generic[E]):
     """See the module. Made by :meth:`Client.entry_stream`; runs on the client's loop."""
@@ -300,11 +304,13 @@ class EntryStream(Generic[E]):
         if self._block_bytes:
             connection.lend(self.consumer_id, self._block_bytes)
         await self._attachment.subscribe(connection, self._subscribe)
-        assert self._source is not None
+        source = self._source
+        if source is None:
+            raise AlreadyClosed(f"the stream of {self.topic} is closed")
         self.attached_count += 1
         self._drop_queue()
         self.first_seen = self.last_seen = None
-        self._source.connected(connection.max_message_size)
+        source.connected(connection.max_message_size)
         self.window.restart()
         self._grant()
 
@@ -372,6 +378,9 @@ class EntryStream(Generic[E]):
         connection = self._attachment.detach()
         self._drop_queue()
         self.fail(AlreadyClosed(f"the stream of {self.topic} is closed"))
+        source, self._source = self._source, None
+        if source is not None:
+            source.close()
         await self._attachment.leave(connection)
 
     def _drop_queue(self) -> None:

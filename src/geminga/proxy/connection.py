@@ -58,6 +58,9 @@ from geminga.wire.pulsar.foreign import refusal, spoken_in
 from geminga.wire.pulsar.frame import Frame, FrameDecoder
 
 _log = get_logger(__name__)
+
+#: Of a connection that is gone.
+_NO_PART: Final = Contained(None, "a command")
 _Type = pb.BaseCommand
 
 #: Bytes of a frame of a client, before it is relayed: names of topics, credentials.
@@ -199,6 +202,8 @@ class ProxyConnection(asyncio.Protocol):
         if self._asking is not None:
             self._asking.close()
             self._asking = None
+        # It knows this one: what is gone waits for no collector.
+        self._contained = _NO_PART
         if self._reaching is not None:
             self._reaching.cancel()
             self._reaching = None

@@ -32,7 +32,7 @@ from geminga.proxy.core.http_rules import (
     request_headers,
 )
 from geminga.proxy.core.targets import AllowedTargets, Target
-from geminga.runtime import Runtime, get_logger
+from geminga.runtime import Runtime, StreamProtocol, get_logger
 from geminga.runtime.log import trace_id
 
 if TYPE_CHECKING:
@@ -163,7 +163,8 @@ class Forwarding:
             await _pass_on(answer, http, reader, send)
             return None
         except h11.ProtocolError as error:
-            raise UnavailableError(f"{place.netloc}: {error}") from error
+            # As in ``broker.peers.http_client``.
+            raise UnavailableError(f"{place.netloc}: {error}") from error.with_traceback(None)
         finally:
             transport.abort()
 
@@ -189,7 +190,7 @@ class Forwarding:
         for address in addresses:
             try:
                 transport, _ = await self._runtime.network.connect(
-                    lambda: asyncio.StreamReaderProtocol(reader), address, place.port, tls=tls, server_name=place.host
+                    lambda: StreamProtocol(reader), address, place.port, tls=tls, server_name=place.host
                 )
             except OSError as error:
                 last = error

@@ -19,6 +19,9 @@ from geminga.wire.pulsar.commands import PONG_FRAME, decode_command, encode_comm
 from geminga.wire.pulsar.frame import Frame, FrameDecoder, encode_frame
 
 _log = get_logger(__name__)
+
+#: Of a link that is gone.
+_NO_PART: Final = Contained(None, "an answer")
 _Type = pb.BaseCommand
 #: Bytes of a frame before CONNECTED.
 _HANDSHAKE_BYTES_MAX: Final = 64 * 1024
@@ -105,7 +108,7 @@ class BrokerLink(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             raise UnavailableError(f"the connection to the broker {self.target} is lost{self._why}")
-        self._transport = None
+        self._transport, self._contained = None, _NO_PART
         transport.set_protocol(protocol)
         return transport, self._decoder.take_rest()
 
@@ -225,6 +228,8 @@ class BrokerLink(asyncio.Protocol):
                 future.set_exception(lost)
                 future.exception()
         self._decoder.drop()
+        # It knows this one: what is gone waits for no collector.
+        self._contained = _NO_PART
         if transport is not None:
             let_go(transport)
 

@@ -64,7 +64,10 @@ class Side(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone, and the other one follows."""
-        self._relay.lost(self)
+        relay = self._relay
+        relay.lost(self)
+        # They know each other: what is gone waits for no collector.
+        del self._relay
 
 
 class Relay:

@@ -12,7 +12,7 @@ from geminga.runtime.clock import SystemClock
 from geminga.runtime.containment import Contained, Part, contain, set_strict, unwound, unwound_storage, where
 from geminga.runtime.disk_memory import MemoryDisk
 from geminga.runtime.log import SparseWarnings, get_logger
-from geminga.runtime.network import AsyncioNetwork, descriptor_limit, let_go, unclaimed_sockets
+from geminga.runtime.network import AsyncioNetwork, StreamProtocol, descriptor_limit, let_go, unclaimed_sockets
 from geminga.runtime.points import crash_point, is_halted, sometimes
 from geminga.runtime.ports import (
     AppendDone,
@@ -60,6 +60,7 @@ __all__ = [
     "Rng",
     "Runtime",
     "SparseWarnings",
+    "StreamProtocol",
     "SystemClock",
     "SystemRng",
     "ThreadedDisk",

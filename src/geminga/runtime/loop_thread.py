@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from queue import SimpleQueue
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from geminga.model.errors import LocalError
 from geminga.runtime.fork import fork_generation
@@ -187,6 +187,10 @@ def _call_all(queue: SimpleQueue[Callable[[], None] | None]) -> None:
             _log.error("a callback raised %s: %s", type(error).__name__, error, exc_info=error)
 
 
+async def _take_nothing(items: deque[Any]) -> None:
+    raise LocalError(f"{len(items)} items were put behind the end")
+
+
 class HandOver(Generic[T]):
     """Items from any thread to a coroutine on the loop, in order; who puts waits while ``limit`` items wait.
 
@@ -214,6 +218,7 @@ class HandOver(Generic[T]):
         #: The same as the loop knows it: two threads may both have asked for a start.
         self._is_taking = False
         self._room = threading.Condition()
+        self._is_over = False
         #: Set on the loop, when nothing waits.
         self._empty_waiters: list[asyncio.Future[None]] = []
 
@@ -243,6 +248,12 @@ class HandOver(Generic[T]):
         with self._room:
             self._size_bytes -= size_bytes
 
+    def close(self) -> None:
+        """Nothing is put any more: who takes is forgotten once it took what waits, so that no collector has to."""
+        self._is_over = True
+        if not self._is_scheduled and not self._items:
+            self._take = _take_nothing
+
     async def empty(self) -> None:
         """On the loop: wait until everything put before is taken."""
         while self._is_scheduled or self._items:
@@ -268,6 +279,8 @@ class HandOver(Generic[T]):
                 self._is_scheduled = True
                 self._thread.loop.call_soon(self._start)
             else:
+                if self._is_over:
+                    self._take = _take_nothing
                 waiters, self._empty_waiters = self._empty_waiters, []
                 for waiter in waiters:
                     if not waiter.done():

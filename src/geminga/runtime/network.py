@@ -62,6 +62,22 @@ def let_go(transport: asyncio.BaseTransport) -> None:
         let_go(below)
 
 
+class StreamProtocol(asyncio.StreamReaderProtocol):
+    """asyncio's protocol for a stream that is read, which lets its transport go (:func:`let_go`)."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """As of the base."""
+        super().connection_made(transport)
+        self._own: asyncio.BaseTransport | None = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """As of the base."""
+        super().connection_lost(exc)
+        transport, self._own = self._own, None
+        if transport is not None:
+            let_go(transport)
+
+
 def keep_below(secured: asyncio.BaseTransport, below: asyncio.BaseTransport) -> None:
     """``secured`` is the transport of TLS over ``below``, which is let go with it."""
     setattr(secured, _BELOW, below)

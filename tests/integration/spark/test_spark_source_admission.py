@@ -221,6 +221,8 @@ def test_heads_count_without_decompressing(broker, client, topic):
     class Frames:
         def connected(self, message_bytes_max: int) -> None: ...
 
+        def close(self) -> None: ...
+
         def read(self, frames):
             seen.extend(frames)
             return ()

@@ -26,13 +26,16 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     #: Path -> status, headers, body.
     answers: ClassVar[dict[str, tuple[int, dict[str, str], bytes]]] = {}
+    #: Path -> what is written before the connection ends.
+    cut: ClassVar[dict[str, bytes]] = {}
     #: Peer's port, method, path, body, authorization of each request.
     seen: ClassVar[list[tuple[int, str, str, bytes, str | None]]] = []
 
     def _answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
         self.seen.append((self.client_address[1], self.command, self.path, body, self.headers.get("Authorization")))
-        if self.path == "/cut":
+        if self.path == "/cut" or self.path in self.cut:
+            self.wfile.write(self.cut.get(self.path, b""))
             self.close_connection = True
             return
         status, headers, answer = self.answers.get(self.path, (200, {}, b'"ok"'))
@@ -65,7 +68,7 @@ class _Server(ThreadingHTTPServer):
 
 @pytest.fixture
 def server() -> Iterator[_Server]:
-    _Handler.answers, _Handler.seen = {}, []
+    _Handler.answers, _Handler.cut, _Handler.seen = {}, {}, []
     with _Server(("127.0.0.1", 0), _Handler) as server, ThreadPoolExecutor(1) as threads:
         threads.submit(server.serve_forever, 0.01)
         yield server
@@ -168,6 +171,42 @@ def test_an_answer_that_is_too_large_is_refused(url: str, monkeypatch: pytest.Mo
     assert len(caller.request("GET", "/ten")[0]) == 10
     with pytest.raises(errors.UnreachableError, match="more than 10 bytes"):
         caller.request("GET", "/more")
+    caller.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n" + b"x" * 10, "cut off after 10 of 900 bytes"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n", "cut off after 0 of 900 bytes"),
+        (b"HTTP/1.1 200 OK\r\nContent-Le", "cut off in its headers"),
+        (b"HTTP/1.1 200 OK\r\n", "cut off in its headers"),
+    ],
+    ids=["in its body", "before its body", "in a header", "before its headers"],
+)
+def test_an_answer_that_is_cut_off_is_none(url: str, answer: bytes, said: str) -> None:
+    """Also where it could be read so far: what is missing may be most of it."""
+    _Handler.cut["/half"] = answer
+    caller = HttpCaller(url)
+    with pytest.raises(errors.UnreachableError, match=said):
+        caller.request("PUT", "/half")
+    assert caller.request("GET", "/whole")[0] == b'"ok"'
+    caller.close()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"ok"',
+        b'HTTP/1.0 200 OK\r\n\r\n"ok"',
+        b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n"ok"\r\n0\r\n\r\n',
+    ],
+    ids=["with its connection", "of a server of HTTP/1.0", "by its chunks"],
+)
+def test_an_answer_whose_length_is_not_told_ends(url: str, answer: bytes) -> None:
+    _Handler.cut["/whole"] = answer
+    caller = HttpCaller(url)
+    assert caller.request("GET", "/whole")[0] == b'"ok"'
     caller.close()
 
 

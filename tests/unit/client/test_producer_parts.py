@@ -31,6 +31,10 @@ def in_virtual_time(scenario: Callable[[Clock], Awaitable[None]]) -> None:
     run_against(polite, lambda client: scenario(client.cluster.runtime.clock))
 
 
+def refuse() -> None:
+    raise gc.AlreadyClosed("no more")
+
+
 class Room:
     """Hears of batches that open and close; refuses to open them when it is full."""
 
@@ -104,8 +108,8 @@ def test_bytes_alone_may_be_appended_to_a_batch_that_holds_nothing_of_the_users_
         encoding = Room(clock, takes_plain=False)
         encoding.add(b"1")
         assert encoding.batching.plain is None
-        room.batching.stop()
-        encoding.batching.stop()
+        room.batching.stop(refuse)
+        encoding.batching.stop(refuse)
 
     in_virtual_time(scenario)
 
@@ -124,9 +128,13 @@ def test_a_batch_leaves_its_delay_after_it_was_opened() -> None:
         room.add(b"3")
         room.batching.close()
         room.add(b"4")
-        room.batching.stop()
+        room.batching.stop(refuse)
         await wait_ms(100)
         assert room.left[2:] == [[b"3"]]
+        room.batching.close()
+        with pytest.raises(gc.AlreadyClosed, match="no more"):
+            room.add(b"5")
+        assert room.left[2:] == [[b"3"], [b"4"]]
 
     in_virtual_time(scenario)
 
@@ -156,7 +164,7 @@ def test_what_somebody_awaits_leaves_when_nothing_is_in_flight(type_) -> None:
         room.batching.want_receipt(is_idle=True)
         await next_turn()
         assert room.left[2:] == [[b"4"]]
-        room.batching.stop()
+        room.batching.stop(refuse)
 
     in_virtual_time(scenario)
 
@@ -173,8 +181,8 @@ def test_batches_by_key_leave_together_and_one_of_stored_and_new_ids_is_cut() ->
             own.add(b"%d" % number, sequence_id=number)
         own.batching.close()
         assert own.left == [[b"3", b"4", b"5"], [b"6", b"7"]], "a batch of both would count as new as a whole"
-        own.batching.stop()
-        room.batching.stop()
+        own.batching.stop(refuse)
+        room.batching.stop(refuse)
 
     in_virtual_time(scenario)
 

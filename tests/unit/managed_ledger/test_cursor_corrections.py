@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.managed_ledger import ManagedLedgerConfig
+from geminga.managed_ledger.rules.batch_acks import BatchAcks
 from geminga.managed_ledger.rules.cursor import CursorState
 from geminga.managed_ledger.rules.cursor_format import plan_write
 from geminga.managed_ledger.rules.plain_ranges import PlainRanges
@@ -158,3 +159,15 @@ def test_f27_a_backlog_of_thirty_million_does_not_make_the_state_large():
     assert state.backlog(ledgers) == 30_000_000 - 11 - 60
     plan = plan_write(state, {})
     assert sum(map(len, plan.segments)) + len(plan.marker(plan.refs(0))) < 4_096
+
+
+def test_a_large_bit_set_that_is_forgotten_takes_no_memory() -> None:
+    acks = BatchAcks()
+    acks.merge(1, 0, (1 << 100_000) - 1)
+    acks.merge(1, 1, 1)
+    with_both = acks.ledger_memory_bytes(1)
+    assert acks.discard(1, 0)
+    small = acks.ledger_memory_bytes(1)
+    assert with_both > 10_000 > 200 > small
+    acks.merge(1, 0, (1 << 100_000) - 1)
+    assert acks.ledger_memory_bytes(1) == with_both

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+from collections.abc import Sequence
 
-from geminga.metadata.zookeeper.kazoo_thread import KazooHandler
+from kazoo import exceptions as zk
+
+from geminga.metadata.zookeeper.kazoo_thread import AsyncResult, Inbox, Kazoo, KazooHandler
+from geminga.metadata.zookeeper.requests import Requests
+from geminga.runtime import next_turn, spawn
 
 
 class Buffering(socket.socket):
@@ -32,3 +38,39 @@ def test_what_tls_has_read_already_is_readable_at_once() -> None:
             assert handler.select([secured, requests], [], [], None)[0] == [requests]
             there.send(b"x")
             assert handler.select([secured], [secured], [], None) == ([secured], [secured], [])
+
+
+def test_a_read_that_nobody_waits_for_is_not_asked_again() -> None:
+    async def main() -> None:
+        sent: list[tuple[Kazoo, AsyncResult]] = []
+
+        def submit(group: Sequence[tuple[Kazoo, AsyncResult]]) -> None:
+            sent.extend(group)
+
+        async def turns() -> list[Kazoo]:
+            for _ in range(5):
+                await next_turn()
+            found = [payload for payload, _ in sent]
+            for _, answer in sent:
+                answer.set_exception(zk.ConnectionLoss())
+            sent.clear()
+            for _ in range(5):
+                await next_turn()
+            return found
+
+        requests = Requests(Inbox(asyncio.get_running_loop()), submit)
+        requests.connected("first")
+        asked = [spawn(requests.ask(name, name, is_write=False), name=name) for name in ("kept", "left")]
+        assert await turns() == ["first", "kept", "left"]
+        asked[1].cancel()
+        await next_turn()
+        later = spawn(requests.ask("later", "later", is_write=False), name="later")
+        await next_turn()
+        later.cancel()
+        await next_turn()
+        requests.connected("again")
+        assert await turns() == ["again", "kept"]
+        asked[0].cancel()
+        await asyncio.wait([*asked, later])
+
+    asyncio.run(main())

@@ -12,7 +12,7 @@ from typing import Final, cast
 
 from geminga.app.servers.core.metric_rows import MetricRow, decode_rows, encode_rows
 from geminga.model.exposition import Labels, Source
-from geminga.runtime import Runtime, get_logger
+from geminga.runtime import Runtime, get_logger, let_go
 from geminga.runtime.ports import Listener
 
 #: How long the answer may take, and how many bytes it may have.
@@ -36,8 +36,12 @@ class _Telling(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # No isinstance: uvloop's transports are not asyncio's.
         transport = cast("asyncio.Transport", transport)
+        self._transport = transport
         transport.write(encode_rows(self._sources))
         transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        let_go(self._transport)
 
 
 class StorageMetrics:
@@ -74,11 +78,15 @@ class _Hearing(asyncio.Protocol):
         self._heard = heard
         self._data = bytearray()
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
     def data_received(self, data: bytes) -> None:
         self._data += data
         if len(self._data) > ANSWER_BYTES_MAX and not self._heard.done():
             self._heard.set_exception(ValueError(f"more than {ANSWER_BYTES_MAX} bytes"))
 
     def connection_lost(self, exc: Exception | None) -> None:
+        let_go(self._transport)
         if not self._heard.done():
             self._heard.set_result(bytes(self._data))

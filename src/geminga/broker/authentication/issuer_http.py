@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import h11
 
 from geminga.model.errors import UnavailableError
-from geminga.runtime import Runtime
+from geminga.runtime import Runtime, StreamProtocol
 from geminga.security.openid import DOCUMENT_BYTES_MAX
 
 #: Seconds of one document.
@@ -49,7 +49,7 @@ class IssuerHttp:
             tls = self._tls
         reader = asyncio.StreamReader()
         transport, _ = await self._runtime.network.connect(
-            lambda: asyncio.StreamReaderProtocol(reader),
+            lambda: StreamProtocol(reader),
             parts.hostname,
             parts.port or (443 if tls is not None else 80),
             tls=tls,

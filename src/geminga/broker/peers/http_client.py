@@ -13,7 +13,7 @@ import h11
 from geminga.broker.core.coercion import Json
 from geminga.broker.peers.links import PLAIN, PeerLinks
 from geminga.model.errors import UnavailableError
-from geminga.runtime import Runtime
+from geminga.runtime import Runtime, StreamProtocol
 from geminga.runtime.log import trace_id
 
 #: Seconds that a request may take, redirections and waiting for its turn included.
@@ -88,8 +88,12 @@ class PeerHttp:
                 return await self._follow(method, url, body)
         except TimeoutError as error:
             raise UnavailableError(f"no answer to {method} {url} within {REQUEST_S_MAX:g} s") from error
-        except (OSError, h11.RemoteProtocolError) as error:
+        except OSError as error:
             raise UnavailableError(f"the broker at {_place(url)} does not answer: {error}") from error
+        except h11.RemoteProtocolError as error:
+            # h11's own frame has the error: with its traceback it would wait for a collector.
+            cause = error.with_traceback(None)
+            raise UnavailableError(f"the broker at {_place(url)} does not answer: {error}") from cause
 
     async def first_answer(self, addresses: Sequence[str], method: str, path: str, body: bytes = b"") -> PeerAnswer:
         """Of the first of a cluster's addresses (:func:`addresses_of`) that answers. Raises UnavailableError."""
@@ -123,12 +127,12 @@ class PeerHttp:
         target = f"{parts.path}?{parts.query}" if parts.query else parts.path
         reader = asyncio.StreamReader()
         transport, protocol = await self._runtime.network.connect(
-            lambda: asyncio.StreamReaderProtocol(reader),
+            lambda: StreamProtocol(reader),
             parts.hostname,
             port or (443 if links.uses_tls else 80),
             tls=links.context() if links.uses_tls else None,
         )
-        assert isinstance(protocol, asyncio.StreamReaderProtocol)
+        assert isinstance(protocol, StreamProtocol)
         try:
             http = h11.Connection(h11.CLIENT)
             headers = [("Host", parts.netloc), ("Accept", "application/json"), ("Connection", "close")]

@@ -97,6 +97,10 @@ class AckPause:
             _log.warning(text, subscription.topic.name, subscription.name, ranges, most)
 
 
+def _nothing() -> None:
+    """It is over: nobody is told."""
+
+
 class SharedDispatch(Dispatch):
     """See the module."""
 
@@ -265,6 +269,7 @@ class SharedDispatch(Dispatch):
         """No more dispatch."""
         super().close()
         self.replays.close()
+        self.core.on_freed = _nothing
         if self.due is not None:
             self.due.close()
 

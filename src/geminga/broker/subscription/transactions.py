@@ -26,12 +26,13 @@ _log = get_logger(__name__)
 class SubscriptionTransactions:
     """See the module. Its code is loaded when it is first needed."""
 
-    __slots__ = ("_is_allowed", "_is_unread", "_subscription", "used")
+    __slots__ = ("_is_unread", "_name", "_subscription", "used")
 
     def __init__(self, subscription: AckingSubscription, *, is_allowed: bool) -> None:
         """``is_allowed``: whether it may acknowledge in transactions at all."""
-        self._subscription = subscription
-        self._is_allowed = is_allowed
+        #: None: it may not. One that lives no longer than its consumer is in no cycle then that a collector finds.
+        self._subscription = subscription if is_allowed else None
+        self._name = subscription.name
         #: What it acknowledges; None: nothing yet.
         self.used: TransactionAcks | None = None
         #: What it acknowledged could not be read: nobody may consume.
@@ -40,10 +41,11 @@ class SubscriptionTransactions:
     @property
     def acks(self) -> TransactionAcks | None:
         """What it acknowledges, made with the first use; None: it may not."""
-        if self.used is None and self._is_allowed:
+        subscription = self._subscription
+        if self.used is None and subscription is not None:
             from geminga.broker.subscription.transaction_acks import TransactionAcks
 
-            self.used = TransactionAcks(self._subscription)
+            self.used = TransactionAcks(subscription)
         return self.used
 
     @property
@@ -55,7 +57,8 @@ class SubscriptionTransactions:
     async def load(self) -> None:
         """There is a log: bring back what transactions hold. If it can not be read, nobody consumes here until it can:
         the topic and its other subscriptions need nothing of it. Raises GemingaError."""
-        if self.acks is None:
+        subscription = self._subscription
+        if subscription is None or self.acks is None:
             return
         try:
             await self.acks.load()
@@ -63,7 +66,6 @@ class SubscriptionTransactions:
             raise failure
         except StorageError as error:
             self._is_unread = True
-            subscription = self._subscription
             _log.error(
                 "%s %s: what transactions hold can not be read: %s", subscription.topic.name, subscription.name, error
             )
@@ -75,13 +77,12 @@ class SubscriptionTransactions:
                 await self.acks.load()
             except StorageError as error:
                 raise UnavailableError(
-                    f"What transactions acknowledged on subscription {self._subscription.name} can not be read now, "
-                    "try again later"
+                    f"What transactions acknowledged on subscription {self._name} can not be read now, try again later"
                 ) from error
             self._is_unread = False
 
     async def end(self, txn_id: TxnId, *, commit: bool, low_watermark: int) -> None:
         """Let what a transaction acknowledged count, or come again; durable on return. Raises GemingaError."""
         if self.acks is None:
-            raise NotAllowedError(f"Subscription {self._subscription.name} takes no transactions")
+            raise NotAllowedError(f"Subscription {self._name} takes no transactions")
         await self.acks.end(txn_id, commit=commit, low_watermark=low_watermark)

@@ -227,6 +227,8 @@ class WebSocket(asyncio.Protocol):
         self._room.unread.keeps_up(self)
         # Its frames know the protocol, which knows them.
         self._protocol.parser.close()
+        # So does what was wrong with them, by its traceback.
+        self._protocol.parser_exc = None
         if self.transport is not None:
             let_go(self.transport)
             self.transport = None

@@ -37,7 +37,8 @@ class Attachment:
 
     def __init__(self, cluster: Cluster, handler: ConsumerHandler, name: str) -> None:
         """``handler`` hears of what the broker says; ``name`` is for errors and the log: what is read."""
-        self._handler = handler
+        #: None once there will be no connection any more.
+        self._handler: ConsumerHandler | None = handler
         self._name = name
         self._timeout_s = cluster.timeout_s
         self.consumer_id = next(cluster.consumer_ids)
@@ -54,9 +55,12 @@ class Attachment:
 
     async def subscribe(self, connection: ClientConnection, make: Callable[[int], pb.BaseCommand]) -> None:
         """Subscribe with ``make(request id)``; raises the broker's error, NotConnected or Timeout."""
+        handler = self._handler
+        if handler is None:
+            raise self._failure or NotConnected(f"{self._name} is not connected any more")
         self.is_subscribing = True
         self._is_lost = False
-        connection.listeners.register_consumer(self.consumer_id, self._handler)
+        connection.listeners.register_consumer(self.consumer_id, handler)
         request_id = connection.next_request_id()
         try:
             await connection.request(make(request_id), request_id, self._timeout_s)
@@ -83,6 +87,7 @@ class Attachment:
     def fail(self, error: PulsarException) -> None:
         """There will be no connection any more: whoever waits for one gets ``error``."""
         self._failure = error
+        self._handler = None
         for future in self._no_longer_waiting():
             future.set_exception(error)
 

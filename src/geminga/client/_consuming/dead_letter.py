@@ -132,6 +132,7 @@ class DeadLetters:
 
     async def close(self) -> None:
         """Close the producers."""
+        self.subscribed_topics = tuple
         for producer in (*self._dead_letter_producers.values(), self._retry_producer):
             if producer is not None:
                 await producer.close()

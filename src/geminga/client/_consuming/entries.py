@@ -53,6 +53,10 @@ class Decryptor(Protocol):
 OnDiscard = Callable[[EntryKey, Discard, int], None]
 
 
+def _tell_nobody(*_: object) -> None:
+    pass
+
+
 class EntryReader:
     """Reads the frames of one consumer of one topic."""
 
@@ -140,6 +144,11 @@ class EntryReader:
         """What the last :meth:`read` left, to be read again once ``missing_keys`` were asked for."""
         unread, self._unread = self._unread, []
         return unread
+
+    def close(self) -> None:
+        """Nothing is read any more, and nobody told."""
+        self._on_discard = self._on_chunk = _tell_nobody
+        self._now_ms = float  # no time passes
 
     def _entry(self, head: MessageHead, data: bytes) -> EntryBatch | None:
         key = (head.ledger_id, head.entry_id)

@@ -84,7 +84,7 @@ class ConsumerFactory:
             raise
         self.lifetime.remember(consumer)
         if consumer.listening is not None:
-            consumer.listening.start()
+            consumer.listening.start(consumer)
         return consumer
 
     def _subscription(

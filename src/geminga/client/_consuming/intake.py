@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from geminga.client._api.errors import ReadError
 from geminga.client._api.message_id import MessageId
@@ -38,6 +38,8 @@ _log = get_logger(__name__)
 EntryKey = tuple[int, int]
 #: Whether more parts of a message can come is looked at so often in the time that it has for the next one.
 EXPIRY_LOOKS: Final = 4
+#: After the end: frames are not taken any more, and the timers are gone.
+_NOBODY: Final = cast("Upstream", None)
 
 
 class Upstream(EntrySource, Protocol):
@@ -151,6 +153,8 @@ class Intake:
             self._gate.close()
         if self.key_gate is not None:
             self.key_gate.close()
+        self._entries.close()
+        self._source = _NOBODY
 
     # ---- frames
 

@@ -18,6 +18,10 @@ from geminga.wire.pulsar.frame import Frame
 _log = get_logger(__name__)
 
 
+def _tell_nobody(_: object) -> None:
+    pass
+
+
 class KeyGate:
     """Between the connection and the :class:`EntryReader` of one consumer of one topic that decrypts."""
 
@@ -65,6 +69,7 @@ class KeyGate:
     def close(self) -> None:
         """Nothing is read any more."""
         self._held = []
+        self._on_messages = self._read_again = _tell_nobody
         if self._task is not None:
             self._task.cancel()
 

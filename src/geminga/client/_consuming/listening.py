@@ -22,11 +22,10 @@ _log = get_logger(__name__)
 class Listening:
     """One listener's task, started when the consumer is open."""
 
-    __slots__ = ("_consumer", "_listener", "_receiving", "_resumed", "_running", "_task")
+    __slots__ = ("_listener", "_receiving", "_resumed", "_running", "_task")
 
-    def __init__(self, consumer: Consumer[Any], receiving: Receiving[Any], listener: MessageListener) -> None:
-        """``consumer``: what the listener is called with; ``receiving``: where its messages are."""
-        self._consumer = consumer
+    def __init__(self, receiving: Receiving[Any], listener: MessageListener) -> None:
+        """``receiving``: where its messages are."""
         self._receiving = receiving
         self._listener = listener
         self._resumed = asyncio.Event()
@@ -34,9 +33,9 @@ class Listening:
         self._task: asyncio.Task[None] | None = None
         self._running: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        """Begin to hand messages to the listener."""
-        self._task = spawn(self._supervise(), name=f"listener of {self._consumer.topic()}")
+    def start(self, consumer: Consumer[Any]) -> None:
+        """Begin to hand messages to the listener, which is called with ``consumer``: only the task knows it."""
+        self._task = spawn(self._supervise(consumer), name=f"listener of {consumer.topic()}")
 
     def pause(self) -> None:
         """No more calls after the one under way."""
@@ -52,15 +51,16 @@ class Listening:
             self._task.cancel()
         if self._running is not None and self._running is not asyncio.current_task():
             self._running.cancel()
+        # What cut them off knows their frames, and those this.
+        self._task = self._running = None
 
-    async def _supervise(self) -> None:
-        while not self._consumer.is_closed:
+    async def _supervise(self, consumer: Consumer[Any]) -> None:
+        while not consumer.is_closed:
             # A failure of the listener ends its own task, which is where it is reported.
-            self._running = spawn(self._listen(), name=f"messages to the listener of {self._consumer.topic()}")
+            self._running = spawn(self._listen(consumer), name=f"messages to the listener of {consumer.topic()}")
             await asyncio.wait({self._running})
 
-    async def _listen(self) -> None:
-        consumer = self._consumer
+    async def _listen(self, consumer: Consumer[Any]) -> None:
         while not consumer.is_closed:
             await self._resumed.wait()
             try:

@@ -80,7 +80,8 @@ class Receiving(Generic[T]):
     def close(self) -> None:
         """The consumer is closed: nothing is left, and whoever waits hears of it."""
         self.is_open = False
-        self._queue.drop(lambda _: True)
+        self._topics = HeldTopics()  # those there were know this one
+        self._queue.close()
         self._arrivals.wake_all()
 
     # ---- one after the other

@@ -52,6 +52,28 @@ class Asking(Protocol):
         ...
 
 
+class _Nobody:
+    """Nothing is asked for any more: what was not acknowledged comes to somebody else."""
+
+    def redeliver(self, keys: Iterable[EntryKey]) -> None:
+        """See :class:`Asking`."""
+
+    def redeliver_all(self) -> None:
+        """See :class:`Asking`."""
+
+    def drop_entries(self, keys: Collection[EntryKey]) -> None:
+        """See :class:`Asking`."""
+
+    def redeliver_returned(self, returned: Sequence[GivenBack]) -> None:
+        """See :class:`Asking`."""
+
+    def drop_rest(self, batches: Collection[EntryBatch]) -> None:
+        """See :class:`Asking`."""
+
+    def acknowledge_buried(self, entry: EntryBatch) -> None:
+        """See :class:`Asking`."""
+
+
 class Redelivery:
     """The trackers of one consumer of one topic, with their timers."""
 
@@ -74,7 +96,7 @@ class Redelivery:
         options = subscription.options
         self._subscription = subscription
         self._topic = topic
-        self._asking = asking
+        self._asking: Asking = asking
         self._loop = asyncio.get_running_loop()
         self._nacks = NegativeAcks(options.negative_ack_redelivery_delay_ms, options.negative_ack_redelivery_backoff)
         self._nack_timer: asyncio.TimerHandle | None = None
@@ -166,6 +188,11 @@ class Redelivery:
             if timer is not None:
                 timer.cancel()
         self._nack_timer = self._tick_timer = None
+
+    def close(self) -> None:
+        """The consumer is closed, and not known here any more."""
+        self.clear()
+        self._asking = _Nobody()
 
     # ---- timers
 

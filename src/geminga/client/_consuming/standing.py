@@ -68,6 +68,10 @@ class Standing:
         is_inclusive = self._options.start_message_id_inclusive and self.last_entry is None
         return _position(message_id, is_inclusive=is_inclusive)
 
+    def close(self) -> None:
+        """Nothing is received any more."""
+        self.last_entry = self.cut_off = None
+
     def move(self, message_id: MessageId | None) -> StartPosition | None:
         """The subscription is moved there; None: to a time. As :meth:`start_at`."""
         self.last_entry = None

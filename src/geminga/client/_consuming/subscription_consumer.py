@@ -93,7 +93,7 @@ class SubscriptionConsumer(Consumer[T]):
         #: Calls the listener; whoever makes it starts it once it is open. None: there is none.
         self.listening: Listening | None = None
         if options.message_listener is not None:
-            self.listening = Listening(self, self.receiving, options.message_listener)
+            self.listening = Listening(self.receiving, options.message_listener)
         #: Who looks for its topics and partitions; set by whoever makes it.
         self.topic_set: TopicSet | None = None
         self.discovery: PatternTopics | None = None
@@ -346,6 +346,7 @@ class SubscriptionConsumer(Consumer[T]):
         if self.discovery is not None:
             self.discovery.close()
         self.receiving.close()
+        self.held.on_gone = None
         await close_all(self.held.all())
         if self._subscription.dead_letters is not None:
             await self._subscription.dead_letters.close()

@@ -278,6 +278,10 @@ class TopicConsumer:
         self.acks.close(error)
         self._intake.close()
         self._attachment.fail(error)
+        # What came knows this consumer: who ended waits for no collector.
+        self._redelivery.close()
+        self._received_before = None
+        self.standing.close()
         return connection
 
     # ---- messages in
@@ -406,6 +410,8 @@ class TopicConsumer:
         try:
             await self._seek(message_id, timestamp_ms)
         except BaseException:
+            if self._phase is Phase.CLOSED:
+                raise
             self._intake.start, standing.start_message_id, standing.last_entry = before
             if self._phase is Phase.SEEKING:
                 self._phase = Phase.SUBSCRIBED

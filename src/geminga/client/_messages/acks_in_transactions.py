@@ -108,7 +108,8 @@ class AcksInTransactions:
         """``target``: topic and subscription; ``timeout_s``: how long an answer may take, over all connections."""
         self._consumer_id = consumer_id
         self._target = target
-        self._state = state
+        #: None once nothing is sent any more.
+        self._state: Committed | None = state
         self._timeout_s = timeout_s
         self._counters = counters
         self._loop = asyncio.get_running_loop()
@@ -138,11 +139,9 @@ class AcksInTransactions:
 
         Counts as an operation of the transaction, which must have one under way.
         """
-        if self._ended is not None:
-            txn.fail(self._ended)
-            refused: asyncio.Future[None] = self._loop.create_future()
-            _end(refused, self._ended)
-            return refused
+        state = self._state
+        if state is None:
+            return self._refused(txn)
         command = None if is_cumulative else self._gathering.get(txn)
         if command is None or len(command.acked) >= IDS_MAX:
             command = _Command(txn, is_cumulative=is_cumulative, answer=self._loop.create_future())
@@ -154,7 +153,7 @@ class AcksInTransactions:
         if is_cumulative:
             command.acked[key] = (set(range(index + 1)), size)
         elif index < 0:
-            for piece in self._state.held(key):
+            for piece in state.held(key):
                 command.acked[piece] = (set(), 0)
         else:
             indexes, _ = command.acked.setdefault(key, (set(), size))
@@ -162,6 +161,13 @@ class AcksInTransactions:
             if batch is not None:
                 command.batches[batch] = None
         return command.answer
+
+    def _refused(self, txn: TransactionCore) -> asyncio.Future[None]:
+        assert self._ended is not None
+        txn.fail(self._ended)
+        refused: asyncio.Future[None] = self._loop.create_future()
+        _end(refused, self._ended)
+        return refused
 
     # ---- connection
 
@@ -195,6 +201,7 @@ class AcksInTransactions:
     def close(self, error: PulsarException) -> None:
         """Nothing is sent any more; what was not answered fails with ``error``."""
         self._ended = error
+        self._state = None
         self._connection = None
         flights, self._flights = self._flights, {}
         waiting, self._waiting = self._waiting, []
@@ -273,7 +280,7 @@ class AcksInTransactions:
 
     def _over(self, command: _Command, *, is_committed: bool) -> None:
         state = self._state
-        if self._ended is not None:
+        if state is None:
             return
         if not is_committed:
             state.given_back(GivenBack(command.acked, command.is_cumulative, command.batches))

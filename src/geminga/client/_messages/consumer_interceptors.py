@@ -105,6 +105,7 @@ class Interceptors:
             tell(_log, "interceptor", interceptor.on_partitions_change, topic, partitions)
 
     def close(self) -> None:
-        """The consumer was closed."""
-        for interceptor in self._all:
+        """The consumer was closed: they hear of that, and of nothing more."""
+        told, self._all, self._consumer = self._all, (), None
+        for interceptor in told:
             tell(_log, "interceptor", interceptor.close)

@@ -160,8 +160,9 @@ class Batching:
 
     # ---- its delay
 
-    def stop(self) -> None:
-        """The producer ended: nothing leaves by itself any more."""
+    def stop(self, check_room: Callable[[], None]) -> None:
+        """The producer ended: nothing leaves by itself any more, and ``check_room`` refuses what comes."""
+        self._check_room = check_room
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from geminga.client._api.errors import (
@@ -31,6 +32,11 @@ from geminga.runtime import Raised, attempt, get_logger, spawn
 
 T = TypeVar("T")
 _log = get_logger(__name__)
+
+
+def _refuse(failure: PulsarException | None, text: str) -> None:
+    """No batch is opened any more."""
+    raise failure or AlreadyClosed(text)
 
 
 class TopicProducer(Sending[T]):
@@ -233,7 +239,7 @@ class TopicProducer(Sending[T]):
         self._link.close()
         if self._connecting is not None:
             self._connecting.cancel()
-        self.batching.stop()
+        self.batching.stop(partial(_refuse, self._failure, f"producer {self._name} of {self._topic} is closed"))
         self._on_closed(self)
         self._early.fail(error)
         self._buffer.disconnected()

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from geminga.client._api.errors import (
+    AlreadyClosed,
     AuthenticationError,
     ConsumerBusy,
     ErrorGettingAuthenticationData,
@@ -45,6 +46,14 @@ _MENDED_BY_TIME: Final = (
 LASTED_MS: Final = 1_000
 #: The longest delay where it can be attached, but does not last: what is missing may be there at any moment.
 UNLASTING_MS_MAX: Final = 5_000
+
+
+async def _attach_nothing(connection: ClientConnection) -> None:
+    raise AlreadyClosed("it was closed while it was being connected")
+
+
+def _tell_nobody(error: PulsarException) -> None:
+    pass
 
 
 class Link:
@@ -118,8 +127,9 @@ class Link:
             self._is_wanted.set()
 
     def close(self) -> None:
-        """Stop trying."""
+        """Stop trying, and know nothing of who was kept connected: what ended waits for no collector."""
         self.is_closed = True
+        self._attach, self._on_failed = _attach_nothing, _tell_nobody
         self.connection = None
         if self._task is not None:
             self._task.cancel()

@@ -155,6 +155,12 @@ class PrefetchQueue(Generic[E]):
         self._entries = kept
         return dropped
 
+    def close(self) -> None:
+        """Nothing is received any more, and no entry kept."""
+        self.drop(lambda _: True)
+        self.entry = None
+        self.at = self.end = self.stop = 0
+
     def check_invariants(self) -> None:
         """Raises InvariantError for a state that can not be."""
         invariant(0 <= self.at <= self.end, f"at {self.at} of {self.end}")

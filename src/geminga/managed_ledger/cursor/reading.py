@@ -15,15 +15,19 @@ from geminga.model.position import LATEST, Position
 class Reading:
     """See the module."""
 
-    __slots__ = ("_cursor", "_log", "_reads", "_services", "_state", "is_active")
+    __slots__ = ("_cursor", "_log", "_name", "_read_before", "_reads", "_services", "_state", "is_active")
 
     def __init__(self, cursor: ReadingCursor, log: ReadLog, services: CursorServices) -> None:
-        self._cursor = cursor
+        #: None once it has ended: no cycle with it is left for a collector.
+        self._cursor: ReadingCursor | None = cursor
+        self._name = cursor.name
         self._state = cursor.state
         self._log = log
         self._services = services
         #: Made by the first read.
         self._reads: CursorReads | None = None
+        #: What was read, once it has ended.
+        self._read_before = (0, 0)
         #: Whether it reads: appended entries are cached for it.
         self.is_active = False
 
@@ -35,7 +39,7 @@ class Reading:
     @property
     def entries_read(self) -> tuple[int, int]:
         """Entries that were read since it was opened, and those read from bookies."""
-        return (self._reads.entries_read, self._reads.cache_misses) if self._reads is not None else (0, 0)
+        return (self._reads.entries_read, self._reads.cache_misses) if self._reads is not None else self._read_before
 
     @property
     def is_busy(self) -> bool:
@@ -57,9 +61,9 @@ class Reading:
         ``done`` gets at least one entry, or none at the end (or past ``max_position``); possibly within the call.
         """
         cursor, reads = self._cursor, self._reads
-        invariant(reads is None or not reads.is_busy, f"cursor {cursor.name}: a read is under way")
-        if cursor.is_closed:
-            done(LedgerClosedError(f"cursor {cursor.name} is closed"))
+        invariant(reads is None or not reads.is_busy, f"cursor {self._name}: a read is under way")
+        if cursor is None or cursor.is_closed:
+            done(LedgerClosedError(f"cursor {self._name} is closed"))
             return
         if not self.is_active:
             self.is_active = True
@@ -71,13 +75,13 @@ class Reading:
 
     def skip_to(self, position: Position) -> None:
         """The next read starts no earlier than ``position``; what lies before it is not read now."""
-        invariant(not self.is_busy, f"cursor {self._cursor.name}: a read is under way")
+        invariant(not self.is_busy, f"cursor {self._name}: a read is under way")
         if position > self._state.read_position:
             self.go_back_to(position)
 
     def go_back_to(self, position: Position) -> None:
         """What the last read gave from ``position`` on was not used: the next read starts there."""
-        invariant(not self.is_busy, f"cursor {self._cursor.name}: a read is under way")
+        invariant(not self.is_busy, f"cursor {self._name}: a read is under way")
         self._state.read_position = position
         self.jumped()
 
@@ -106,6 +110,9 @@ class Reading:
             self._log.tail.remove_reader(self)
 
     def stop(self, error: StorageError) -> None:
-        """The cursor ends: a read under way does, with ``error``."""
-        if self._reads is not None:
-            self._reads.stop(error)
+        """The cursor ends: a read under way does, with ``error``, and nothing is cached for it."""
+        self.deactivate()
+        self._cursor, reads = None, self._reads
+        if reads is not None:
+            self._read_before, self._reads = self.entries_read, None
+            reads.stop(error)

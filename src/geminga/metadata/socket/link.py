@@ -22,7 +22,7 @@ from geminga.metadata.core.socket_messages import (
 )
 from geminga.metadata.ports import Notification
 from geminga.model.errors import MetadataUnavailableError
-from geminga.runtime import Runtime, get_logger
+from geminga.runtime import Runtime, get_logger, let_go
 
 #: How long a server may take for the hello: what it read of the connection before is done by then.
 HELLO_TIMEOUT_S: Final = 10.0
@@ -110,7 +110,9 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """It is gone."""
-        self._transport = None
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            let_go(transport)
         if self._ping is not None:
             self._ping.cancel()
         if not self._said.done():

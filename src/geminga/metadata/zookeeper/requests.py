@@ -103,10 +103,16 @@ class Requests:
             else:
                 reply.set_exception(error)
 
-        self.start(what, payload, done, is_write=is_write, size_bytes=size_bytes)
-        return await reply
+        request = self.start(what, payload, done, is_write=is_write, size_bytes=size_bytes)
+        try:
+            return await reply
+        except asyncio.CancelledError:
+            request.done = None  # a read that nobody waits for is not asked again and again
+            raise
 
-    def start(self, what: str, payload: Kazoo, done: Done, *, is_write: bool = False, size_bytes: int = 0) -> None:
+    def start(
+        self, what: str, payload: Kazoo, done: Done, *, is_write: bool = False, size_bytes: int = 0
+    ) -> ZooKeeperRequest:
         """Send when it is its turn; ``done`` is called once, perhaps at once."""
         request = ZooKeeperRequest(what, payload, done, is_write=is_write, size_bytes=size_bytes)
         if self._refusal is not None:
@@ -117,6 +123,7 @@ class Requests:
             self._queue.append(request)
             self._queued_bytes += size_bytes
             self._pump_soon()
+        return request
 
     def connected(self, first: Kazoo, told: Done = _nobody) -> None:
         """There is a session and a connection: go on, after a request of whose answer ``told`` is told."""
@@ -168,6 +175,8 @@ class Requests:
         while self._queue and len(self._in_flight) < IN_FLIGHT_MAX:
             request = self._queue.popleft()
             self._queued_bytes -= request.size_bytes
+            if request.done is None and not request.is_write:
+                continue
             request.attempts += 1
             self._in_flight[request] = None
             answer = AsyncResult()

@@ -112,6 +112,7 @@ class AtLeastOnceWriter:
             forget_producers([one.kept for one in self._destinations()])
             raise
         finally:
+            self._pump.close()
             release_producers([one.kept for one in self._destinations()])
         return {name: topic.rows for name, topic in self._topics.items()}
 

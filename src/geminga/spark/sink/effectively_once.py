@@ -197,9 +197,12 @@ class EffectivelyOnceWriter:
         crash_point(crash_points.OUTPUT_OPENED)
         pump = EntryPump(self._session, self._options.producer.send_timeout_ms)
         used: list[EntryProducer[bytes]] = []
-        for topic, producer, messages in zip(destinations, opened, parts, strict=True):
-            used.append(self._send_rows(pump, topic, producer, messages, was_planned=was_planned))
-        pump.finish(used)
+        try:
+            for topic, producer, messages in zip(destinations, opened, parts, strict=True):
+                used.append(self._send_rows(pump, topic, producer, messages, was_planned=was_planned))
+            pump.finish(used)
+        finally:
+            pump.close()
 
     def _route(self, rows: SinkRows, partitions: int) -> dict[int, list[int]]:
         count = len(rows.messages)

@@ -73,6 +73,10 @@ class EntryPump:
         if self._error is not None:
             raise self._error
 
+    def close(self) -> None:
+        """The task is over, whatever became of it."""
+        self._hand_over.close()
+
     async def _while_receipts_come(self, wait: Callable[[], Awaitable[None]]) -> None:
         """Wait for as long as receipts come; raises Timeout."""
         if self._error is not None:

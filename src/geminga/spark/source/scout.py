@@ -50,6 +50,9 @@ class HeadSource:
         self._stream = stream
         self._heads = MessageHeadDecoder()
 
+    def close(self) -> None:
+        """It tells nobody."""
+
     def connected(self, message_bytes_max: int) -> None:
         """Nothing to start over."""
 

@@ -403,3 +403,16 @@ def test_an_entry_that_can_not_be_parsed_stops_the_copying_before_it() -> None:
 @pytest.mark.parametrize(("version", "number"), [(b"\0" * 7 + b"\7", 7), (b"abc", -1), (b"", -1)])
 def test_versions_that_are_no_numbers_name_no_schema(version: bytes, number: int) -> None:
     assert number_of(version) == number
+
+
+def test_one_that_was_stopped_is_told_of_nothing_more() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await copied(world)
+        tail, replicator = topic_of(world).ledger.tail, replicator_of(world)
+        before = tail.listener_count
+        ending = replicator.stop()
+        assert tail.listener_count == before - 1
+        if ending is not None:
+            await asyncio.wait([ending])
+
+    run_with_broker(scenario)

@@ -7,17 +7,20 @@ from collections.abc import Callable
 
 import pytest
 
-from geminga.broker.ownership import bundle_ownership, questions
+from geminga.broker.ownership import bundle_ownership, namespace_bundles, questions
 from geminga.broker.ownership.bundle_ownership import ROUND_MS
 from geminga.broker.ownership.core.bundles import Bundle, equal_bundles, whole
 from geminga.broker.ownership.core.local_policies import local_policies_path
 from geminga.broker.ownership.core.owner_data import owner_path
-from geminga.broker.ownership.namespace_bundles import BUNDLES_AGE_MS_MAX
+from geminga.broker.ownership.namespace_bundles import BUNDLES_AGE_MS_MAX, NamespaceBundles
 from geminga.broker.ownership.owner_nodes import ENDING_HERE, LETTING_GO, OWNERS_AGE_MS_MAX
 from geminga.broker.ownership.ports import HERE, Elsewhere, Unknown, is_served_here
+from geminga.metadata import MemoryMetadataStore
 from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import CorruptionError, MetadataError, PreconditionFailedError, UnavailableError
 from geminga.model.topic_name import TopicName
+from geminga.sim import SimNode, SimWorld
+from geminga.sim import run as run_simulated
 from support.clusters.bundle_owners import NAMESPACE, ONE
 from support.clusters.owning_pair import BUNDLE, NEXT, OTHER, PATH, Pair, run_pair, split
 from support.house.python_calls import counted_calls
@@ -589,3 +592,28 @@ def test_news_of_one_bundle_has_not_all_namespaces_held_against_all_bundles():
         assert count < 50 * len(names)
 
     run_pair(story)
+
+
+def test_as_many_namespaces_are_remembered_as_may_be_and_the_oldest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(namespace_bundles, "NAMESPACES_REMEMBERED_MAX", 3)
+
+    async def on_node(node: SimNode) -> None:
+        async def policies_of(_namespace: str) -> dict[str, object]:
+            return {"bundles": {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1}}
+
+        store = MemoryMetadataStore(node.runtime)
+        bundles = NamespaceBundles(store, node.runtime.clock, policies_of, lambda: None)
+        names = [f"t/n{number}" for number in range(5)]
+        remembered = []
+        for name in names:
+            assert await bundles.get(name) is not None
+            remembered.append([one for one in names if bundles.known(one) is not None])
+        assert remembered == [names[:1], names[:2], names[:3], names[1:4], names[2:5]]
+        bundles.close()
+        assert not store._watches._of_nodes
+
+    async def main(world: SimWorld) -> None:
+        node = world.node("broker")
+        await node.run(lambda _: on_node(node))
+
+    run_simulated(main, seed=1)

@@ -300,3 +300,20 @@ def test_a_broker_that_is_shut_down_hands_over_so_many_bundles_a_second(
         await world.node("a").run(story)
 
     sim.run(scenario, seed=1)
+
+
+def test_who_leaves_the_election_makes_room_at_once_and_takes_nobody_elses_place() -> None:
+    async def main(cluster: Cluster) -> None:
+        a = await cluster.member("a")
+        await wait_ms(10)
+        b = await cluster.member("b")
+        await wait_ms(10)
+        await b.election.close()
+        assert await a.store.get(LEADER_PATH) is not None
+        await a.election.close()
+        # Long before its session is over.
+        assert await a.store.get(LEADER_PATH) is None
+        await a.leave()
+        await b.leave()
+
+    run(main)

@@ -63,3 +63,16 @@ def test_what_is_held_counts_metadata_where_there_is_hardly_any_payload():
     rows.add(0, encode_entry(metadata, b"x"))
     assert rows.payload_bytes == 1
     assert rows.held_bytes > 20_000
+
+
+def test_a_part_of_a_message_says_which_it_is():
+    rows = RowBuffer(7, -1)
+    part = pb.MessageMetadata(
+        producer_name="p", sequence_id=0, publish_time=1, uuid="u", num_chunks_from_msg=3, chunk_id=1,
+        total_chunk_msg_size=90,
+    )  # fmt: skip
+    rows.add(0, encode_entry(part, b"x"))
+    rows.add(1, encode_entry(pb.MessageMetadata(producer_name="p", sequence_id=1, publish_time=1), b"x"))
+    columns = rows.take().of_entry
+    told = [columns[name] for name in ("chunk_uuid", "chunk_id", "chunk_count", "chunked_bytes")]
+    assert told == [["u", None], [1, None], [3, None], [90, None]]

@@ -9,10 +9,11 @@ import stat
 import pytest
 
 from geminga.metadata import MUST_NOT_EXIST, MemoryMetadata, MemoryMetadataStore, SessionEvent
-from geminga.metadata.core.socket_codec import encode
+from geminga.metadata.core.socket_codec import TEXT_BYTES_MAX, encode
 from geminga.metadata.core.socket_messages import (
     SECRET_BYTES,
     VERSION,
+    BrokenMessageError,
     SessionHello,
     StoreOperation,
     StoreRequest,
@@ -522,3 +523,12 @@ def test_a_connection_that_is_closed_does_not_wait_for_its_client_for_ever(case)
         assert len(h.server._connections) == 1
 
     case.run(main)
+
+
+def test_a_text_is_sent_up_to_its_limit_and_no_further() -> None:
+    def hello(size_bytes: int) -> bytes:
+        return encode(SessionHello(1, 0, bytes(SECRET_BYTES), 1000, "t", "n" * size_bytes))
+
+    assert b"n" * TEXT_BYTES_MAX in hello(TEXT_BYTES_MAX)
+    with pytest.raises(BrokenMessageError, match=f"a text of {TEXT_BYTES_MAX + 1} bytes, at most {TEXT_BYTES_MAX}"):
+        hello(TEXT_BYTES_MAX + 1)

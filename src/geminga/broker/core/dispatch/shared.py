@@ -95,10 +95,10 @@ class SharedDispatcher(Generic[C]):
         "_is_held",
         "_is_over_share",
         "_limits",
-        "_on_freed",
         "_reading",
         "_turns",
         "consumers",
+        "on_freed",
         "replay",
         "tracker",
         "unacked_count",
@@ -116,7 +116,8 @@ class SharedDispatcher(Generic[C]):
         that has room again after it held this dispatcher."""
         self._limits = limits
         self._budget = budget
-        self._on_freed = on_freed
+        #: Whoever it is of takes itself out when it is over.
+        self.on_freed = on_freed
         #: Whether it has more than its share while the broker's budget is short.
         self._is_over_share = False
         #: Either of the two: asked for each entry.
@@ -398,7 +399,7 @@ class SharedDispatcher(Generic[C]):
     def _budget_has_room(self) -> None:
         self._is_over_share = False
         self._is_held = self._is_blocked
-        self._on_freed()
+        self.on_freed()
 
     def _next_consumer(self) -> C | None:
         for consumers in self._turns.values():

@@ -28,7 +28,7 @@ from geminga.broker.rest.calls.core.timeouts import (
     RequestTimeouts,
     TimeoutLimits,
 )
-from geminga.runtime import SparseWarnings, get_logger, next_turn, spawn, wait_ms
+from geminga.runtime import SparseWarnings, get_logger, let_go, next_turn, spawn, wait_ms
 from geminga.runtime.frame_room import FrameRoom
 from geminga.runtime.ports import Listener, Runtime, ServerTls
 
@@ -411,7 +411,9 @@ class _WaitingConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.forget(self)
-        self._transport = None
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            let_go(transport)
 
     def look(self, now_s: float) -> None:
         """Tell it to come back if the software does not come; ``now_s`` as :meth:`HttpServer._now_s`."""
@@ -466,9 +468,12 @@ class _RefusedConnection(asyncio.Protocol):
     """A connection beyond the limit: told so, and closed."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        accepted = cast("asyncio.Transport", transport)
+        self._transport = accepted = cast("asyncio.Transport", transport)
         accepted.write(UNAVAILABLE)
         accepted.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        let_go(self._transport)
 
 
 def _import_software(modules: Sequence[str]) -> None:

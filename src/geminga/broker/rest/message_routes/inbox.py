@@ -84,6 +84,10 @@ class _Consumers(dict[int, "Consumer"]):
         super().__delitem__(consumer_id)
         self._left()
 
+    def close(self) -> None:
+        """Nobody is told any more, nor kept."""
+        self._left = _nothing
+
 
 class _Members:
     """The consumers, as ``ConsumerMembers`` has them."""
@@ -212,6 +216,7 @@ class HttpInbox:
         self._callbacks.clear()
         self.drop(_all)
         self._room.forget(self)
+        self.members.consumers.close()
         self.news.set()
 
     def _freed(self, size_bytes: int) -> None:
