@@ -82,12 +82,18 @@ class LedgerIds:
         return told
 
     async def _ask(self) -> None:
+        group: list[asyncio.Future[tuple[int, int] | None]] = []
         try:
             while self._waiting:
                 group = [self._waiting.popleft() for _ in range(min(len(self._waiting), SEQUENCES_MAX))]
                 await self._ask_for([told for told in group if not told.done()])
         finally:
             self._is_asking = False
+            # Ended in the midst of it: nobody waits for what never comes.
+            for told in (*group, *self._waiting):
+                if not told.done():
+                    told.set_exception(MetadataError("asking for ledger ids was ended"))
+            self._waiting.clear()
 
     async def _ask_for(self, group: list[asyncio.Future[tuple[int, int] | None]]) -> None:
         if not group:

@@ -264,3 +264,20 @@ def test_everybody_who_waits_is_told_that_the_store_is_away():
         assert await ids.next_id() == 1
 
     run_cluster(main)
+
+
+def test_asking_that_is_ended_leaves_nobody_waiting():
+    async def main(cluster: Cluster):
+        ids = LedgerIds(cluster.store(MetadataFaults(delay_ms_max=50)))
+        assert await ids.next_id() == 0
+        waiting = [asyncio.ensure_future(ids.next_id()) for _ in range(3)]
+        while not (asking := [task for task in asyncio.all_tasks() if task.get_name() == "ledger-ids"]):
+            await turn(1)
+        waiting.append(asyncio.ensure_future(ids.next_id()))
+        await turn(2)
+        asking[0].cancel()
+        told = await asyncio.gather(*waiting, return_exceptions=True)
+        assert {type(each) for each in told} == {MetadataError}
+        assert await ids.next_id() >= 0
+
+    run_cluster(main)
