@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import shutil
 import subprocess
@@ -331,6 +332,19 @@ def test_stopped_directory_is_backed_up_and_files_that_are_there_are_kept(story,
     assert "is no directory" in _refused("restore", copy, str(tmp_path / "file"))
 
 
+def test_running_server_is_copied_at_the_rate_that_is_asked_for(tmp_path: Path) -> None:
+    with Standalone(tmp_path / "data") as server, blocking.connect(server.service_url) as client:
+        with client.create_producer("rated") as producer:
+            for _ in range(10):
+                producer.send(random.Random(1).randbytes(100_000))
+        begun = time.monotonic()
+        words = ("create", str(tmp_path / "copy"), "--admin-url", server.web_service_url)
+        done(*words, "--rate-limit", "700000")
+        took_s = time.monotonic() - begun
+    # The entries alone are a million bytes.
+    assert took_s > 1.4
+
+
 def test_server_writes_only_where_who_asks_shows_that_it_may(tmp_path: Path) -> None:
     (tmp_path / "copy").mkdir(mode=0o700)
     here = str(tmp_path / "copy")
@@ -343,6 +357,8 @@ def test_server_writes_only_where_who_asks_shows_that_it_may(tmp_path: Path) -> 
         ):
             with pytest.raises(AdminError, match=re.escape(told)):
                 asked.brokers.start_backup(directory=directory, request=request)
+        with pytest.raises(AdminError, match="rateLimit -1: expected bytes a second, 0 or more"):
+            asked.brokers.start_backup(directory=here, request="request-" + "0" * 32, rate_limit=-1)
         assert asked.brokers.backup()["state"] == "none"
         assert list((tmp_path / "copy").iterdir()) == []
     with Standalone() as server:
