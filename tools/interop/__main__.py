@@ -19,6 +19,7 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
+from tools.interop import autobahn
 from tools.interop.admin import running as admin_running
 from tools.interop.artifacts import BUILD, ToolError, class_path, java_version, pinned_version
 from tools.interop.rest import running
@@ -145,6 +146,12 @@ def main() -> int:
     console = Console(width=120)
     version = options.pulsar or pinned_version()
     started = time.perf_counter()
+    if arguments[:1] == ["autobahn"]:
+        try:
+            return autobahn.main(arguments[1:])
+        except ToolError as error:
+            console.print(str(error), markup=False)
+            return 2
     if "--geminga" in arguments and arguments[0] == "rest":
         return running.run(console, version, arguments[1:])
     try:

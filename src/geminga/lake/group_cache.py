@@ -69,6 +69,6 @@ class GroupCache:
             self.size_bytes -= self._groups.pop(oldest)[1]
 
     def forget(self, uid: str) -> None:
-        """A file is gone."""
-        for key in [key for key in self._groups if key[0] == uid]:
+        """A file is gone, with all that was made of it: names of that begin with ``uid``."""
+        for key in [key for key in self._groups if key[0].startswith(uid)]:
             self.size_bytes -= self._groups.pop(key)[1]

@@ -9,7 +9,7 @@ import base64
 import json
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
@@ -263,6 +263,10 @@ class LedgerFileReader:
         rows: int = self._metadata.row_group(group).num_rows
         return rows
 
+    def naming(self) -> AbstractContextManager[None]:
+        """Around what is made of it: damage that shows there becomes an error that names the file."""
+        return _Reading(self)
+
     def read_group(self, group: int) -> list[bytes]:
         """A row group's entries, rebuilt. Raises CorruptionError, DiskIOError."""
         with _Reading(self), self._store.read(self._path) as source:
@@ -283,7 +287,7 @@ class LedgerFileReader:
         raise DiskIOError(self.where)  # not reached: the context raises
 
 
-class _Reading:
+class _Reading(AbstractContextManager[None]):
     """Whatever a damaged file makes of reading it becomes an error that names it."""
 
     __slots__ = ("_reader",)
@@ -303,6 +307,8 @@ class _Reading:
                 # Not "no such ledger": what the list names was not deleted by us.
                 raise MissingFileError(f"{where} is not there") from error
             case CorruptionError():
+                if f"{error}".startswith(where):
+                    return False
                 raise CorruptionError(f"{where}: {error}") from error
             case OSError() if not _is_damage(error):
                 raise DiskIOError(f"{where}: {error}") from error

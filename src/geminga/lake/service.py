@@ -261,6 +261,21 @@ class LakeFile:
             self.facts.uid, group, lambda: lake.call(lake.read_lane(), lambda: reader.read_group(group), stop)
         )
 
+    async def ask(self, work: Callable[[LedgerFileReader], T]) -> T:
+        """What ``work``, which blocks, makes of the file. Raises StorageError, which names it."""
+        reader = self._reader
+
+        def ask() -> T:
+            with reader.naming():
+                return work(reader)
+            raise CorruptionError(reader.where)  # not reached: the context raises
+
+        return await self._lake.call(self._lake.read_lane(), ask)
+
+    async def made(self, tag: str, group: int, work: Callable[[LedgerFileReader], Sequence[bytes]]) -> Sequence[bytes]:
+        """What ``work`` makes of a row group, kept in memory as row groups are, by ``tag``. Raises StorageError."""
+        return await self._lake.groups.load(f"{self.facts.uid}{tag}", group, lambda: self.ask(work))
+
     async def compare(self, group: int, stored: Sequence[bytes], stop: StopSignal) -> None:
         """Whether a row group has these entries, read from the file now. Raises CorruptionError, StorageError."""
         reader = self._reader

@@ -293,6 +293,12 @@ class CompactedUnreadableError(StorageError):
     public_text = "What was compacted of this topic can not be read; DELETE .../compaction gives it up"
 
 
+class LakeUnreadableError(StorageError):
+    """Files of the lake that readers of compacted messages are served from are gone, or can not be read."""
+
+    public_text = "Files of this topic's lake can not be read; the log and statistics of the broker name them"
+
+
 class EntryFilterError(StorageError):
     """Entry filters can not say what a subscription gets: they raised, took too long, or are not there."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 from geminga import sim
@@ -21,9 +22,11 @@ from geminga.broker.connection.connection import TURN_COMMANDS_MAX
 from geminga.broker.ownership.endpoints import Endpoint
 from geminga.broker.ownership.ports import Ownership
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
+from geminga.lake.store import LakeStore
 from geminga.managed_ledger import ManagedLedgerConfig, ManagedLedgerFactory
 from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
 from geminga.runtime import Runtime
+from geminga.sim.threads import SimThreads
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import decode_command, encode_command
 from geminga.wire.pulsar.frame import FrameDecoder, encode_frame_head
@@ -190,7 +193,7 @@ class Client:
                         return command.error
                 await self.wait_for_news()
 
-    async def subscribe(self, topic: str = TOPIC, consumer_id: int = 1, permits: int = 1000, **fields) -> None:
+    def request_subscribe(self, topic: str = TOPIC, consumer_id: int = 1, **fields) -> None:
         request = pb.CommandSubscribe(
             topic=topic,
             subscription=fields.pop("subscription", "sub"),
@@ -201,7 +204,13 @@ class Client:
             **fields,
         )
         self.send(pb.BaseCommand(type=Type.SUBSCRIBE, subscribe=request))
+
+    async def subscribe(self, topic: str = TOPIC, consumer_id: int = 1, permits: int = 1000, **fields) -> None:
+        self.request_subscribe(topic, consumer_id, **fields)
         await self.expect(Type.SUCCESS)
+        self.flow(permits, consumer_id)
+
+    def flow(self, permits: int, consumer_id: int = 1) -> None:
         flow = pb.CommandFlow(consumer_id=consumer_id, messagePermits=permits)
         self.send(pb.BaseCommand(type=Type.FLOW, flow=flow))
 
@@ -238,12 +247,17 @@ class BrokerWorld:
         bookies: int = 1,
         is_shared: bool = False,
         telemetry: Traces | None = None,
+        lake_store: LakeStore | None = None,
     ) -> None:
         """``server`` (or a ``store`` on it) and ``bookie``: the storage of a broker before; else new and empty.
 
         ``ownership``: which topics are the broker's; None: all. ``bookies``: so many. ``is_shared``: another broker may
-        be there that does not know yet that it lost its topics. ``telemetry``: spans.
+        be there that does not know yet that it lost its topics. ``telemetry``: spans. ``lake_store``: where
+        ledgers are offloaded to, by threads that run at once.
         """
+        if lake_store is not None:
+            runtime = replace(runtime, threads=SimThreads(inline=True))
+        self.lake_store = lake_store
         self.telemetry = telemetry
         self.is_shared = is_shared
         self.ownership = ownership
@@ -262,7 +276,12 @@ class BrokerWorld:
         pool = LocalBookiePool({"bookie": self.bookie, **self.more_bookies})
         bookkeeper = BookKeeper(self.runtime, self.metadata, pool, BookKeeperConfig())
         self.ledgers = ManagedLedgerFactory(
-            self.runtime, self.metadata, bookkeeper, self.ledger_config, is_shared=self.is_shared
+            self.runtime,
+            self.metadata,
+            bookkeeper,
+            self.ledger_config,
+            is_shared=self.is_shared,
+            open_lake_store=None if self.lake_store is None else self._open_lake,
         )
         return Broker(
             self.runtime,
@@ -275,6 +294,11 @@ class BrokerWorld:
             access=self.access,
             telemetry=self.telemetry,
         )
+
+    def _open_lake(self, driver: str, properties: Mapping[str, str]) -> LakeStore:
+        del driver, properties
+        assert self.lake_store is not None
+        return self.lake_store
 
     async def start(self) -> None:
         setup = ClusterSetup(
@@ -316,6 +340,7 @@ def run_with_broker(
     access: Access = OPEN,
     bookies: int = 1,
     telemetry: Traces | None = None,
+    lake_store: LakeStore | None = None,
     **settings,
 ) -> T:
     """Run ``scenario`` with a started broker in virtual time; it is stopped afterwards."""
@@ -330,6 +355,7 @@ def run_with_broker(
                 access=access,
                 bookies=bookies,
                 telemetry=telemetry,
+                lake_store=lake_store,
             )
             await broker_world.start()
             result = await scenario(broker_world)

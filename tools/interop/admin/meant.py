@@ -9,20 +9,7 @@ from typing import Final
 
 from tools.interop.rest.comparing import Meant
 
-#: Stories that go on with what could not be set.
-_AFTER_UNBUILT: Final = (
-    "clusters: clusters get-peer-clusters|permissions of a (namespace|topic): .+permissions? |resource groups: |"
-    r"(namespaces|topicPolicies|topics) (compaction-threshold|dispatcher-pause-on-ack-state-persistent|"
-    r"encryption-required|replicator-dispatch-rate|subscription-auth-mode): \S+ get-"
-)
-
 MEANT: Final = (
-    Meant("what is not built", r"answer: .+ \| 400 .+: not built in Geminga .+"),
-    Meant(
-        "what is not built",
-        r"body: some \| none|(value|only Apache:) .+|answer: 200 \| 400 ResourceGroup does not exist",
-        _AFTER_UNBUILT,
-    ),
     Meant("an error's body", r"answer: 400 <no such path> \| 400 .+"),
     Meant(
         "allocators of memory (`broker-stats/allocator-stats/default`, `ml-cache`)",

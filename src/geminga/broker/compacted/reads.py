@@ -28,6 +28,11 @@ class CompactedMessages(Protocol):
     """The newest messages of a topic's keys, up to where it was compacted."""
 
     @property
+    def is_snapshot(self) -> bool:
+        """Whether it stays as it is: who begins to read by it goes on by it, whatever takes its place."""
+        ...
+
+    @property
     def horizon(self) -> Position:
         """Up to here: what lies behind is read from the log."""
         ...
@@ -45,6 +50,14 @@ class CompactedMessages(Protocol):
         ...
 
 
+class LatestOfLake(Protocol):
+    """What a topic that was not compacted has of the newest messages of its keys."""
+
+    async def ready(self) -> None:
+        """Before somebody subscribes who reads it: the topic has it then. Raises GemingaError."""
+        ...
+
+
 class CompactedTopic(Protocol):
     """A topic that may be compacted."""
 
@@ -59,10 +72,28 @@ class CompactedTopic(Protocol):
         ...
 
 
+class LatestTopic(CompactedTopic, Protocol):
+    """One that somebody subscribes to who reads compacted messages."""
+
+    @property
+    def lake_latest(self) -> LatestOfLake | None:
+        """What is served in place of what was compacted; None: nothing."""
+        ...
+
+
+async def ready(topic: LatestTopic) -> None:
+    """Before somebody subscribes who reads compacted messages. Raises GemingaError: they can not be read."""
+    compacted, latest = topic.compacted, topic.lake_latest
+    if latest is not None and (compacted is None or compacted.is_snapshot):
+        await latest.ready()
+    elif compacted is not None:
+        await compacted.check()
+
+
 class CompactedReads:
     """Of the active consumer of one subscription, from one rewind to the next."""
 
-    __slots__ = ("_at", "_cursor", "_has_begun", "_start", "_topic")
+    __slots__ = ("_at", "_cursor", "_has_begun", "_is_behind", "_snapshot", "_start", "_topic")
 
     def __init__(self, topic: CompactedTopic, cursor: ManagedCursor, start: Position | None) -> None:
         """``start``: where a reader asked to begin; None: at the end, or where its cursor stands."""
@@ -72,17 +103,35 @@ class CompactedReads:
         #: The next entry; None: the cursor says it.
         self._at: Position | None = None
         self._has_begun = False
+        #: What it began to read by, if that stays as it is, and whether it came to the end of that.
+        self._snapshot: CompactedMessages | None = None
+        self._is_behind = False
+
+    @property
+    def _compacted(self) -> CompactedMessages | None:
+        """What is read before the log."""
+        current = self._topic.compacted
+        if current is None or not current.is_snapshot:
+            return current
+        if self._snapshot is None:
+            if self._is_behind:
+                # Another one leaves out what was deleted since: the log has it.
+                return None
+            self._snapshot = current
+        return self._snapshot
 
     @property
     def has_more(self) -> bool:
         """Whether the next read is of what was compacted."""
-        compacted = self._topic.compacted
+        compacted = self._compacted
         return compacted is not None and self._next() <= compacted.horizon
 
     def read(self, entries_max: int, bytes_max: int, done: Done) -> None:
         """Read on; ``done`` as of the cursor's reads."""
-        compacted = self._topic.compacted
+        compacted = self._compacted
         if compacted is None or (position := self._next()) > compacted.horizon:
+            if compacted is not None and compacted.is_snapshot:
+                self._snapshot, self._is_behind = None, True
             self._read_log(entries_max, bytes_max, done)
             return
 
@@ -127,7 +176,7 @@ class CompactedReads:
 
     def _begin(self) -> Position | None:
         """Where the first read begins, where the cursor does not say it: before, or behind, all that the log has."""
-        cursor, compacted, ledgers = self._cursor, self._topic.compacted, self._topic.ledger.ledgers
+        cursor, compacted, ledgers = self._cursor, self._compacted, self._topic.ledger.ledgers
         wanted = self._start
         if cursor.is_durable:
             # It never acknowledged anything of the log.

@@ -67,6 +67,8 @@ class TopicCompaction(TopicPart):
     )
 
     name: ClassVar[str] = "compaction"
+    #: Another ledger takes the place of this one below who reads.
+    is_snapshot: ClassVar[bool] = False
 
     def __init__(self, topic: PartTopic) -> None:
         self._topic = topic

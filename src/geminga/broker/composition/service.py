@@ -221,7 +221,7 @@ class Broker:
     @cached_property
     def topic_services(self) -> TopicServices:
         """What topics use of the broker; made with the first of them."""
-        from geminga.broker.compaction.part import TopicCompaction
+        from geminga.broker.compaction.lake_latest import COMPACTION
         from geminga.broker.geo.migration import TopicMigration
         from geminga.broker.geo.moves import Moves
         from geminga.broker.geo.part import GeoReplication
@@ -241,7 +241,7 @@ class Broker:
             parts=(
                 *(() if self._telemetry is None else self._telemetry.parts),
                 *PARTS,
-                TopicCompaction,
+                *COMPACTION,
                 ShownTopic,
                 *(() if self.other_clusters is None else (GeoReplication, ReplicatedSubscriptions, TopicMigration)),
             ),

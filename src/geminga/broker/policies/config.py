@@ -48,6 +48,8 @@ class PolicyConfig(SubscriptionConfig):
     compaction_tombstones_s: int = setting(
         "gemingaCompactionTombstoneRetentionInSeconds", 0, "seconds >= 0; 0: none is kept", minimum=0
     )
+    #: Readers of compacted messages are served from the lake where a topic was never compacted; not in Pulsar.
+    reads_compacted_from_lake: bool = setting("gemingaReadCompactedFromLake", False, "true or false")
     compaction_directory: str = setting(
         "gemingaCompactionDirectory", "", "a directory for temporary files; empty: the system's"
     )

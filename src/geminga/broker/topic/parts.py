@@ -27,7 +27,7 @@ from geminga.model.txn_id import TxnId
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
-    from geminga.broker.compacted.reads import CompactedMessages
+    from geminga.broker.compacted.reads import CompactedMessages, LatestOfLake
     from geminga.broker.policies.config import PolicyConfig
     from geminga.broker.publishing.rates import HeldRates
     from geminga.broker.subscription.subscription import Subscription
@@ -59,6 +59,8 @@ class PartTopic(Protocol):
 
     #: What was compacted of it, for whoever reads that; None: it never was.
     compacted: CompactedMessages | None
+    #: What is served in its place, from the lake; None: nothing.
+    lake_latest: LatestOfLake | None
 
     @property
     def name(self) -> TopicName:

@@ -37,7 +37,7 @@ from geminga.model.topic_name import COMPACTION_CURSOR, DEDUP_CURSOR, TopicName,
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
-    from geminga.broker.compacted.reads import CompactedMessages
+    from geminga.broker.compacted.reads import CompactedMessages, LatestOfLake
     from geminga.broker.subscription.consumer import Consumer, ConsumerConnection
     from geminga.broker.topic.parts import TopicPart
     from geminga.broker.topic.transaction_buffer import TransactionBuffer
@@ -82,6 +82,7 @@ class PersistentTopic(Topic):
         "_subscriptions",
         "ack_ranges_max",
         "compacted",
+        "lake_latest",
         "ledger",
         "parts",
         "storage_rates",
@@ -104,6 +105,7 @@ class PersistentTopic(Topic):
         self.ack_ranges_max: int | None = None
         #: What was compacted of it; None: it never was.
         self.compacted: CompactedMessages | None = None
+        self.lake_latest: LatestOfLake | None = None
         #: What it has beside its log.
         self.parts = Parts(self, services.parts if kinds is None else kinds)
         life = TopicLife(name, services.runtime.clock)
@@ -177,8 +179,10 @@ class PersistentTopic(Topic):
         """Attach a consumer, creating its subscription if need be; raises GemingaError."""
         allow_creation = await self.check_may_subscribe(request)
         self.throttles.check_subscribe(connection.peer, request.consumer_name, request.consumer_id)
-        if request.read_compacted and self.compacted is not None:
-            await self.compacted.check()
+        if request.read_compacted:
+            from geminga.broker.compacted.reads import ready
+
+            await ready(self)
         is_new = request.durable and request.subscription not in self._subscriptions
         async with self.parts.new_subscription() if is_new else nullcontext():
             consumer = await subscribe(self, connection, request, allow_creation=allow_creation)

@@ -112,12 +112,26 @@ _DEFLATE: Final = ServerPerMessageDeflateFactory(
 _NEEDED: Final = ("host", "connection", "upgrade")
 
 
+class _Protocol(ServerProtocol):
+    """The library's, which takes a close between the pieces of a message for an error."""
+
+    #: Bytes of a message that is not whole, by the two names that it had in the library; None: there is none.
+    current_size: int | None
+    cur_size: int | None
+
+    def recv_frame(self, frame: Frame) -> None:
+        """As there. RFC 6455, 5.4: control frames, of which a close is one, may come in the middle of a message."""
+        if frame.opcode is Opcode.CLOSE:
+            self.current_size = self.cur_size = None
+        super().recv_frame(frame)
+
+
 class Upgrade:
     """The server's half of a request to speak WebSocket, before anything is answered."""
 
     def __init__(self, headers: Iterable[tuple[str, str]], limits: SocketLimits) -> None:
         """``headers`` of the request, whatever its path."""
-        self.protocol = ServerProtocol(extensions=[_DEFLATE], max_size=limits.message_bytes_max, logger=_QUIET)
+        self.protocol = _Protocol(extensions=[_DEFLATE], max_size=limits.message_bytes_max, logger=_QUIET)
         found = Headers()
         for name, value in headers:
             if name.lower() in _NEEDED or name.lower().startswith("sec-websocket-"):

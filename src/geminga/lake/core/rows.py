@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import base64
 from binascii import Error as Base64Error
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+from google.protobuf.message import DecodeError
+
 from geminga.lake.core.rebuild import rebuild
+from geminga.model.errors import CorruptionError
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.batch import decode_batch
 from geminga.wire.pulsar.compression import DecompressionError, decompress
@@ -47,6 +51,8 @@ _VALUE_BYTES: Final = 8
 REBUILT_BYTES_MAX: Final = 4 * 1024 * 1024
 #: The last millisecond of the year 9999: what lies behind it is no time to most readers.
 TIME_MS_MAX: Final = 253_402_300_799_999
+#: Of a message's metadata in a batch, before them.
+_SIZE_BYTES: Final = 4
 _LONG_BITS: Final = 64
 _LONG_MAX: Final = (1 << 63) - 1
 _UNSIGNED: Final = (1 << _LONG_BITS) - 1
@@ -93,6 +99,37 @@ OF_MESSAGE: Final = (
     "raw",
     "message_id",
 )
+
+
+class UndividedEntry(NamedTuple):
+    """One that is kept as it is stored, in its place among the rows."""
+
+    #: Rows before it that are messages of their own.
+    row: int
+    entry_id: int
+    #: None: no reader gets it.
+    entry: bytes | None
+
+
+class KeyRows(NamedTuple):
+    """Of the messages of a row group, in order; what is stored whole stands apart."""
+
+    #: As they were sent. None: without one.
+    keys: Sequence[bytes | None]
+    #: A byte for each, not 0: its value is empty or null; an earlier compaction left it out.
+    is_empty: bytes
+    is_gone: bytes
+    stored: Sequence[UndividedEntry]
+    #: When each was published, by the broker's clock where it noted that; empty: nobody asked.
+    times_ms: Sequence[int]
+
+
+class EntryRun(NamedTuple):
+    """An entry of a row group."""
+
+    entry_id: int
+    #: Messages that are rows of their own; 0: it is stored whole.
+    messages: int
 
 
 class TakenRows(NamedTuple):
@@ -307,6 +344,23 @@ class RowBuffer:
         columns["sequence_id"].append(_signed(metadata.sequence_id) if metadata.HasField("sequence_id") else None)
 
 
+def sent_keys(heads: Iterable[bytes | None], message_heads: Iterable[bytes | None]) -> Iterator[bytes | None]:
+    """Of rows that are messages, their keys as they were sent, by the heads of their entries and in a batch their own.
+    Raises CorruptionError."""
+    for head, message_head in zip(heads, message_heads, strict=True):
+        metadata: pb.MessageMetadata | pb.SingleMessageMetadata | None
+        if message_head is not None:
+            try:
+                metadata = pb.SingleMessageMetadata.FromString(message_head[_SIZE_BYTES:])
+            except DecodeError as error:
+                raise CorruptionError(f"the head of a message can not be read: {error}") from error
+        else:
+            metadata = None if head is None else split_entry(head)[0]
+        if metadata is None:
+            raise CorruptionError("a message has no head")
+        yield _sent(metadata.partition_key) if metadata.HasField("partition_key") else None
+
+
 @lru_cache(maxsize=_ID_ENDS_CACHED_MAX)
 def _id_ends(count: int) -> list[bytes]:
     """What the ids of a batch end with: index and size, fields 4 and 6 of ``MessageIdData``."""
@@ -344,8 +398,12 @@ def _grows(entry: bytes, offset: int, metadata: pb.MessageMetadata, payload: byt
     return rebuilt > REBUILT_BYTES_MAX and rebuilt > len(entry)
 
 
+def _sent(key: str | bytes) -> bytes:
+    return key if isinstance(key, bytes) else key.encode()
+
+
 def _key(key: str | bytes, is_base64: bool) -> bytes:
-    data = key if isinstance(key, bytes) else key.encode()
+    data = _sent(key)
     if is_base64:
         try:
             return base64.b64decode(data, validate=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from geminga.managed_ledger.log.reads import READ_RUN_ENTRIES_MAX, LedgerReads, ReadDone, runs_of
 from geminga.managed_ledger.log.shared_reads import SharedReads
@@ -24,6 +24,10 @@ from geminga.model.byte_budget import Claim
 from geminga.model.errors import LedgerClosedError, NoSuchLedgerError, StorageError
 from geminga.model.limits import count_within
 from geminga.model.position import Position
+from geminga.wire.managed_ledger.offload_context import decode_offload_context
+
+if TYPE_CHECKING:
+    from geminga.lake.service import LakeFile
 
 #: Bytes asked for with one call where all entries are wanted.
 READ_BYTES: Final = 1024 * 1024
@@ -103,6 +107,19 @@ class LogReader:
         """A ledger that is open no more, wherever it lies. Raises StorageError."""
         name, is_bookkeeper_first = self._tenure.name, self.is_bookkeeper_first
         return await self._services.open_to_read(name, info, is_bookkeeper_first=is_bookkeeper_first)
+
+    async def open_lake_file(self, info: LedgerInfo) -> LakeFile:
+        """The file of a ledger that is in the lake, whether the bookies have it still or not. Raises StorageError."""
+        from geminga.managed_ledger.shared.lake_ledger import open_file
+
+        record = decode_offload_context(info.offload_context)
+        return await open_file(self._services.lake(), self._tenure.name, info, record)
+
+    async def missing_lake_files(self, infos: Sequence[LedgerInfo]) -> list[str]:
+        """Of ledgers that are in the lake, the files that are not there. Raises StorageError."""
+        from geminga.managed_ledger.shared.lake_ledger import missing_files
+
+        return await missing_files(self._services.lake(), self._tenure.name, infos)
 
     async def look_up_creation(self) -> None:
         """Have the time when the last ledger was made: a list that was loaded does not say. Raises StorageError."""

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from geminga.lake.core.names import topic_directory
+from geminga.lake.core.names import ledger_file, topic_directory
 from geminga.lake.service import Lake, LakeFile
 from geminga.managed_ledger.rules.positions import LedgerInfo
 from geminga.managed_ledger.shared.ports import Ledger, Ledgers, PayloadsDone
@@ -67,13 +67,14 @@ async def open_to_read(
         except StorageError as error:
             _log.warning("%s: ledger %d is read from the lake: %s", name, ledger_id, error)
     try:
-        file = await _open_file(lake(), name, info, record)
+        file = await open_file(lake(), name, info, record)
     except StorageError as error:
         return await _instead(name, ledger_id, from_bookies, error)
     return LakeLedger(name, file, from_bookies)
 
 
-async def _open_file(lake: Lake, name: str, info: LedgerInfo, record: OffloadRecord) -> LakeFile:
+async def open_file(lake: Lake, name: str, info: LedgerInfo, record: OffloadRecord) -> LakeFile:
+    """The file of a ledger of a managed ledger's list. Raises StorageError, which names it."""
     root = await lake.root(record.driver, record.properties)
     try:
         file = await root.open(topic_directory(name), info.ledger_id, record.uid)
@@ -84,6 +85,22 @@ async def _open_file(lake: Lake, name: str, info: LedgerInfo, record: OffloadRec
     if file.facts.entries != info.entries:
         raise CorruptionError(f"{file.where} has {file.facts.entries} entries, the list says {info.entries}")
     return file
+
+
+async def missing_files(lake: Lake, name: str, infos: Sequence[LedgerInfo]) -> list[str]:
+    """Of ledgers that are in the lake, the files that are not there. Raises StorageError."""
+    directory = topic_directory(name)
+    there: dict[str, set[str]] = {}
+    missing: list[str] = []
+    for info in infos:
+        record = decode_offload_context(info.offload_context)
+        root = await lake.root(record.driver, record.properties)
+        if root.where not in there:
+            there[root.where] = {file.name for file in await root.list(directory)}
+        file = ledger_file(info.ledger_id, record.uid)
+        if file not in there[root.where]:
+            missing.append(f"{root.where}/{directory}/{file}")
+    return missing
 
 
 async def _instead(name: str, ledger_id: int, other: Callable[[], Awaitable[Ledger]], error: StorageError) -> Ledger:

@@ -297,6 +297,25 @@ def test_a_close_is_answered_and_everything_above_is_let_go() -> None:
     run(story)
 
 
+def test_a_close_between_the_pieces_of_a_message_is_answered_as_any_other() -> None:
+    # Autobahn's case 7.1.5; the library takes it for an error of the protocol, 1002.
+    async def story() -> None:
+        line = Line()
+        await line.settle()
+        line.peer.protocol.send_text(b"fragment", fin=False)
+        line.peer.flush()
+        await line.settle()
+        line.peer.transport.write(Frame(Opcode.CLOSE, (1000).to_bytes(2, "big")).serialize(mask=True))
+        await line.settle()
+        assert line.heard.is_lost
+        assert line.heard.texts == []
+        assert line.peer.protocol.close_rcvd is not None
+        assert line.peer.protocol.close_rcvd.code == 1000
+        assert line.lost == [line.socket]
+
+    run(story)
+
+
 def test_who_does_not_answer_a_close_is_cut_off() -> None:
     async def story() -> None:
         line = Line()
