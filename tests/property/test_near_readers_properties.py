@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from geminga.managed_ledger.rules.near_readers import (
     NEAR_ENTRIES,
+    CameFrom,
     Span,
-    Way,
     coming_for,
     least_needed,
     near,
@@ -33,13 +33,13 @@ def test_nothing_is_read_that_is_there_or_on_its_way(ledger_id, first, more, hel
     there = set().union(*map(entries_of, held))
     on_its_way = [entries_of(span) for span in coming]
     if (ledger_id, first) in there:
-        assert way is Way.MEMORY
+        assert way is CameFrom.MEMORY
         assert any(asked <= entries_of(each) for each in held)
     elif any((ledger_id, first) in each for each in on_its_way):
-        assert way is Way.COMING
+        assert way is CameFrom.COMING
         assert any(asked <= each for each in on_its_way)
     else:
-        assert way is Way.STORAGE
+        assert way is CameFrom.STORAGE
         assert not asked & there.union(*on_its_way)
         assert up_to == last or (ledger_id, up_to + 1) in there.union(*on_its_way)
 

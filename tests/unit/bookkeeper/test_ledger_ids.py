@@ -281,3 +281,16 @@ def test_asking_that_is_ended_leaves_nobody_waiting():
         assert await ids.next_id() >= 0
 
     run_cluster(main)
+
+
+def test_an_id_is_of_the_generator_that_was_asked_though_others_have_gone_on_to_the_next():
+    async def main(cluster: Cluster):
+        ids = LedgerIds(cluster.store(MetadataFaults(delay_ms_max=5)))
+        assert await ids.next_id() == 0
+        asked = asyncio.ensure_future(ids.next_id())
+        await turn(3)
+        # As somebody does whose id was beyond what a generator has.
+        ids._high = 3
+        assert await asked == 1
+
+    run_cluster(main)

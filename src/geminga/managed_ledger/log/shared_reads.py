@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from geminga.managed_ledger.log.tail import Tail
-from geminga.managed_ledger.rules.near_readers import Span, Way, coming_for, least_needed, plan
+from geminga.managed_ledger.rules.near_readers import CameFrom, Span, coming_for, least_needed, plan
 from geminga.managed_ledger.shared.entry_cache import TailWindow
 from geminga.model.errors import StorageError
 from geminga.model.limits import count_within
@@ -68,11 +68,11 @@ class SharedReads:
         held = self._let_go()
         coming = [each.span for each in self._coming]
         way, last = plan(ledger_id, ask.first, ask.last, held, coming)
-        if way is Way.MEMORY:
+        if way is CameFrom.MEMORY:
             window = next(each for each in self._tail.behind if _span_of(each).holds(ledger_id, ask.first))
             payloads = window.get(ask.first, last)
             asyncio.get_running_loop().call_soon(ask.done, _shared(payloads, ask))
-        elif way is Way.COMING:
+        elif way is CameFrom.COMING:
             found = next(each for each in self._coming if each.span.holds(ledger_id, ask.first))
             found.waiting.append((ask, read))
         elif len(self._coming) >= COMING_MAX:

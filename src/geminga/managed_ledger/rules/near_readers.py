@@ -24,7 +24,7 @@ class Span(NamedTuple):
         return self.ledger_id == ledger_id and self.first <= entry_id < self.end
 
 
-class Way(Enum):
+class CameFrom(Enum):
     """Where entries come from."""
 
     MEMORY = "memory"
@@ -33,10 +33,10 @@ class Way(Enum):
     STORAGE = "storage"
 
 
-class Plan(NamedTuple):
+class Supply(NamedTuple):
     """Where the first of the entries asked for come from, and up to which."""
 
-    way: Way
+    way: CameFrom
     last: int
 
 
@@ -47,16 +47,16 @@ class Near(NamedTuple):
     least: int
 
 
-def plan(ledger_id: int, first: int, last: int, held: Sequence[Span], coming: Sequence[Span]) -> Plan:
+def plan(ledger_id: int, first: int, last: int, held: Sequence[Span], coming: Sequence[Span]) -> Supply:
     """How to get entries ``first`` to ``last``, or the first of them: none is read that is there or on its way."""
-    for way, spans in ((Way.MEMORY, held), (Way.COMING, coming)):
+    for way, spans in ((CameFrom.MEMORY, held), (CameFrom.COMING, coming)):
         for span in spans:
             if span.holds(ledger_id, first):
-                return Plan(way, min(last, span.end - 1))
+                return Supply(way, min(last, span.end - 1))
     for span in (*held, *coming):
         if span.ledger_id == ledger_id and first < span.first <= last and span.first < span.end:
             last = span.first - 1
-    return Plan(Way.STORAGE, last)
+    return Supply(CameFrom.STORAGE, last)
 
 
 def least_needed(held: Sequence[Span], positions: Sequence[Position]) -> list[int]:
