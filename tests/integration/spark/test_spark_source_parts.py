@@ -228,10 +228,11 @@ def test_idle_stream_asks_nobody_while_it_waits(client, session, topic):
     driver = session.thread.call(lambda: StreamDriver(session.client, options))
     start = session.run(lambda: driver.latest(options.start, Limits()))
     assert session.run(lambda: driver.latest(start, Limits())) is start
-    asked = session.client._request_id
+    next_id = session.client.pool._next_request_id
+    asked = next_id()
     for _ in range(5):
         assert session.run(lambda: driver.latest(start, Limits())) is start
-    assert session.client._request_id == asked
+    assert next_id() == asked + 1
     publish(client, topic, 10)
     end = session.run(lambda: driver.latest(start, Limits()))
     assert end.topics[topic].entry_id == start.topics[topic].entry_id + 1
