@@ -46,6 +46,9 @@ WARM_SHARE: Final = {GEMINGA: 0.2, PULSAR: 1.0}
 START_S: Final = 120.0
 PATIENCE_S: Final = 300.0
 LOOK_S: Final = 0.05
+#: Until many topics are in the other cluster, and between two looks.
+MANY_PATIENCE_S: Final = 1800.0
+MANY_LOOK_S: Final = 10.0
 #: A busy topic's messages a second.
 BUSY_RATE: Final = 10
 
@@ -118,6 +121,20 @@ class Pair:
                 raise BenchError(f"{topic} is not copied after {PATIENCE_S:.0f} s")
             time.sleep(LOOK_S)
         return time.perf_counter() - started
+
+    def until_there(self, count: int) -> None:
+        """Until so many topics are in the other cluster, each of which has its link. Raises BenchError."""
+        started = time.perf_counter()
+        while self._topics_there() < count:
+            if time.perf_counter() - started > MANY_PATIENCE_S:
+                raise BenchError(f"{count:,} topics are not in the other cluster after {MANY_PATIENCE_S:.0f} s")
+            # Each look costs as much as all topics have metrics.
+            time.sleep(MANY_LOOK_S)
+
+    def _topics_there(self) -> float:
+        lines = self.west.request("GET", "/metrics", timeout_s=PATIENCE_S).decode().splitlines()
+        told = [line for line in lines if line.startswith("pulsar_topics_count{") and '"public/default"' in line]
+        return max((float(line.split()[-1]) for line in told), default=0.0)
 
     def close(self) -> None:
         """kill -9."""
@@ -208,6 +225,7 @@ def measure_topics(pair: Pair, count: int, seconds: float) -> dict[str, float]:
         made = json.loads(process.stdout.readline() or '{"error": "it ended"}')
         if "error" in made:
             raise BenchError(str(made["error"]))
+        pair.until_there(count)
         for number in (0, count // 2, count - 1):
             pair.until_copied(f"{COPIED}many-{number}")
         grown = sum(server.rss_bytes() - before[name] for name, server in pair.servers.items())
