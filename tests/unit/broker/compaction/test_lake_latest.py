@@ -139,6 +139,25 @@ def test_who_reads_already_learns_of_what_is_deleted_meanwhile() -> None:
     tell(scenario)
 
 
+def test_who_came_to_the_log_learns_of_what_is_deleted_there() -> None:
+    async def scenario(story: LakeLatestStory, _: MemoryLakeStore) -> None:
+        await story.publish(("a", "1"), ("b", "1"), ("c", "1"), ("d", "1"))
+        await story.offload()
+        client = await story.world.client()
+        await client.subscribe(subscription="slow", **READER, permits=5)
+        await story.publish(("x", "1"), ("a", ""), ("b", "2"), ("y", "1"))
+        for _ in range(5):
+            await client.expect(Type.MESSAGE)
+        await story.offload()
+        assert len(await story.read()) == 5
+        client.flow(100)
+        for wanted in story.sent[5:]:
+            at = (await client.expect(Type.MESSAGE)).message.message_id
+            assert Position(at.ledgerId, at.entryId) == wanted.position
+
+    tell(scenario)
+
+
 def test_what_was_compacted_comes_before_the_lake() -> None:
     async def scenario(story: LakeLatestStory, _: MemoryLakeStore) -> None:
         await story.publish(*((f"k{number % 3}", f"{number}") for number in range(8)))
