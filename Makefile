@@ -205,7 +205,7 @@ chart: $(STAMP) ## the Helm chart: linted, rendered for five files of values, va
 package: wheels ## wheel and sdist, compiled wheels, installed alone, on each Python here, beside other web projects, at both ends of each range (needs a package index)
 	@$(BIN)/python -m tools.package_check
 
-compiled: $(STAMP) ## build/compiled/src: the product with the modules of every message compiled by mypyc (needs a C compiler; minutes)
+compiled: $(STAMP) ## build/compiled/src: the modules of every message compiled by mypyc, to measure and to mend (needs a C compiler; minutes)
 	@$(BIN)/python -m tools.compiled
 
 test-compiled: compiled ## unit and property tests, and simulations, on build/compiled/src (COMPILED_TESTS="tests/unit/wire")

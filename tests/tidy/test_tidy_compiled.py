@@ -28,6 +28,8 @@ def test_listed_modules_are_there_in_order_and_keep_the_rules() -> None:
         ("async def f():\n    try:\n        pass\n    except OSError:\n        raise", "a:5: raise in async def"),
         ("b''.decode(errors='replace')", "a:1: decode(errors=...)"),
         ("class A:\n    def f(self): ...\n    g = f", "a:3: a second name for the method f"),
+        ("class A(NamedTuple):\n    a: int\n    b: memoryview | None", "a:3: a memoryview in a NamedTuple"),
+        ("class A(Enum):\n    def __init__(self, text): ...", "a:2: an enum whose members"),
         ("from b import B\nclass A(B): ...", "a.A is compiled and extends B, which has slots"),
     ],
 )
@@ -62,5 +64,8 @@ b"".decode("utf-8", "replace")
 class A(B):
     def f(self): ...
     C = 1
+class D(B):
+    b: memoryview
+    def __init__(self): ...
 """
     assert faults({"a": _nodes(text), "b": _nodes("class B:\n    __slots__ = ()")}, {"a"}) == []

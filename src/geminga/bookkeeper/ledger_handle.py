@@ -297,7 +297,7 @@ class LedgerHandle:
 
     async def _change_ensemble(self, change: EnsembleChange | None) -> None:
         """Replace failed bookies until none is left; the writer's right to do so is checked by the CAS."""
-        while change is not None and self._error is None:
+        while change is not None and not self._is_dead():
             known, fragments = self.metadata.fragments, change.fragments
 
             def apply(found: LedgerMetadata) -> LedgerMetadata:
@@ -315,7 +315,7 @@ class LedgerHandle:
             except StorageError as error:
                 self._die(error)
                 return
-            if self._error is not None:
+            if self._is_dead():
                 return
             _log.info("ledger %d: now on %s from entry %d", self.ledger_id, fragments[-1].ensemble, fragments[-1][0])
             change = self._resend(change)
@@ -331,16 +331,20 @@ class LedgerHandle:
         for pending in queue.replaced(change.replaced):
             for index in change.replaced:
                 self._send(pending, index, ensemble[index])
-        if self._error is not None:
+        if self._is_dead():
             return None
         if self._failed_bookies:
             change_again = self._plan_change(not queue.hopeless())
-            if change_again is not None or self._error is not None:
+            if change_again is not None or self._is_dead():
                 return change_again
         self._failed_bookies = None
         queue.is_changing_ensemble = False
         self._complete()
         return None
+
+    def _is_dead(self) -> bool:
+        """Asked after each call that may end it: a comparison of the attribute would be held to be true until then."""
+        return self._error is not None
 
     def _die(self, error: StorageError) -> None:
         """Fail everything pending, in order, and all appends to come."""

@@ -14,6 +14,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[3]
 #: Bases whose classes are no extension classes.
 FREE: Final = frozenset({"Protocol", "NamedTuple", "IntEnum", "Enum", "StrEnum", "TypedDict"})
+ENUMS: Final = frozenset({"Enum", "IntEnum", "StrEnum"})
 
 
 def compiled_modules() -> list[str]:
@@ -61,10 +62,21 @@ def _within(nodes: Sequence[ast.AST]) -> Iterator[tuple[int, str]]:
             if not node.args and any(keyword.arg == "errors" for keyword in node.keywords):
                 yield node.lineno, "decode(errors=...) is taken for the encoding: name both, by position"
         elif isinstance(node, ast.ClassDef):
+            yield from _of_kind(node)
             methods = {one.name for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
             for one in node.body:
                 if isinstance(one, ast.Assign) and isinstance(one.value, ast.Name) and one.value.id in methods:
                     yield one.lineno, f"a second name for the method {one.value.id} is looked for in the module"
+
+
+def _of_kind(node: ast.ClassDef) -> Iterator[tuple[int, str]]:
+    bases = set(map(_name, node.bases))
+    for one in node.body:
+        if "NamedTuple" in bases and isinstance(one, ast.AnnAssign):
+            if any(isinstance(part, ast.Name) and part.id == "memoryview" for part in ast.walk(one.annotation)):
+                yield one.lineno, "a memoryview in a NamedTuple is looked for in the module"
+        elif bases & ENUMS and isinstance(one, ast.FunctionDef) and one.name == "__init__":
+            yield one.lineno, "an enum whose members are made by __init__ takes none of its own for self"
 
 
 def _own(function: ast.AsyncFunctionDef) -> Iterator[ast.AST]:
