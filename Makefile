@@ -202,7 +202,7 @@ image-test: $(STAMP) ## the image in real containers: testcontainers of Java, Go
 chart: $(STAMP) ## the Helm chart: linted, rendered for five files of values, validated without a network, its commands run by podman (CHART_ARGS="render run:proxy"; Go for the first time)
 	@$(BIN)/python -m tools.chart $(CHART_ARGS)
 
-package: wheels ## wheel and sdist, compiled wheels, installed alone, on each Python here, beside other web projects, at both ends of each range (needs a package index)
+package: $(STAMP) ## wheel and sdist, and compiled wheels of dist/ (make wheels), installed alone, on each Python here, beside other web projects, at both ends of each range (needs a package index)
 	@$(BIN)/python -m tools.package_check
 
 compiled: $(STAMP) ## build/compiled/src: the modules of every message compiled by mypyc, to measure and to mend (needs a C compiler; minutes)
