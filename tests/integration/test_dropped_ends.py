@@ -29,6 +29,7 @@ from geminga.model.topic_name import TopicName
 from geminga.runtime import real_runtime
 from geminga.spark.datasource import PulsarDataSource
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.house.weekly_sample import sampled
 from support.processes.dropped_connections import (
     COUNTS,
     LOOPS_IN_TURN,
@@ -113,7 +114,7 @@ ANSWERS = {
 }
 
 
-@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS.keys())
+@pytest.mark.parametrize("answer", sampled("dropped answers", ANSWERS.values(), 2, ids=[*ANSWERS]))
 @pytest.mark.parametrize("count", COUNTS)
 def test_of_calls_of_other_brokers(served: OnThread, answer: bytes, count: int) -> None:
     listener = served.call(half_answering(answer))
@@ -249,7 +250,7 @@ def test_of_consumers_behind_entry_filters(broker: geminga.Standalone, count: in
 # ---- the administration's client
 
 
-@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS.keys())
+@pytest.mark.parametrize("answer", sampled("dropped answers to calls", ANSWERS.values(), 2, ids=[*ANSWERS]))
 @pytest.mark.parametrize("count", COUNTS)
 def test_of_the_administrations_client(answer: bytes, count: int) -> None:
     served = on_thread("asyncio")

@@ -21,6 +21,7 @@ import geminga
 import geminga.client as gc
 from geminga.client import blocking
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.house.weekly_sample import sampled
 from support.processes.dropped_connections import (
     COUNTS,
     LOOPS_IN_TURN,
@@ -96,7 +97,9 @@ SOCKETS = {
 }
 
 
-@pytest.mark.parametrize(("path", "data"), SOCKETS.values(), ids=SOCKETS.keys())
+@pytest.mark.parametrize(
+    ("path", "data"), sampled("dropped sockets", SOCKETS.values(), 4, ids=[*SOCKETS], are_rows=True)
+)
 @pytest.mark.parametrize("count", COUNTS)
 def test_of_web_sockets(broker: geminga.Standalone, path: str, data: bytes, count: int) -> None:
     def half_use() -> Drop:
@@ -121,7 +124,7 @@ REQUESTS = {
 }
 
 
-@pytest.mark.parametrize("data", REQUESTS.values(), ids=REQUESTS.keys())
+@pytest.mark.parametrize("data", sampled("dropped requests", REQUESTS.values(), 4, ids=[*REQUESTS]))
 @pytest.mark.parametrize("count", COUNTS)
 def test_of_pages_and_messages(broker: geminga.Standalone, data: bytes, count: int) -> None:
     for first in ("/console/", "/console/topics"):
@@ -200,7 +203,7 @@ PROXY_USES: dict[str, Callable[[ServedProxy, geminga.Standalone], Drop]] = {
 }
 
 
-@pytest.mark.parametrize("use", PROXY_USES.values(), ids=PROXY_USES.keys())
+@pytest.mark.parametrize("use", sampled("dropped proxy uses", PROXY_USES.values(), 4, ids=[*PROXY_USES]))
 @pytest.mark.parametrize("count", COUNTS)
 def test_of_a_proxy(
     proxy: ServedProxy,

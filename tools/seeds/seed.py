@@ -41,6 +41,7 @@ def run_seed(scenario: str, seed: int) -> dict[str, Any]:
     """One seed, as a line of the log."""
     from geminga.sim import SimWorld
 
+    told_before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     world = SimWorld(seed)
     started = time.process_time()
@@ -51,6 +52,8 @@ def run_seed(scenario: str, seed: int) -> dict[str, Any]:
             _run_ring(world, told) if scenario == TRANSACTIONS else _run_story(world, scenario, told)
     except Exception as raised:
         error = "".join(traceback.format_exception(raised))
+    finally:
+        logging.disable(told_before)
     name = RING_SCENARIO if scenario == TRANSACTIONS else scenario
     line: dict[str, Any] = {"scenario": name, "seed": seed, "ok": error is None, **told}
     line["history"] = world.trace.digest()

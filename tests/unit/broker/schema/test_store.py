@@ -108,8 +108,8 @@ def test_a_write_that_is_never_answered_keeps_its_ledger() -> None:
     async def scenario(world: SchemaWorld) -> None:
         known = await add(world, b'"int"')
         unanswered = [WriteFault.UNKNOWN_BEFORE] * UNKNOWN_ATTEMPTS_MAX
-        # The ledger's id is taken, its node is made, the id is let go, the ledger is closed.
-        before = [WriteFault.NONE] * 4
+        # The ledger's id is taken, its node is made, the ledger is closed.
+        before = [WriteFault.NONE] * 3
         world.faults.next_writes.extend([*before, *unanswered])
         with pytest.raises(UnknownOutcomeError):
             await world.store.append(ID, stored(1, b'"long"'), known)
