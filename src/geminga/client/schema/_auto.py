@@ -5,14 +5,10 @@ They are for tools, bridges and sinks, which know no class of the data they move
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final
 
-from google.protobuf import descriptor_pool, message_factory
-from google.protobuf.descriptor_pb2 import FileDescriptorSet
-from google.protobuf.message import DecodeError, Message
+from google.protobuf import message_factory
 
 from geminga.client._api.errors import InvalidConfiguration
 from geminga.client.schema._base import Schema, SchemaEncoder, SchemaSerializationError
@@ -21,6 +17,7 @@ from geminga.client.schema._primitives import PRIMITIVES, BytesSchema
 from geminga.client.schema._protobuf import ProtobufNativeSchema
 from geminga.client.schema._protocol import MessageEncoder, SchemaInfo, SchemaSource, SchemaType
 from geminga.client.schema._struct import AvroSchema, load_json
+from geminga.wire.pulsar.protobuf_definition import root_message
 from geminga.wire.pulsar.schema_info import key_value_parts
 
 #: Schemas that one AUTO_CONSUME keeps ready; the oldest is forgotten first.
@@ -173,21 +170,8 @@ def schema_of_info(info: SchemaInfo) -> Schema[Any]:
             encoding = KeyValueEncoding(parts.encoding)
             return KeyValueSchema(schema_of_info(parts.key), schema_of_info(parts.value), encoding)
         if info.type is SchemaType.PROTOBUF_NATIVE:
-            return ProtobufNativeSchema(_message_class(info))
+            return ProtobufNativeSchema(message_factory.GetMessageClass(root_message(info.schema)))
     except (InvalidConfiguration, ValueError) as error:
         raise SchemaSerializationError(f"the {info.type.name} schema of the topic: {error}") from error
     # PROTOBUF: its definition does not say the fields' numbers, so nobody can read it without the class.
     return _GenericBytes(info)
-
-
-def _message_class(info: SchemaInfo) -> type[Message]:
-    try:
-        definition = json.loads(info.schema)
-        files = FileDescriptorSet.FromString(base64.b64decode(definition["fileDescriptorSet"], validate=True))
-        pool = descriptor_pool.DescriptorPool()
-        for file in files.file:
-            pool.Add(file)
-        root = pool.FindMessageTypeByName(definition["rootMessageTypeName"])
-    except (ValueError, KeyError, TypeError, RecursionError, DecodeError) as error:
-        raise ValueError(f"no descriptors of protobuf messages: {error}") from error
-    return message_factory.GetMessageClass(root)

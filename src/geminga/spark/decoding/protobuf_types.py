@@ -7,13 +7,12 @@ schema: one that can not be built is an error that says so.
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
@@ -36,6 +35,7 @@ from pyspark.sql.types import (
 
 from geminga.client.schema import SchemaInfo, SchemaType
 from geminga.spark.source_rules.errors import SchemaError
+from geminga.wire.pulsar.protobuf_definition import root_message
 
 #: The property of a PROTOBUF schema that names its fields' numbers, as Java's client writes it.
 PARSING_INFO: Final = "__PARSING_INFO__"
@@ -71,12 +71,7 @@ def descriptor_of(info: SchemaInfo) -> Descriptor:
     try:
         if info.type is SchemaType.PROTOBUF:
             return _of_parsing_info(info)
-        definition = json.loads(info.schema)
-        files = FileDescriptorSet.FromString(base64.b64decode(definition["fileDescriptorSet"]))
-        pool = DescriptorPool()
-        for file in files.file:
-            pool.Add(file)
-        return pool.FindMessageTypeByName(definition["rootMessageTypeName"])
+        return root_message(info.schema)
     except (ValueError, KeyError, TypeError, DecodeError) as error:
         raise SchemaError(f"the {info.type.name} schema has no message that can be built: {error}") from error
 

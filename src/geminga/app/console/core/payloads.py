@@ -6,19 +6,18 @@ publishes chooses them, and whoever registers a schema chooses that.
 
 from __future__ import annotations
 
-import base64
 import json
 import struct
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from google.protobuf import descriptor_pool, json_format, message_factory
-from google.protobuf.descriptor_pb2 import FileDescriptorSet
-from google.protobuf.message import DecodeError, Message
+from google.protobuf import json_format, message_factory
+from google.protobuf.message import DecodeError
 
 from geminga.app.console.core.avro_values import decode_avro
 from geminga.broker.schema.core.avro import AvroType, JsonValue, parse_definition
+from geminga.wire.pulsar.protobuf_definition import root_message
 from geminga.wire.pulsar.schema_info import (
     SEPARATED,
     SchemaInfo,
@@ -233,7 +232,7 @@ def _definition(part: JsonValue) -> bytes:
 
 
 def _protobuf(info: SchemaInfo) -> Decoder:
-    kind = _message_class(info)
+    kind = message_factory.GetMessageClass(root_message(info.schema))
 
     def read(data: bytes) -> JsonValue:
         try:
@@ -244,16 +243,3 @@ def _protobuf(info: SchemaInfo) -> Decoder:
         return value
 
     return _whole(read)
-
-
-def _message_class(info: SchemaInfo) -> type[Message]:
-    try:
-        definition = json.loads(info.schema)
-        files = FileDescriptorSet.FromString(base64.b64decode(definition["fileDescriptorSet"], validate=True))
-        pool = descriptor_pool.DescriptorPool()
-        for file in files.file:
-            pool.Add(file)
-        root = pool.FindMessageTypeByName(definition["rootMessageTypeName"])
-    except (ValueError, KeyError, TypeError, RecursionError, DecodeError) as error:
-        raise ValueError(f"its descriptors of protobuf can not be read: {error}") from error
-    return message_factory.GetMessageClass(root)

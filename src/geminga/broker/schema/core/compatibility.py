@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from hashlib import sha256
 
 from geminga.broker.schema.core.avro import AvroDefinitionError, AvroType, canonical_form, parse_definition
-from geminga.broker.schema.core.protobuf_native import root_message_name
 from geminga.broker.schema.core.strategy import Strategy
 from geminga.broker.schema.core.validity import NO_DEFINITION, json_schema_id
+from geminga.wire.pulsar.protobuf_definition import root_message_name
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, key_value_parts
 
 #: Strategies under which a consumer needs to read the newest schema only (Pulsar's checkConsumerCompatibility).

@@ -6,7 +6,7 @@ import json
 from typing import Final
 
 from geminga.broker.schema.core.avro import AvroDefinitionError, parse_definition
-from geminga.broker.schema.core.protobuf_native import root_message_name
+from geminga.wire.pulsar.protobuf_definition import root_message_name
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, key_value_parts
 
 #: What the official C++ and Python clients send as the definition of types that have none.

@@ -115,5 +115,5 @@ def test_schema_that_is_none_says_so(document: dict[str, object], words: str) ->
 def test_schema_without_numbers_of_fields_says_so() -> None:
     with pytest.raises(NotDecodableError, match="does not say the numbers of the fields"):
         decoder_of(SchemaInfo("", SchemaType.PROTOBUF, b"{}"))
-    with pytest.raises(ValueError, match="descriptors of protobuf can not be read"):
+    with pytest.raises(ValueError, match="no descriptors of protobuf messages"):
         decoder_of(SchemaInfo("", SchemaType.PROTOBUF_NATIVE, b"{}"))
