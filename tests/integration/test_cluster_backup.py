@@ -30,6 +30,8 @@ TOPIC = "persistent://public/default/of-a-cluster"
 KEYED = "persistent://public/default/with-schema"
 #: Modules of the whole that are tried here.
 TRIED = (cluster_backup, cluster_tree)
+#: What nobody subscribed to stays.
+KEPT = {"defaultRetentionTimeInMinutes": -1, "defaultRetentionSizeInMB": -1}
 #: Ledgers roll while they are copied; two copies of each entry on three bookies.
 SETTINGS = {
     "brokerServicePort": 0,
@@ -37,8 +39,7 @@ SETTINGS = {
     "gemingaBookies": 3,
     "managedLedgerMaxEntriesPerLedger": 20,
     "managedLedgerMinLedgerRolloverTimeMinutes": 0,
-    "defaultRetentionTimeInMinutes": -1,
-    "defaultRetentionSizeInMB": -1,
+    **KEPT,
 }
 
 
@@ -176,7 +177,7 @@ def test_transactions_that_go_on_are_refused_and_an_open_one_is_as_it_was(tmp_pa
     assert committed > 0
     assert faults_then_restored(copy, new) == []
     with (
-        Standalone(new, {"transactionCoordinatorEnabled": True}) as server,
+        Standalone(new, {"transactionCoordinatorEnabled": True, **KEPT}) as server,
         blocking.connect(server.service_url) as client,
     ):
         # The open one is the first: nothing behind it is read before it ends.
