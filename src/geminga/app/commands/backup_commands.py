@@ -70,7 +70,7 @@ def create(
         manifest, progress = asyncio.run(
             back_up_stopped(os.path.abspath(data), directory, whole=whole, rate_limit=rate_limit)
         )
-        done = {**_facts(manifest), **progress.document()}
+        done = {**manifest.facts(), **progress.document()}
     else:
         security = ClientSecurity(auth_plugin, auth_params, trust)
         done = run_admin(
@@ -154,7 +154,7 @@ def verify(backup: Backup, is_json: Json = False) -> None:
     directory = os.path.abspath(backup)
     found = carried_out(lambda runtime: backup_reading.verify(runtime, directory, _tell_file))
     if is_json:
-        _print_json({"directory": directory, **_facts(found.manifest), "faults": found.faults})
+        _print_json({"directory": directory, **found.manifest.facts(), "faults": found.faults})
     else:
         print(f"{_summary(directory, found.manifest)}: {'as it was made' if not found.faults else 'damaged'}")
         for fault in found.faults:
@@ -199,7 +199,7 @@ def restore(
         lambda runtime: backup_reading.restore(runtime, directory, target, _tell_file, rate_limit=rate_limit)
     )
     if is_json:
-        _print_json({"directory": directory, "data": target, **_facts(manifest)})
+        _print_json({"directory": directory, "data": target, **manifest.facts()})
     elif manifest.is_of_cluster:
         from geminga.app.storage.cluster_restore import clusters_in
 
@@ -227,17 +227,6 @@ def _print_restored(directory: str, done: Mapping[str, Any], *, is_json: bool) -
         f"backup {done['backupId']} in {directory}, of {_moment(done['asOfMs'])}, to {place}: {what}. Stop the cluster "
         f"that it was made of, if it runs still, before you start a broker: geminga broker --metadata {place}{name}"
     )
-
-
-def _facts(manifest: BackupManifest) -> dict[str, Any]:
-    return {
-        "backupId": manifest.backup_id,
-        "serial": manifest.serial,
-        "asOfMs": manifest.as_of_ms,
-        "program": manifest.program,
-        "files": len(manifest.files),
-        "sizeBytes": manifest.size_bytes,
-    }
 
 
 def _summary(directory: str, manifest: BackupManifest) -> str:

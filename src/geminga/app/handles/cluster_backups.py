@@ -88,12 +88,7 @@ async def _back_up(
         async with _telling(progress, told):
             manifest = await backup.write()
     return {
-        "backupId": manifest.backup_id,
-        "serial": manifest.serial,
-        "asOfMs": manifest.as_of_ms,
-        "program": manifest.program,
-        "files": len(manifest.files),
-        "sizeBytes": manifest.size_bytes,
+        **manifest.facts(),
         "topics": backup.topics,
         "lostLedgers": sorted(backup.lost_ledgers),
         **progress.document(),
@@ -139,12 +134,7 @@ async def _restore(
         finally:
             await tree.close()
     return {
-        "backupId": manifest.backup_id,
-        "serial": manifest.serial,
-        "asOfMs": manifest.as_of_ms,
-        "program": manifest.program,
-        "files": len(manifest.files),
-        "sizeBytes": manifest.size_bytes,
+        **manifest.facts(),
         "metadata": place.name,
         "clusters": clusters,
         "ledgers": len(contents.ledgers),

@@ -60,6 +60,17 @@ class BackupManifest(NamedTuple):
         """Of all files."""
         return sum(file.size_bytes for file in self.files)
 
+    def facts(self) -> dict[str, Any]:
+        """Which one it is and how large, as commands print it."""
+        return {
+            "backupId": self.backup_id,
+            "serial": self.serial,
+            "asOfMs": self.as_of_ms,
+            "program": self.program,
+            "files": len(self.files),
+            "sizeBytes": self.size_bytes,
+        }
+
     def is_of(self, origin: str, bookies: dict[str, str]) -> bool:
         """Whether a file of the same name in that data directory may be the same file."""
         return self.origin == origin and all(bookies.get(name) == known for name, known in self.bookies.items())
