@@ -272,6 +272,9 @@ TOMBSTONES_S: Final = 2000
 class CompactionLives:
     """Some lives of a broker over one storage, of any steps; most end in a crash while something is compacted."""
 
+    #: Where it may crash.
+    points: Sequence[str] = POINTS
+
     def __init__(self, world: SimWorld) -> None:
         self.world = world
         self.rng = world.rng("compaction")
@@ -290,7 +293,7 @@ class CompactionLives:
         for life in range(LIVES):
             is_last = life == LIVES - 1
             if not is_last and self.rng.random() < 0.8:
-                self.world.crash_at(self.rng.choice(POINTS), self.rng.choice((1, 1, 2, 3)), node=self.node)
+                self.world.crash_at(self.rng.choice(self.points), self.rng.choice((1, 1, 2, 3)), node=self.node)
             while True:
                 self.node.start()
                 try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from geminga.broker.compaction.lake_latest import LakeLatest
@@ -14,9 +13,9 @@ from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.managed_ledger.offload.offloading import Offloading
 from geminga.model.errors import StorageError
 from geminga.model.position import Position
-from geminga.sim import NodeCrashedError, SimNode, SimWorld
+from geminga.sim import SimNode, SimWorld
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.stories.compaction_story import LIVES, READER, STEPS, CompactionLives, CompactionStory, Got
+from support.stories.compaction_story import READER, STEPS, CompactionLives, CompactionStory, Got
 from support.stories.lake_crash import POINTS
 from support.worlds.broker_world import ENDPOINTS, BrokerWorld, Type
 from support.worlds.lake_world import POLICY, MemoryLakeStore
@@ -87,26 +86,13 @@ FOREVER: Final = {"default_retention_minutes": -1, "default_retention_mb": -1}
 class LakeLatestLives(CompactionLives):
     """Some lives of a broker over one storage and one lake; most end in a crash while something goes there."""
 
+    points = POINTS
+
     def __init__(self, world: SimWorld) -> None:
         super().__init__(world)
         self.tombstones_s = 0
         self.lake = MemoryLakeStore()
         self.lake.is_torn = True
-
-    async def run(self) -> None:
-        """All lives; the last one has no crash."""
-        for life in range(LIVES):
-            is_last = life == LIVES - 1
-            if not is_last and self.rng.random() < 0.8:
-                self.world.crash_at(self.rng.choice(POINTS), self.rng.choice((1, 1, 2, 3)), node=self.node)
-            while True:
-                self.node.start()
-                try:
-                    await self.node.run(partial(self.live, is_first=not life, is_last=is_last))
-                except NodeCrashedError:
-                    continue
-                break
-            self.world.crash(self.node, reason="end of life")
 
     async def live(self, node: SimNode, *, is_first: bool, is_last: bool) -> None:
         """One life."""
