@@ -53,6 +53,11 @@ def main() -> None:
     wrong = render() if "render" in parts else []
     from tools.chart.trial import TRIALS, trial  # only where podman is asked for
 
+    unknown = {*parts} - {"render", "run", *(f"run:{name}" for name in TRIALS)}
+    if unknown:
+        sys.exit(
+            f"chart: no such part: {', '.join(sorted(unknown))}; there is render, run, run:{', run:'.join(TRIALS)}"
+        )
     for name in TRIALS:
         if "run" in parts or f"run:{name}" in parts:
             wrong += trial(name)

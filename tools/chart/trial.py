@@ -58,6 +58,7 @@ TRIALS: Final[Mapping[str, Trial]] = {
     "three-of-each": Trial(("broker.replicaCount=2",), "broker", has_tls=False, has_tokens=False),
     "tls-and-tokens": Trial(_SMALL, "broker", has_tls=True, has_tokens=True),
     "one-broker": Trial((), "standalone", has_tls=False, has_tokens=False),
+    "monitors": Trial(_SMALL, "broker", has_tls=False, has_tokens=False),
     "proxy": Trial((*_SMALL, "proxy.replicaCount=1"), "proxy", has_tls=True, has_tokens=True),
 }
 
