@@ -104,6 +104,14 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", default=str(SEED), help="number of the draw, or 'random' (%(default)s)")
     parser.add_argument("--draws", type=int, default=DRAWS, help="how many changes are drawn (%(default)s)")
     parser.add_argument("--drawn", action="store_true", help="only drawn changes, none of the list")
+    parser.add_argument(
+        "--from",
+        action="append",
+        default=[],
+        dest="folders",
+        metavar="FOLDER",
+        help="draw from modules of this folder alone (more than one is fine)",
+    )
     parser.add_argument("--all", action="store_true", help="every change that could be drawn: takes hours")
     parser.add_argument("--package", action="append", default=[], help="only this package (more than one is fine)")
     parser.add_argument("--only", default="", help="only changes whose file:line, line or reason holds this text")
@@ -124,10 +132,21 @@ def _chosen(packages: list[Package], root: Path, asked: argparse.Namespace, seed
     named = [package for package in packages if not asked.package or package.name in asked.package]
     listed = [] if asked.drawn else [m for package in named for m in (*package.mutants, *package.equivalents)]
     # Drawn from all: one package alone gets its share of the same draw.
-    drawn = every_change(named, root) if asked.all else draw(packages, root, seed=seed, count=asked.draws)
+    folders = [_folder(packages, root, name) for name in asked.folders]
+    drawn = (
+        every_change(named, root) if asked.all else draw(packages, root, seed=seed, count=asked.draws, below=folders)
+    )
     drawn = [mutant for mutant in drawn if mutant.package in {package.name for package in named}]
     text = asked.only
     return [m for m in (*listed, *drawn) if any(text in part for part in (m.where, m.before, m.why))]
+
+
+def _folder(packages: list[Package], root: Path, name: str) -> str:
+    """``name`` with one slash at its end. Raises PlanError where nothing can be drawn below it."""
+    folder = name.rstrip("/") + "/"
+    if not any(file.startswith(folder) for package in packages for file in package.drawn_files(root)):
+        raise PlanError(f"nothing is drawn from {name}")
+    return folder
 
 
 def _run(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -54,8 +54,8 @@ class _Edit:
     operation: str
 
 
-def draw(packages: list[Package], root: Path, *, seed: int, count: int) -> list[Mutant]:
-    """``count`` changes of the modules that the packages name.
+def draw(packages: list[Package], root: Path, *, seed: int, count: int, below: Sequence[str] = ()) -> list[Mutant]:
+    """``count`` changes of the modules that the packages name, in the folders ``below`` if there are any.
 
     Each possible change has a number made of the seed and itself, and the smallest are drawn: what changes elsewhere in
     the tree hardly changes who is drawn.
@@ -64,7 +64,8 @@ def draw(packages: list[Package], root: Path, *, seed: int, count: int) -> list[
     def number(mutant: Mutant) -> bytes:
         return hashlib.sha256(repr((seed, mutant.key)).encode()).digest()
 
-    return sorted(every_change(packages, root), key=number)[:count]
+    every = [m for m in every_change(packages, root) if not below or m.file.startswith(tuple(below))]
+    return sorted(every, key=number)[:count]
 
 
 def every_change(packages: list[Package], root: Path) -> list[Mutant]:

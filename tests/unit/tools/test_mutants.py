@@ -178,6 +178,25 @@ def test_draw_is_the_same_for_the_same_seed_and_hardly_changes_with_the_code(tre
     assert [m.key for m in draw(packages, tree, seed=1, count=6)] == [m.key for m in first]
 
 
+def test_draw_from_folders_has_changes_of_these_alone(tree: Path) -> None:
+    write_package(tree, [])
+    for folder in ("near", "nearer"):
+        (tree / "src/planted" / folder).mkdir()
+        (tree / "src/planted" / folder / "queue.py").write_text(SOURCE)
+    packages = load_packages(tree, tree / "packages")
+    every = draw(packages, tree, seed=1, count=100)
+    for folders in ([], ["src/planted/near/"], ["src/planted/near/", "src/planted/nearer/"]):
+        drawn = draw(packages, tree, seed=1, count=100, below=folders)
+        assert drawn == [m for m in every if not folders or m.file.startswith(tuple(folders))]
+        assert drawn
+    listed = [sys.executable, "-m", "tools.mutants", f"--root={tree}", f"--packages={tree / 'packages'}", "--list"]
+    near = subprocess.run([*listed, "--from=src/planted/near"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert near.returncode == 0
+    assert near.stdout.count("src/planted/near/queue.py:") == near.stdout.count("src/planted") > 0
+    none = subprocess.run([*listed, "--from=src/planted/ne"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (none.returncode, none.stdout.strip()) == (2, "nothing is drawn from src/planted/ne")
+
+
 def test_changes_are_of_four_kinds_and_leave_texts_and_checks_alone() -> None:
     source = '''
 def take(self, items):
