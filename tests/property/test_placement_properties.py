@@ -22,7 +22,8 @@ from geminga.wire.bookkeeper.bookie_racks import BookieRack
 from geminga.wire.bookkeeper.isolation import EVERYWHERE, IN_NO_GROUP, IsolationGroups
 
 NAMES = [f"b{i}" for i in range(7)]
-RACKS = ["", "/r1", "/r2", "/x/r1", "/x/r2", "/y/r1"]
+#: Those of who tells none are among them, too: a bookie may be told to be there.
+RACKS = ["", "/r1", "/r2", "/x/r1", "/x/r2", "/y/r1", "/default-rack", "/default-region/r1"]
 #: Also those where everybody is in one or two.
 racks = st.lists(st.sampled_from(RACKS), min_size=1, max_size=4).map(st.sampled_from)
 
@@ -152,6 +153,22 @@ def test_new_ensembles_are_the_best_that_the_rules_allow(rules_, told, own, size
     twin.set_racks(told)
     twin.set_room(placement._bookies.free_bytes)
     assert choose(twin) == chosen, "the same draws gave another ensemble"
+
+
+@pytest.mark.parametrize(
+    ("rules_", "beside"),
+    [
+        (PlacementRules(is_rack_aware=True), "/default-rack"),
+        (PlacementRules(is_region_aware=True), "/default-region/r1"),
+    ],
+)
+def test_who_tells_no_rack_is_beside_those_who_are_told_to_be_where_it_is_put(rules_, beside):
+    placement = Placement(rules_)
+    placement.set_racks({"b1": BookieRack(beside, frozenset()), "b2": BookieRack("/x/r1", frozenset())})
+    for seed in range(20):
+        below = SimWorld(seed).rng("placement").randrange
+        chosen = placement.new_ensemble(NAMES[:3], ensemble_size=2, write_quorum=2, below=below)
+        assert "b2" in chosen, seed
 
 
 @settings(max_examples=300, deadline=None)

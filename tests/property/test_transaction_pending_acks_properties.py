@@ -150,3 +150,15 @@ def test_both_kinds_of_one_transaction_end_together() -> None:
     released = pending.released(one)
     assert released.acks == (TxnAck(Position(0, 9)),)
     assert released.cumulative == CumulativeAck(one, Position(0, 5))
+
+
+def test_transactions_below_a_watermark_are_told_of_until_their_ends_are_stored() -> None:
+    pending = PendingAcks()
+    transactions = [TxnId(0, number) for number in range(3)]
+    for txn_id in transactions:
+        pending.individual(txn_id, [TxnAck(Position(0, txn_id.number))], lambda _: 0)
+    assert pending.below(0, 1) == pending.below(0, 1) == transactions[:2]
+    pending.released(transactions[0])
+    assert pending.below(0, 1) == [transactions[1]]
+    assert pending.below(0, 2) == transactions[1:]
+    assert pending.below(1, 2) == []

@@ -24,6 +24,7 @@ from geminga.spark.rules.client_options import ClientConfiguration
 from geminga.spark.sink import crash_points, decision_log
 from geminga.spark.sink.commits import TaskCommit
 from geminga.spark.sink.decision_log import append_record
+from geminga.spark.sink.log_cleaning import clean_log
 from geminga.spark.sink.plans import PLAN_SUBSCRIPTION
 from geminga.spark.sink.writer import BatchWriter, StreamWriter
 from geminga.spark.sink_rules.decisions import Claim, decode
@@ -180,6 +181,22 @@ def test_cleaner_that_dies_before_it_lets_go_leaves_everything(broker, client, t
     decision_log._logs.clear()
     writer.commit(written(writer, query, 5), 5)
     assert_each_once(client, topic, *range(6))
+
+
+@pytest.mark.parametrize("timeout_ms", [0, 10_000])
+def test_log_is_written_and_cleaned_within_the_time_and_without_a_limit_where_it_is_0(
+    broker, topic, monkeypatch, timeout_ms: int
+) -> None:
+    monkeypatch.setattr("geminga.spark.sink_rules.log_survey.RECENT_RECORDS", 2)
+    session = session_for(ClientConfiguration(broker.service_url))
+    for name in ("over", *("busy" for _ in range(5))):
+        last = append_record(session, log_of(topic), Claim(name, "a"), timeout_ms)
+    place = (last.ledger_id(), last.entry_id())
+    # "over" is said again, behind all: what lies before the newest claim of "busy" goes.
+    needless = clean_log(session, log_of(topic), place, timeout_ms)
+    assert needless is not None
+    assert needless < place
+    assert backlog(broker, topic) == 2
 
 
 def test_sinks_of_a_log_do_not_push_each_other_out(broker, client, topic, query, monkeypatch) -> None:

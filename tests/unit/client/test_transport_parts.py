@@ -71,6 +71,24 @@ def test_the_end_is_told_once_in_order_of_registration_and_nothing_is_heard_behi
     assert len(story) == 3
 
 
+def test_who_is_not_registered_any_more_hears_neither_what_comes_nor_the_end() -> None:
+    story: list = []
+    listeners = Listeners()
+    for number in (1, 2):
+        listeners.register_producer(number, Heard(story, f"producer {number}"))
+        listeners.register_consumer(number, Heard(story, f"consumer {number}"))
+        listeners.register_watcher(number, Heard(story, f"watch {number}"))
+    for unregister in (listeners.unregister_producer, listeners.unregister_consumer, listeners.unregister_watcher):
+        unregister(1)
+        unregister(1)
+    assert [listeners.has_producer(number) for number in (1, 2)] == [False, True]
+    assert [listeners.has_consumer(number) for number in (1, 2)] == [False, True]
+    listeners.take([receipt(1, 5), message(1, 0)], lambda command: story.append(command))
+    listeners.on_writable()
+    listeners.end(gc.NotConnected("lost"))
+    assert [name for name, *_ in story] == ["producer 2", "producer 2", "consumer 2", "watch 2"]
+
+
 def test_a_broker_that_closes_one_names_the_next() -> None:
     story: list = []
     listeners = Listeners()

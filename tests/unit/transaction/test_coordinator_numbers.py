@@ -113,6 +113,18 @@ def test_numbers_of_entries_that_are_deleted_are_not_given_again(count: int) -> 
     sim.run(main)
 
 
+def test_opening_writes_no_number_that_the_log_says_already() -> None:
+    async def main(world: sim.SimWorld) -> None:
+        logs = LogWorld(world)
+        for _ in range(2):
+            await logs.coordinators.open()
+            assert NUMBER_PROPERTY not in logs.ledger.stored.properties
+        assert (await (await logs.coordinators.open()).begin(MINUTE)).number == 0
+        assert NUMBER_PROPERTY in logs.ledger.stored.properties
+
+    sim.run(main)
+
+
 @pytest.mark.parametrize("seed", sampled("coordinator numbers", range(20), 7))
 def test_no_number_is_given_twice_by_brokers_of_both_makes_that_are_killed(seed: int) -> None:
     given: set[TxnId] = set()

@@ -280,9 +280,8 @@ class TransactionBuffer(TopicPart):
             return None
         txn_id = next(iter(self.state.open))
         since_ms, producer = self._since[txn_id]
-        if since_ms < self.recovered_ms:
-            # A client's clock said so; nothing is open for longer than transactions may be.
-            since_ms = max(since_ms, self.recovered_ms - self._topic.services.config.transaction_timeout_max_ms)
+        # Of those from before the load a client's clock said it; nothing is open for longer than transactions may be.
+        since_ms = max(since_ms, self.recovered_ms - self._topic.services.config.transaction_timeout_max_ms)
         now_ms = self._topic.services.runtime.clock.wall_ms()
         return Hold(txn_id, min(since_ms, now_ms), str(self._topic.name), producer=producer)
 

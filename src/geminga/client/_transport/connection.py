@@ -383,8 +383,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             if size > MESSAGE_SIZE_BYTES_MAX:
                 raise ProtocolError(f"CONNECTED with a largest message of {size} bytes")
             self.max_message_size = size
-            if size > MESSAGE_SIZE_BYTES_MAX_DEFAULT:
-                self._received.allow(size)
+            # What is stored may be of a time when larger ones were taken.
+            self._received.allow(max(size, MESSAGE_SIZE_BYTES_MAX_DEFAULT))
         self._connected.set_result(None)
 
     def _on_answer(self, command: pb.BaseCommand) -> None:

@@ -86,3 +86,29 @@ def test_what_is_due_comes_though_much_that_this_one_has_not_read_is_due_before_
     assert all(ahead.must_wait(Position(1, entry_id), DUE_MS) for entry_id in range(4, 10))
     assert all(behind.must_wait(Position(1, entry_id), DUE_MS + 5 * TICK_MS) for entry_id in range(3))
     assert behind.take(DUE_MS + 9 * TICK_MS, Position(1, 3), 2) == [Position(1, 0), Position(1, 1)]
+
+
+@pytest.mark.parametrize("is_strict", [False, True])
+def test_finer_tick_of_another_neither_loses_what_is_due_nor_gives_it_again(is_strict: bool) -> None:
+    """Asked for while a bucket is taken in part, and while all of it is."""
+    entries = [Position(1, entry_id) for entry_id in range(4)]
+    for taken in range(5):
+        delays = TopicDelays(tick_ms=TICK_MS, is_strict=is_strict)
+        reader = delays.attach(START_MS, TICK_MS)
+        assert all(reader.must_wait(entry, DUE_MS) for entry in entries)
+        due_ms = DUE_MS + TICK_MS
+        found = reader.take(due_ms, Position(1, 4), taken)
+        delays.attach(due_ms, TICK_MS // 100)
+        found += reader.take(due_ms, Position(1, 4), 10)
+        assert found == entries, taken
+
+
+def test_what_was_due_by_a_coarse_tick_is_when_another_asks_for_a_finer_one() -> None:
+    delays = TopicDelays(tick_ms=TICK_MS, is_strict=False)
+    width = 1 << delays.index.bits
+    start_ms = START_MS // width * width
+    reader = delays.attach(start_ms, TICK_MS)
+    assert not reader.must_wait(Position(1, 0), start_ms + width - 1)
+    delays.attach(start_ms, TICK_MS // 100)
+    assert not reader.must_wait(Position(1, 1), start_ms + width - 1)
+    assert reader.must_wait(Position(1, 2), start_ms + width)
