@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from tools.mutants.drawing import changes_of, draw
-from tools.mutants.plan import PlanError, find_mutant, load_packages
+from tools.mutants.plan import Package, PlanError, find_mutant, load_packages
+from tools.mutants.testing import module_name
 
 from support.house.source_tree import ROOT
 
@@ -232,5 +233,31 @@ def take(self, items):
         assert mutant.source.count("\n") == source.count("\n")
 
 
-def test_package_files_of_the_product_can_be_read() -> None:
-    assert sum(len(package.mutants) for package in load_packages(ROOT)) >= 50
+@pytest.fixture(scope="module")
+def packages_of_the_product() -> list[Package]:
+    return load_packages(ROOT)
+
+
+def test_package_files_of_the_product_can_be_read(packages_of_the_product: list[Package]) -> None:
+    assert sum(len(package.mutants) for package in packages_of_the_product) >= 50
+
+
+def test_tests_named_after_a_drawn_module_are_among_those_of_its_package(
+    packages_of_the_product: list[Package],
+) -> None:
+    """Else changes of the module survive though a test is there."""
+    named = {path.stem: [] for path in (ROOT / "tests").rglob("test_*.py")}
+    for kind in ("unit", "property", "contract"):
+        for path in sorted((ROOT / "tests" / kind).rglob("test_*.py")):
+            named[path.stem].append(path)
+    forgotten = []
+    for package in packages_of_the_product:
+        known = tuple(ROOT / test for test in (*package.tests, *package.without))
+        for file in package.drawn_files(ROOT):
+            module = Path(file).stem
+            of_module = [*named.get(f"test_{module}", ()), *named.get(f"test_{module}_properties", ())]
+            for path in of_module:
+                is_known = any(path == one or one in path.parents for one in known)
+                if not is_known and f"from {module_name(file)} import" in path.read_text(encoding="utf-8"):
+                    forgotten.append(f"{package.name}: {path.relative_to(ROOT)}, of {file}")
+    assert not forgotten, forgotten

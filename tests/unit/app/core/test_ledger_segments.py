@@ -48,7 +48,16 @@ def test_segments_that_follow_each_other_are_used(
     assert (fault(7, segments, last) is None) is is_whole
 
 
-@pytest.mark.parametrize("name", ["ledgers/7/5-4", "ledgers/7", "ledgers/x/0-1", f"ledgers/{1 << 63}/0-1"])
+def test_largest_ids_are_those_of_signed_numbers() -> None:
+    most = (1 << 63) - 1
+    segment = segment_of(BackupFile(f"ledgers/{most}/{most}-{most}", "s", 1, 0))
+    assert segment is not None
+    assert (segment.ledger_id, segment.first_entry_id, segment.last_entry_id) == (most, most, most)
+
+
+@pytest.mark.parametrize(
+    "name", ["ledgers/7/5-4", "ledgers/7", "ledgers/x/0-1", f"ledgers/{1 << 63}/0-1", f"ledgers/7/0-{1 << 63}"]
+)
 def test_name_that_is_no_segments_is_refused(name: str) -> None:
     with pytest.raises(DataDirectoryError, match="is no segment of a ledger"):
         segment_of(BackupFile(name, "s", 1, 0))
