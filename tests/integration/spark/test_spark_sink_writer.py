@@ -6,6 +6,7 @@ import logging
 import os
 
 import pytest
+from pyspark.sql.types import StructField, StructType
 
 from geminga.client import PulsarException
 from geminga.spark.process.clients import session_for
@@ -16,8 +17,10 @@ from geminga.spark.sink.arrow_rows import RowReader
 from geminga.spark.sink.commits import TaskCommit
 from geminga.spark.sink.producers import kept_producer
 from geminga.spark.sink.sending import WAITING_ENTRIES_MAX, EntryPump
-from geminga.spark.sink.writer import BatchWriter, StreamWriter
+from geminga.spark.sink.writer import BatchWriter, StreamWriter, sink_plan
+from geminga.spark.sink_rules.entries import encode_entries
 from geminga.spark.sink_rules.errors import SinkError
+from geminga.spark.sink_rules.message_columns import MessageColumns
 from geminga.spark.sink_rules.sink_columns import sink_columns
 from geminga.spark.sink_rules.sink_options import ProducerSettings, sink_options
 from support.connector.sink_cases import arrow_batches, run_task, schema_of, stored
@@ -72,6 +75,21 @@ def test_task_without_rows_gives_a_message_and_makes_no_topic(standalone, fresh_
 def test_overwrite_of_a_topic_is_refused(standalone, fresh_topic) -> None:
     with pytest.raises(OptionError, match='use mode\\("append"\\)'):
         BatchWriter(options_of(standalone, fresh_topic), schema_of(VALUE), overwrite=True)
+
+
+@pytest.mark.parametrize("is_within", [False, True])
+def test_decimals_are_refused_for_json_alone_where_the_query_is_planned(is_within: bool) -> None:
+    def planned(kind: str, columns: str) -> str:
+        schema = schema_of(columns)
+        if is_within:
+            schema = StructType([StructField("value", schema)])
+        options = {"service.url": "pulsar://h:1", "topic": "a", "schemaType": kind}
+        return sink_plan(options, schema, is_stream=False).definition
+
+    with pytest.raises(OptionError, match="schemaType=json holds no decimals: cast them, or use schemaType=avro"):
+        planned("json", "id int, price decimal")
+    assert '"price"' in planned("avro", "id int, price decimal")
+    assert '"name"' in planned("json", "id int, name string")
 
 
 def test_output_mode_complete_appends_each_result(standalone, official, fresh_topic) -> None:
@@ -154,11 +172,21 @@ def test_pump_stops_at_the_first_error_and_never_blocks(standalone, fresh_topic)
     assert kept_producer(session, fresh_topic, ProducerSettings(), None) is not kept
 
 
-def iter_entries():
-    from geminga.spark.sink_rules.entries import encode_entries
-    from geminga.spark.sink_rules.message_columns import MessageColumns
+def test_end_waits_for_what_was_put_and_not_sent_yet(standalone, fresh_topic) -> None:
+    """The memory of the client takes one entry at a time: all others wait behind it."""
+    session = session_for(ClientConfiguration(standalone.service_url, (("memory_limit_bytes", 15_000),)))
+    kept = kept_producer(session, fresh_topic, ProducerSettings(), None)
+    pump = EntryPump(session, 10_000)
+    entry = next(iter_entries(b"v" * 10_000))
+    for _ in range(WAITING_ENTRIES_MAX):
+        pump.put(kept.producer, entry)
+    pump.finish([kept.producer])
+    assert pump.entries == WAITING_ENTRIES_MAX
+    pump.close()
 
-    return encode_entries(MessageColumns([b"v"]), [(0, 1)], 0)
+
+def iter_entries(payload: bytes = b"v"):
+    return encode_entries(MessageColumns([payload]), [(0, 1)], 0)
 
 
 def test_memory_limit_of_the_client_bounds_what_waits(standalone, official, fresh_topic) -> None:
@@ -180,3 +208,19 @@ def test_rows_of_many_topics_do_not_wait_without_limit(standalone, official, fre
     assert counts == {f"{fresh_topic}-{number}": 40 for number in range(5)}
     entries = {message.message_id().entry_id() for message in stored(official, f"{fresh_topic}-0", 40)}
     assert len(entries) > 40 * 5 * 100 // 3000
+
+
+@pytest.mark.parametrize(("waiting", "entries"), [(20, 1), (19, 2)])
+def test_rows_wait_for_others_up_to_the_limit_of_their_bytes(
+    standalone, official, fresh_topic, monkeypatch, waiting: int, entries: int
+) -> None:
+    """Of three batches of ten rows: two of them fit, or do not."""
+    row = "x" * 100
+    limit = sum(MessageColumns([row.encode()] * waiting).sizes())
+    monkeypatch.setattr(at_least_once, "WAITING_ROWS_BYTES_MAX", limit)
+    session = session_for(ClientConfiguration(standalone.service_url))
+    options = sink_options({"service.url": standalone.service_url, "topic": fresh_topic})
+    writer = at_least_once.AtLeastOnceWriter(session, options, None, 0)
+    reader = RowReader(sink_columns([("value", "string")], options), None)
+    assert writer.write(reader, arrow_batches(VALUE, [(row,)] * 30, size=10)) == {fresh_topic: 30}
+    assert len({message.message_id().entry_id() for message in stored(official, fresh_topic, 30)}) == entries

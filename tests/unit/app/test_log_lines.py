@@ -66,13 +66,20 @@ def test_lines_have_the_trace_id_of_the_request_that_is_served() -> None:
         (LogOptions("loud"), "--log-level loud: expected one of debug, info"),
         (LogOptions(form="xml"), "--log-format xml: expected text or json"),
         (LogOptions(file_bytes=10), "--log-file-bytes 10: expected at least 4096"),
+        (LogOptions(file_bytes=4095), "--log-file-bytes 4095: expected at least 4096"),
         (LogOptions(files=0), "--log-files 0: expected a number of files, 1 to 1000"),
+        (LogOptions(files=1001), "--log-files 1001: expected a number of files, 1 to 1000"),
         (LogOptions(file="/dev/null/x"), "--log-file /dev/null/x: Not a directory"),
     ],
 )
 def test_bad_options_are_refused(options: LogOptions, why: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(why)):
         begin_log(options)
+
+
+def test_the_smallest_and_the_largest_of_the_options_are_taken() -> None:
+    LogOptions(file_bytes=4096, files=1).check()
+    LogOptions(files=1000).check()
 
 
 def test_a_child_has_a_file_of_its_own() -> None:

@@ -67,3 +67,20 @@ def test_damaged_newer_or_hostile_manifest_is_refused_by_name(data: bytes, told:
     with pytest.raises(DataDirectoryError) as refused:
         decode_manifest(data, "m")
     assert told in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("origin", "bookies", "is_same"),
+    [
+        ("here", {"bookie": "00", "bookie-2": "01"}, True),
+        ("here", {"bookie": "00", "bookie-2": "01", "bookie-3": "02"}, True),
+        ("there", {"bookie": "00", "bookie-2": "01"}, False),
+        ("here", {"bookie": "00", "bookie-2": "02"}, False),
+        ("here", {"bookie": "00"}, False),
+    ],
+)
+def test_files_are_those_of_a_directory_whose_bookies_are_what_they_were(
+    origin: str, bookies: dict[str, str], is_same: bool
+) -> None:
+    manifest = MANIFEST._replace(origin="here", bookies={"bookie": "00", "bookie-2": "01"})
+    assert manifest.is_of(origin, bookies) is is_same

@@ -43,3 +43,11 @@ def test_everybody_who_is_remembered_runs_or_is_named(count: int, left_out: set[
 def test_bookie_of_somewhere_else_is_named() -> None:
     with pytest.raises(DataDirectoryError, match=r"10\.0\.0\.7:3181 too.*not of a standalone"):
         bookies_to_run(3, (), ["127.0.0.1:3181", "10.0.0.7:3181"])
+
+
+def test_bookie_behind_the_last_that_a_standalone_can_have_is_of_somewhere_else() -> None:
+    last, behind = bookie_slot(BOOKIES_MAX), bookie_slot(BOOKIES_MAX + 1)
+    with pytest.raises(DataDirectoryError, match=f"start it with --bookies {BOOKIES_MAX}$"):
+        bookies_to_run(3, (), [last.bookie_id])
+    with pytest.raises(DataDirectoryError, match="they are not of a standalone"):
+        bookies_to_run(3, (), [behind.bookie_id])

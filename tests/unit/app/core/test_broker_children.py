@@ -77,6 +77,7 @@ def test_ports_behind_the_first_ones_where_they_are_asked_for() -> None:
     assert ports_of(3, 6650, 8080, is_consecutive=False) == [(6650, 8080), (0, 0), (0, 0)]
     assert ports_of(3, 6650, 8080, is_consecutive=True) == [(6650, 8080), (6651, 8081), (6652, 8082)]
     assert ports_of(2, 65533, 65534 - 2, is_consecutive=False)[0] == (65533, 65532)
+    assert ports_of(2, 65534, 65532, is_consecutive=True) == [(65534, 65532), (65535, 65533)]
 
 
 @pytest.mark.parametrize(

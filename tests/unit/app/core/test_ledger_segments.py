@@ -64,13 +64,14 @@ def test_name_that_is_no_segments_is_refused(name: str) -> None:
 
 
 def test_records_are_split_where_they_are_whole() -> None:
-    payloads = [b"", b"a", b"bc" * 300]
+    payloads = [b"", b"a", b"bc" * 300, b""]
     data = b"".join(encode_records(payloads))
     assert list(split_records(data)) == payloads
     assert consumed(payloads) == len(data)
-    assert list(split_records(data[:-1])) == payloads[:2]
+    assert list(split_records(data[:-1])) == payloads[:3]
+    assert list(split_records(data[:-5])) == payloads[:2]
     assert list(split_records(data[:3])) == []
-    assert (needed(data), needed(data[4:]), needed(b"")) == (4, 5, 4)
+    assert (needed(data), needed(data[4:]), needed(data[4:8]), needed(data[4:7]), needed(b"")) == (4, 5, 5, 4, 4)
 
 
 def test_header_of_another_segment_is_told() -> None:

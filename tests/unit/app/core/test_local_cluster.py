@@ -79,6 +79,21 @@ def test_a_name_that_would_lead_elsewhere_is_damage(name: str) -> None:
         decode_state(json.dumps(document), "here")
 
 
+def test_two_members_of_one_name_and_a_pid_that_none_has_are_damage() -> None:
+    member = LocalMember("bookie-1", MemberKind.BOOKIE, 2, "s")
+    written = encode_state(ClusterState(Plan(), (member,)))
+    assert decode_state(written, "here").members == (member,)
+    document = json.loads(written)
+    document["members"] *= 2
+    with pytest.raises(DataDirectoryError, match="damaged"):
+        decode_state(json.dumps(document), "here")
+    for pid in (0, 1):
+        document = json.loads(written)
+        document["members"][0]["pid"] = pid
+        with pytest.raises(DataDirectoryError, match=f"damaged.*pid {pid}"):
+            decode_state(json.dumps(document), "here")
+
+
 def test_a_newer_document_is_refused_as_that() -> None:
     with pytest.raises(DataDirectoryError, match="format 3, and this program knows formats up to 2"):
         decode_state('{"format": 3, "all": "else"}', "here")
@@ -132,6 +147,7 @@ def test_what_was_asked_before_holds_until_it_is_asked_anew() -> None:
         (f"managedLedgerDefault{word}" for word in ("EnsembleSize", "WriteQuorum", "AckQuorum")), "1"
     )
     assert second.quorums() == {}
+    assert change_plan(second, {"bookies": 2, "zookeepers": 1, "cluster": "local"}, is_new=False) == second
 
 
 @pytest.mark.parametrize(
