@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from geminga.model import errors
 from geminga.model.errors import GemingaError, ServerError
+from support.house.source_tree import ROOT
 
 #: Codes that no error class has, and why.
 UNUSED: dict[ServerError, str] = {}
@@ -46,3 +49,15 @@ def test_server_error_numbers_are_those_of_the_protocol() -> None:
 def test_every_error_of_the_tree_has_one_of_four_roots() -> None:
     roots = (errors.LocalError, errors.RemoteError, errors.StorageError, errors.UnavailableError)
     assert [c.__name__ for c in error_classes() if c is not GemingaError and not issubclass(c, roots)] == []
+
+
+def test_an_error_without_a_text_is_told_by_its_class() -> None:
+    """``error or type(error).__name__`` never is: an error is true, whatever its text."""
+    always_true = re.compile(r"\{(\w+) or type\(\1\)")
+    found = [
+        f"{path.relative_to(ROOT)}: {match.group()}"
+        for path in sorted((ROOT / "src").rglob("*.py"))
+        for match in always_true.finditer(path.read_text(encoding="utf-8"))
+    ]
+    assert not found, found
+    assert always_true.search('f"{error or type(error).__name__}"')

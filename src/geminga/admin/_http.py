@@ -119,7 +119,7 @@ class HttpCaller:
                 answer = self._read(connection)
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            raise UnreachableError(f"{method} {url}", 0, f"no answer: {error or type(error).__name__}") from error
+            raise UnreachableError(f"{method} {url}", 0, f"no answer: {str(error) or type(error).__name__}") from error
         except BaseException:
             connection.close()
             raise

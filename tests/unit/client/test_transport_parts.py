@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import ssl
+
+import pytest
+
 import geminga.client as gc
 from geminga.client._transport.listeners import FOR_LISTENERS, Listeners
 from geminga.client._transport.output import WRITE_APART_S, WRITE_AT_ONCE_BYTES, Output
+from geminga.client._transport.pool import _not_connected
+from geminga.client._transport.service_urls import Address
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import PING_FRAME
 
@@ -101,6 +107,85 @@ def test_a_broker_that_closes_one_names_the_next() -> None:
     assert not listeners.has_consumer(4)
 
 
+def test_what_the_broker_tells_one_reaches_that_one_alone() -> None:
+    """Each command by its id, and nobody where none of that id is registered."""
+    told = pb.BaseCommand
+    commands = [
+        told(type=Type.SEND_RECEIPT, send_receipt=pb.CommandSendReceipt(producer_id=1, sequence_id=8)),
+        told(type=Type.SEND_ERROR, send_error=pb.CommandSendError(producer_id=1, sequence_id=9, error=0, message="no")),
+        told(
+            type=Type.ACTIVE_CONSUMER_CHANGE,
+            active_consumer_change=pb.CommandActiveConsumerChange(consumer_id=2, is_active=True),
+        ),
+        told(type=Type.REACHED_END_OF_TOPIC, reachedEndOfTopic=pb.CommandReachedEndOfTopic(consumer_id=2)),
+        told(type=Type.ACK_RESPONSE, ackResponse=pb.CommandAckResponse(consumer_id=2, request_id=4)),
+        told(type=Type.ACK_RESPONSE, ackResponse=pb.CommandAckResponse(consumer_id=2, request_id=5, error=0)),
+        told(
+            type=Type.WATCH_TOPIC_UPDATE,
+            watchTopicUpdate=pb.CommandWatchTopicUpdate(watcher_id=3, topics_hash="h", deleted_topics=["a"]),
+        ),
+        told(
+            type=Type.CLOSE_PRODUCER,
+            close_producer=pb.CommandCloseProducer(
+                producer_id=1, request_id=1, assignedBrokerServiceUrlTls="pulsar+ssl://next:6651"
+            ),
+        ),
+        told(
+            type=Type.TOPIC_MIGRATED,
+            topicMigrated=pb.CommandTopicMigrated(
+                resource_id=2, resource_type=pb.CommandTopicMigrated.Consumer, brokerServiceUrl="pulsar://other:6650"
+            ),
+        ),
+    ]
+    story: list = []
+    listeners = Listeners()
+    for register in (listeners.register_producer, listeners.register_consumer, listeners.register_watcher):
+        for number in (1, 2, 3):
+            register(number, Heard(story, f"{register.__name__.removeprefix('register_')} {number}"))
+    for command in commands:
+        FOR_LISTENERS[command.type](listeners, command)
+    assert [(name, what) for name, what, *_ in story] == [
+        ("producer 1", "on_receipt"),
+        ("producer 1", "on_send_error"),
+        ("consumer 2", "on_active_change"),
+        ("consumer 2", "on_end_of_topic"),
+        ("consumer 2", "on_ack_response"),
+        ("consumer 2", "on_ack_response"),
+        ("watcher 3", "on_topic_update"),
+        ("producer 1", "on_closed_by_broker"),
+        ("consumer 2", "on_closed_by_broker"),
+    ]
+    receipt_, refusal, change, _, acked, refused, _, closed, moved = (tuple(rest) for _, _, *rest in story)
+    assert receipt_[0] == 8
+    assert (refusal[0], str(refusal[1])) == (9, "no")
+    assert change == (True,)
+    assert (acked, refused[0], isinstance(refused[1], gc.PulsarException)) == ((4, None), 5, True)
+    assert (closed, moved[0].plain) == (("pulsar+ssl://next:6651",), "pulsar://other:6650")
+    assert not listeners.has_producer(1)
+    assert not listeners.has_consumer(2)
+    for command in commands:
+        FOR_LISTENERS[command.type](Listeners(), command)
+
+
+def test_views_are_lent_to_those_who_asked_and_others_get_copies() -> None:
+    def payloads() -> dict[str, type]:
+        story: list = []
+        for number in (1, 2):
+            listeners.register_consumer(number, Heard(story, f"consumer {number}"))
+        frames = [(message(number, 0)[0], memoryview(b"data")) for number in (1, 2)]
+        listeners.take(frames, story.append)
+        return {name: type(taken[0][1]) for name, _, taken in story}
+
+    listeners = Listeners()
+    assert payloads() == {"consumer 1": memoryview, "consumer 2": memoryview}
+    listeners.lend_to(1)
+    assert payloads() == {"consumer 1": memoryview, "consumer 2": bytes}
+    listeners.lend_to(2)
+    assert payloads() == {"consumer 1": memoryview, "consumer 2": memoryview}
+    listeners.unregister_consumer(1)
+    assert payloads() == {"consumer 1": bytes, "consumer 2": memoryview}
+
+
 class Loop:
     def __init__(self) -> None:
         self.now, self.soon = 0.0, []
@@ -143,3 +228,66 @@ def test_small_writes_close_behind_each_other_leave_together_and_others_at_once(
     for callback in loop.soon:
         callback()
     assert len(transport.written) == 4
+
+
+def test_parts_leave_at_once_behind_what_waits_and_late_ones_in_their_place() -> None:
+    loop, transport = Loop(), Transport()
+    output = Output(loop)  # type: ignore[arg-type]
+    output.transport = transport  # type: ignore[assignment]
+    output.write_many([b"a", b"b"])
+    assert transport.written == [b"ab"]
+    grown = [b"late"]
+    output.write_late(lambda: b"".join(grown))
+    output.write_soon(b" soon")
+    assert len(transport.written) == 1
+    grown.append(b"r")
+    output.write_many([b" at", b" once"])
+    assert transport.written[1:] == [b"later soon at once"]
+    for callback in loop.soon:
+        callback()
+    assert len(transport.written) == 2
+
+
+def ssl_error(kind: type[ssl.SSLError], reason: str) -> ssl.SSLError:
+    error = kind(1, "text")
+    error.reason = reason
+    return error
+
+
+@pytest.mark.parametrize(
+    ("is_tls", "error", "kind", "told"),
+    [
+        (False, OSError("no route"), gc.ConnectError, "connecting to pulsar://h:1: no route"),
+        (False, ConnectionResetError(), gc.ConnectError, "connecting to pulsar://h:1: ConnectionResetError"),
+        (True, OSError("no route"), gc.ConnectError, "connecting to pulsar+ssl://h:1: no route"),
+        (True, ConnectionRefusedError("no"), gc.ConnectError, "connecting to pulsar+ssl://h:1: no"),
+        (
+            True,
+            ConnectionResetError(),
+            gc.ConnectError,
+            "connecting to pulsar+ssl://h:1: ConnectionResetError; a port without TLS? Then the service URL begins "
+            "with pulsar://",
+        ),
+        (
+            True,
+            ssl_error(ssl.SSLError, "WRONG_VERSION_NUMBER"),
+            gc.WrongProtocol,
+            "pulsar+ssl://h:1 does not speak TLS: without it the service URL begins with pulsar://",
+        ),
+        (
+            True,
+            ssl_error(ssl.SSLCertVerificationError, "CERTIFICATE_VERIFY_FAILED"),
+            gc.ConnectError,
+            "connecting to pulsar+ssl://h:1: text",
+        ),
+        (
+            True,
+            ssl_error(ssl.SSLError, "UNEXPECTED"),
+            gc.ConnectError,
+            "connecting to pulsar+ssl://h:1: text; a port without TLS? Then the service URL begins with pulsar://",
+        ),
+    ],
+)
+def test_why_there_is_no_connection_is_told(is_tls: bool, error: OSError, kind: type, told: str) -> None:
+    found = _not_connected(Address("h", 1, is_tls=is_tls), error)
+    assert (type(found), str(found).replace("(1, 'text')", "text")) == (kind, told)

@@ -158,8 +158,8 @@ def end_at_once(part: str, error: BaseException) -> NoReturn:
         from geminga.app.lifecycle.paragraphs import print_paragraph
 
         print_paragraph(
-            f"stopped by a fatal error in {part}: {error or type(error).__name__}. Nothing was acknowledged after it. "
-            "Find out what is wrong with the disk or the data before you start again."
+            f"stopped by a fatal error in {part}: {str(error) or type(error).__name__}. Nothing was acknowledged after "
+            "it. Find out what is wrong with the disk or the data before you start again."
         )
     finally:
         # Also when nobody reads standard error any more, or an import fails on the disk that is failing.

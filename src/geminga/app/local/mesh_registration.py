@@ -101,6 +101,8 @@ def _ask(url: str, method: str, path: str, body: object = None) -> tuple[int, st
         answer = connection.getresponse()
         return answer.status, answer.read().decode(errors="replace")
     except (OSError, http.client.HTTPException) as error:
-        raise UnavailableError(f"{url} does not answer {method} {path}: {error or type(error).__name__}") from error
+        raise UnavailableError(
+            f"{url} does not answer {method} {path}: {str(error) or type(error).__name__}"
+        ) from error
     finally:
         connection.close()

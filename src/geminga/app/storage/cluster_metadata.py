@@ -126,4 +126,4 @@ def _is_loopback_url(url: object) -> bool:
 
 
 def _stop(part: str, error: BaseException) -> NoReturn:
-    raise SystemExit(f"geminga: stopped by a fatal error in {part}: {error or type(error).__name__}")
+    raise SystemExit(f"geminga: stopped by a fatal error in {part}: {str(error) or type(error).__name__}")

@@ -174,4 +174,4 @@ async def _open(runtime: Runtime, address: ZooKeeperAddress) -> MetadataStore:
 
 
 def _stop(part: str, error: BaseException) -> NoReturn:
-    raise SystemExit(f"geminga: stopped by a fatal error in {part}: {error or type(error).__name__}")
+    raise SystemExit(f"geminga: stopped by a fatal error in {part}: {str(error) or type(error).__name__}")

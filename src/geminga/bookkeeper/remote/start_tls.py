@@ -34,7 +34,7 @@ async def connect_secured(
         try:
             secured = await asyncio.get_running_loop().start_tls(transport, protocol, context, server_hostname=host)
         except ConnectionError as error:  # of asyncio it has no text
-            raise ConnectionError(f"lost in its TLS handshake: {error or type(error).__name__}") from error
+            raise ConnectionError(f"lost in its TLS handshake: {str(error) or type(error).__name__}") from error
     except BaseException:
         transport.abort()
         raise

@@ -246,7 +246,7 @@ class ConnectionPool:
 
 def _not_connected(address: Address, error: OSError) -> ConnectError:
     """Why there is no connection; asyncio's errors of a TLS handshake have no text, or one of OpenSSL's sources."""
-    what = f"connecting to {address.url}: {error or type(error).__name__}"
+    what = f"connecting to {address.url}: {str(error) or type(error).__name__}"
     if not address.is_tls or not isinstance(error, ssl.SSLError | ConnectionError):
         return ConnectError(what)
     if isinstance(error, ssl.SSLError) and error.reason in _NO_TLS_THERE:

@@ -103,7 +103,7 @@ def fields_of(document: Mapping[str, Any]) -> dict[str, SchemaField]:
     except UnreadableSchemaError:
         raise
     except (ValueError, TypeError, KeyError, RecursionError, DecodeError) as error:
-        raise UnreadableSchemaError(f"the definition can not be read: {error or type(error).__name__}") from error
+        raise UnreadableSchemaError(f"the definition can not be read: {str(error) or type(error).__name__}") from error
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Difference:

@@ -279,7 +279,8 @@ def decode_state(text: str, path: str) -> ClusterState:
         return ClusterState(plan, members, _text(document["createdBy"]))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataDirectoryError(
-            f"{path} is damaged ({error or type(error).__name__}): which processes belong to the cluster is not known"
+            f"{path} is damaged ({str(error) or type(error).__name__}): "
+            "which processes belong to the cluster is not known"
         ) from error
 
 

@@ -117,7 +117,7 @@ def decode_mesh(text: str, path: str) -> Mesh:
         return Mesh(tuple(names), is_registered, created_by)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataDirectoryError(
-            f"{path} is damaged ({error or type(error).__name__}): which clusters are here is not known"
+            f"{path} is damaged ({str(error) or type(error).__name__}): which clusters are here is not known"
         ) from error
 
 

@@ -69,7 +69,7 @@ def load_json(definition: bytes) -> JsonValue:
     try:
         value: JsonValue = json.loads(definition.decode())
     except (ValueError, RecursionError) as error:
-        raise AvroDefinitionError(f"not JSON: {error or type(error).__name__}") from error
+        raise AvroDefinitionError(f"not JSON: {str(error) or type(error).__name__}") from error
     return value
 
 
