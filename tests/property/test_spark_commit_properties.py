@@ -8,7 +8,7 @@ not look, with one transaction for all attempts of a task, and with decisions th
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from geminga.model.txn_id import TxnId
@@ -175,6 +175,8 @@ RECORDS = st.one_of(
 
 
 @given(RECORDS)
+@example(Kept("sink", (1, 2), "claim", 3, "run", "topic", query="query"))
+@example(Kept("sink", (1, 2), "claim", 3, prepared=Prepared("sink", 4, "claim", (TxnId(5, 6),), 7, decided_ms=8)))
 def test_records_are_read_as_they_were_written(record) -> None:
     assert decode(encode(record)) == record
     assert encode(record).startswith(KEPT_START) == isinstance(record, Kept)
