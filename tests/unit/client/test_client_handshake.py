@@ -7,8 +7,13 @@ import asyncio
 import pytest
 
 from geminga.client._api.authentication import AuthenticationToken
-from geminga.client._api.errors import AuthenticationError, ErrorGettingAuthenticationData
-from geminga.client._transport.handshake import CLIENT_VERSION, Handshake, say
+from geminga.client._api.errors import (
+    AuthenticationError,
+    ConnectError,
+    ErrorGettingAuthenticationData,
+    WrongProtocol,
+)
+from geminga.client._transport.handshake import CLIENT_VERSION, Handshake, lost_in_handshake, say, wrong_protocol
 from geminga.runtime import LaneThreads
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
@@ -39,6 +44,45 @@ def test_challenge_is_answered_with_the_token_of_the_moment() -> None:
     assert command(handshake.answer_challenge()).authResponse.response.auth_data == b"second"
     with pytest.raises(AuthenticationError, match="the client has none"):
         Handshake(None, "", "").answer_challenge()
+
+
+def test_credentials_that_are_kept_are_had_anew_for_a_challenge_alone() -> None:
+    class Kept:
+        method_name = "token"
+        renewed = 0
+
+        def renew(self) -> None:
+            self.renewed += 1
+
+        def data(self) -> bytes:
+            return b"%d" % self.renewed
+
+    handshake = Handshake(Kept(), "", "")
+    assert command(handshake.connect()).connect.auth_data == b"0"
+    assert command(handshake.answer_challenge()).authResponse.response.auth_data == b"1"
+    assert command(handshake.connect()).connect.auth_data == b"1"
+
+
+def test_what_can_not_be_said_is_told_and_nothing_is_written() -> None:
+    written, failed = [], []
+    say(Handshake(None, "", "").answer_challenge, written.append, failed.append)
+    assert written == []
+    assert [type(error) for error in failed] == [AuthenticationError]
+
+
+@pytest.mark.parametrize(
+    ("head", "kind", "told"),
+    [
+        (b"HTTP/1.1 400 Bad Request", WrongProtocol, "speaks HTTP: the service URL is that of the binary protocol"),
+        (b"\x15\x03\x03\x00\x02\x02\x0a", WrongProtocol, "speaks TLS: the service URL begins with pulsar"),
+        (b"", ConnectError, "closed, before it said anything; a port of HTTP or TLS"),
+    ],
+)
+def test_first_bytes_of_another_protocol_are_told(head: bytes, kind: type, told: str) -> None:
+    found = lost_in_handshake("pulsar://h:1", head, "closed")
+    assert type(found) is kind
+    assert told in str(found)
+    assert (wrong_protocol("pulsar://h:1", head) is None) is (kind is ConnectError)
 
 
 def test_token_that_can_not_be_had_is_named() -> None:

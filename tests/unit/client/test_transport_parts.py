@@ -62,6 +62,49 @@ def test_messages_of_a_consumer_that_follow_each_other_reach_it_as_one_call_in_o
     ]
 
 
+@pytest.mark.parametrize(
+    ("owners", "size_bytes"),
+    [
+        # Ids of two bytes that begin alike.
+        ((128, 256), 0),
+        ((129, 257), 0),
+        # Sizes of two bytes, the second of which looks like the field of the consumer's id.
+        ((1, 2), 1024),
+    ],
+)
+def test_messages_whose_commands_begin_alike_reach_their_own_consumers(
+    owners: tuple[int, int], size_bytes: int
+) -> None:
+    story: list = []
+    listeners = Listeners()
+    for owner in owners:
+        listeners.register_consumer(owner, Heard(story, f"consumer {owner}"))
+    frames = [sized(owner, size_bytes) for owner in (*owners, *owners)]
+    assert frames[0][0][:6] == frames[1][0][:6]
+    listeners.take(frames, story.append)
+    assert [name for name, *_ in story] == [f"consumer {owner}" for owner in (*owners, *owners)]
+
+
+def sized(consumer_id: int, size_bytes: int) -> tuple[bytes, bytes]:
+    """A MESSAGE whose fields take so many bytes; 0: as many as they need."""
+    command = pb.CommandMessage(consumer_id=consumer_id, message_id=pb.MessageIdData(ledgerId=1, entryId=1))
+    command.ack_set.extend([1] * (max(0, size_bytes - command.ByteSize()) // 2))
+    assert not size_bytes or command.ByteSize() == size_bytes
+    return pb.BaseCommand(type=Type.MESSAGE, message=command).SerializeToString(), b""
+
+
+def test_messages_of_a_broker_that_names_the_consumer_last_reach_their_own_consumers() -> None:
+    story: list = []
+    listeners = Listeners()
+    for owner in (1, 2):
+        listeners.register_consumer(owner, Heard(story, f"consumer {owner}"))
+    message_id = pb.MessageIdData(ledgerId=1, entryId=1).SerializeToString()
+    body = b"\x12" + bytes([len(message_id)]) + message_id + b"\x08"
+    frames = [(b"\x08\x09\x4a" + bytes([len(body) + 1]) + body + bytes([owner]), b"") for owner in (1, 2, 1)]
+    listeners.take(frames, story.append)
+    assert [name for name, *_ in story] == ["consumer 1", "consumer 2", "consumer 1"]
+
+
 def test_the_end_is_told_once_in_order_of_registration_and_nothing_is_heard_behind_it() -> None:
     story: list = []
     listeners = Listeners()
@@ -110,6 +153,7 @@ def test_a_broker_that_closes_one_names_the_next() -> None:
 def test_what_the_broker_tells_one_reaches_that_one_alone() -> None:
     """Each command by its id, and nobody where none of that id is registered."""
     told = pb.BaseCommand
+    migrated = pb.CommandTopicMigrated
     commands = [
         told(type=Type.SEND_RECEIPT, send_receipt=pb.CommandSendReceipt(producer_id=1, sequence_id=8)),
         told(type=Type.SEND_ERROR, send_error=pb.CommandSendError(producer_id=1, sequence_id=9, error=0, message="no")),
@@ -132,8 +176,14 @@ def test_what_the_broker_tells_one_reaches_that_one_alone() -> None:
         ),
         told(
             type=Type.TOPIC_MIGRATED,
-            topicMigrated=pb.CommandTopicMigrated(
-                resource_id=2, resource_type=pb.CommandTopicMigrated.Consumer, brokerServiceUrl="pulsar://other:6650"
+            topicMigrated=migrated(
+                resource_id=2, resource_type=migrated.Consumer, brokerServiceUrl="pulsar://other:6650"
+            ),
+        ),
+        told(
+            type=Type.TOPIC_MIGRATED,
+            topicMigrated=migrated(
+                resource_id=2, resource_type=migrated.Producer, brokerServiceUrlTls="pulsar+ssl://other:6651"
             ),
         ),
     ]
@@ -154,15 +204,17 @@ def test_what_the_broker_tells_one_reaches_that_one_alone() -> None:
         ("watcher 3", "on_topic_update"),
         ("producer 1", "on_closed_by_broker"),
         ("consumer 2", "on_closed_by_broker"),
+        ("producer 2", "on_closed_by_broker"),
     ]
-    receipt_, refusal, change, _, acked, refused, _, closed, moved = (tuple(rest) for _, _, *rest in story)
+    receipt_, refusal, change, _, acked, refused, _, closed, moved, moved_too = (tuple(rest) for _, _, *rest in story)
     assert receipt_[0] == 8
     assert (refusal[0], str(refusal[1])) == (9, "no")
     assert change == (True,)
     assert (acked, refused[0], isinstance(refused[1], gc.PulsarException)) == ((4, None), 5, True)
     assert (closed, moved[0].plain) == (("pulsar+ssl://next:6651",), "pulsar://other:6650")
-    assert not listeners.has_producer(1)
-    assert not listeners.has_consumer(2)
+    assert (moved[0].tls, moved_too[0].plain, moved_too[0].tls) == ("", "", "pulsar+ssl://other:6651")
+    assert [listeners.has_producer(number) for number in (1, 2, 3)] == [False, False, True]
+    assert [listeners.has_consumer(number) for number in (1, 2, 3)] == [True, False, True]
     for command in commands:
         FOR_LISTENERS[command.type](Listeners(), command)
 
