@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
 
 import geminga.client as gc
 from geminga.client._transport.connection import ClientConnection
+from geminga.client._transport.handlers import ServiceUrl
 from geminga.client._transport.lookup import Lookup
 from geminga.client._transport.pool import BrokerAddress, ConnectionPool
 from geminga.runtime import next_turn, wait_ms
@@ -165,11 +167,11 @@ def test_requests_end_when_the_connection_does() -> None:
 
 
 def test_lookup_asks_again_while_the_broker_is_not_ready() -> None:
-    asked: list[int] = []
+    asked: list[float] = []
 
     def script(command: pb.BaseCommand) -> list[bytes]:
         if command.type == Type.LOOKUP:
-            asked.append(1)
+            asked.append(asyncio.get_running_loop().time())
             if len(asked) < 4:
                 code = gc.ServiceUnitNotReady.server_error
                 return [commands.lookup_failed(command.lookupTopic.request_id, code, "loading")]
@@ -185,8 +187,9 @@ def test_lookup_asks_again_while_the_broker_is_not_ready() -> None:
     async def refuse() -> None:
         raise gc.TopicNotFound("no")
 
-    run_against(script, scenario)
+    run_against(script, scenario, initial_backoff_ms=100)
     assert len(asked) == 4
+    assert all(later - earlier > 0.05 for earlier, later in itertools.pairwise(asked))
 
 
 def test_proxied_lookup_goes_through_the_service_url() -> None:
@@ -212,6 +215,81 @@ def test_proxied_lookup_goes_through_the_service_url() -> None:
 
     run_against(script, scenario)
     assert connects == ["", "hidden:6650"]
+
+
+@pytest.mark.parametrize(("redirects", "is_found"), [(0, True), (2, True), (3, False)])
+def test_so_many_redirects_are_followed_and_no_more(redirects: int, is_found: bool) -> None:
+    asked: list[bool] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.LOOKUP:
+            asked.append(command.lookupTopic.authoritative)
+            if len(asked) <= redirects:
+                request_id, with_tls = command.lookupTopic.request_id, "pulsar+ssl://nowhere:6651"
+                return [commands.lookup_redirect(request_id, URL, with_tls, is_authoritative=True)]
+        return polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        lookup: Lookup = client.lookup
+        if is_found:
+            assert await lookup.find_broker_once("t") == BrokerAddress(URL, URL)
+            return
+        with pytest.raises(gc.LookupError, match="lookup of t: more than 2 redirects"):
+            await lookup.find_broker_once("t")
+
+    run_against(script, scenario, lookup_redirects_max=2)
+    assert asked == [False, *[True] * min(redirects, 2)]
+
+
+def test_topic_that_moved_is_looked_up_at_the_address_of_the_clients_kind() -> None:
+    async def scenario(client: gc.Client) -> None:
+        lookup: Lookup = client.lookup
+        moved = ServiceUrl(URL, "pulsar+ssl://nowhere:6651")
+        assert await lookup.find_broker_at(moved, "t") == BrokerAddress(URL, URL)
+        with pytest.raises(gc.LookupError, match="t moved to a cluster that tells no address without TLS"):
+            await lookup.find_broker_at(ServiceUrl("", "pulsar+ssl://nowhere:6651"), "t")
+
+    run_against(polite, scenario)
+
+
+def test_requests_name_the_pattern_and_the_version_that_are_asked_for_and_nothing_else() -> None:
+    requests: list[pb.BaseCommand] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.GET_TOPICS_OF_NAMESPACE:
+            requests.append(command)
+            found = pb.CommandGetTopicsOfNamespaceResponse(
+                request_id=command.getTopicsOfNamespace.request_id, topics=["a"], topics_hash="h"
+            )
+            answer = pb.BaseCommand(type=Type.GET_TOPICS_OF_NAMESPACE_RESPONSE, getTopicsOfNamespaceResponse=found)
+            return [commands.encode_command(answer)]
+        if command.type == Type.GET_SCHEMA:
+            requests.append(command)
+            schema = pb.CommandGetSchemaResponse(request_id=command.getSchema.request_id, schema_version=b"1")
+            schema.schema.CopyFrom(pb.Schema(name="s", schema_data=b"", type=pb.Schema.String))
+            answer = pb.BaseCommand(type=Type.GET_SCHEMA_RESPONSE, getSchemaResponse=schema)
+            return [commands.encode_command(answer)]
+        return polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        lookup: Lookup = client.lookup
+        assert (await lookup.topics_of_namespace("p/n")).topics == ["a"]
+        await lookup.topics_of_namespace("p/n", pattern="x.*", topics_hash="h")
+        for version in (None, b"", b"7"):
+            found = await lookup.schema("t", version)
+            assert found is not None
+            assert (found[0].name, found[1]) == ("s", b"1")
+
+    run_against(script, scenario)
+    lists = [each.getTopicsOfNamespace for each in requests if each.type == Type.GET_TOPICS_OF_NAMESPACE]
+    schemas = [each.getSchema for each in requests if each.type == Type.GET_SCHEMA]
+    assert [(each.HasField("topics_pattern"), each.topics_pattern) for each in lists] == [(False, ""), (True, "x.*")]
+    assert [(each.HasField("topics_hash"), each.topics_hash) for each in lists] == [(False, ""), (True, "h")]
+    assert [(each.HasField("schema_version"), each.schema_version) for each in schemas] == [
+        (False, b""),
+        (True, b""),
+        (True, b"7"),
+    ]
 
 
 def test_listener_name_is_sent_with_lookups() -> None:

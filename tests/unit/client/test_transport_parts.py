@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import weakref
 
 import pytest
 
@@ -280,6 +281,49 @@ def test_small_writes_close_behind_each_other_leave_together_and_others_at_once(
     for callback in loop.soon:
         callback()
     assert len(transport.written) == 4
+
+
+def test_writes_leave_at_once_from_the_time_and_the_size_on() -> None:
+    loop, transport = Loop(), Transport()
+    output = Output(loop)  # type: ignore[arg-type]
+    output.transport = transport  # type: ignore[assignment]
+    output.write(b"first")
+    loop.now = WRITE_APART_S
+    output.write(b"second")
+    assert transport.written == [b"first", b"second"]
+    output.write(b"x" * WRITE_AT_ONCE_BYTES)
+    assert len(transport.written) == 3
+    output.write(b"x" * (WRITE_AT_ONCE_BYTES - 1))
+    assert (len(transport.written), len(loop.soon)) == (3, 1)
+
+
+def test_what_is_written_soon_leaves_together_at_the_end_of_the_turn() -> None:
+    loop, transport = Loop(), Transport()
+    output = Output(loop)  # type: ignore[arg-type]
+    output.transport = transport  # type: ignore[assignment]
+    for turn in range(2):
+        output.write_soon(b"a")
+        output.write_soon(b"b")
+        output.write_late(lambda: b"c")
+        assert (len(transport.written), len(loop.soon)) == (turn, 1)
+        loop.soon.pop()()
+    assert transport.written == [b"abc", b"abc"]
+
+
+def test_the_end_lets_go_of_what_waits() -> None:
+    class Data(bytearray):
+        """One that tells when it is gone."""
+
+    loop = Loop()
+    output = Output(loop)  # type: ignore[arg-type]
+    waiting, late = Data(b"waits"), lambda: b"late"
+    gone = [weakref.ref(waiting), weakref.ref(late)]
+    output.write(waiting)
+    output.write_late(late)
+    del waiting, late
+    assert all(one() is not None for one in gone)
+    output.end()
+    assert [one() for one in gone] == [None, None]
 
 
 def test_parts_leave_at_once_behind_what_waits_and_late_ones_in_their_place() -> None:
