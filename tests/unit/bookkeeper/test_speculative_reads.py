@@ -57,6 +57,30 @@ def test_replica_that_hangs_holds_nobody_up_and_its_late_answer_means_nothing(qu
     run_cluster(main)
 
 
+def test_read_that_is_done_leaves_no_timer_of_a_late_answer():
+    """Else what was read stays in memory for so long."""
+
+    def timers() -> int:
+        loop = asyncio.get_running_loop()
+        return sum(1 for due in loop._scheduled if not due.timer.cancelled())  # type: ignore[attr-defined]
+
+    async def main(cluster: Cluster):
+        handle = await filled(cluster, (3, 3, 2))
+        await delay(10 * LATE_MS)
+        before = timers()
+        for bookie in cluster.bookies.values():
+            bookie.holds_replies = True
+        reads = [start_reading(handle) for _ in range(5)]
+        assert timers() == before + 5
+        for bookie in cluster.bookies.values():
+            bookie.release()
+        await turn(2)
+        assert reads == [[payloads(0, COUNT)]] * 5
+        assert timers() == before
+
+    run_cluster(main)
+
+
 def test_each_replica_is_asked_once_however_long_it_takes():
     async def main(cluster: Cluster):
         handle = await filled(cluster, (3, 3, 2))

@@ -64,8 +64,14 @@ def test_answers_that_nobody_waits_for_are_dropped() -> None:
         requests.on_answer(success(2))
         requests.start(3)
         requests.forget(3)
-        requests.on_answer(success(3))
         assert not len(requests)
+        requests.on_answer(success(3))
+        requests.start(4)
+        requests.on_answer(producer_success(4, is_ready=False))
+        requests.forget(4)
+        assert not len(requests)
+        with pytest.raises(KeyError):
+            requests.take_second(4)
 
     run(scenario)
 

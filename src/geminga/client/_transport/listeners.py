@@ -115,7 +115,7 @@ class Listeners:
             prefix = command[:3]
             if prefix == _MESSAGE_PREFIX:
                 owner = message_consumer_id(command)
-                if owner < 0:  # in an unusual form, or damaged
+                if owner == -1:  # in an unusual form, or damaged
                     owner = decode_command(command).message.consumer_id
                 if owner != consumer_id:
                     if messages:
