@@ -97,6 +97,10 @@ def test_a_range_that_is_no_bundle_is_refused(text: str, why: str) -> None:
         FOUR.named(text)
 
 
+def test_a_namespace_may_have_as_many_bundles_as_the_limit_says() -> None:
+    assert len(bundles_of("p/n", [*range(NAMESPACE_BUNDLES_MAX), LAST_HASH]).boundaries) == NAMESPACE_BUNDLES_MAX + 1
+
+
 @pytest.mark.parametrize("count", [0, -1, NAMESPACE_BUNDLES_MAX + 1])
 def test_a_number_of_bundles_that_can_not_be_is_refused(count: int) -> None:
     with pytest.raises(PreconditionFailedError, match="1 to 65536 bundles"):

@@ -49,6 +49,12 @@ def test_all_up_to_a_message_go_and_those_behind_it_stay() -> None:
     assert held_messages.acknowledge_through(MessageRef(1, A)) is None
 
 
+def test_entry_that_is_acknowledged_in_part_keeps_its_place() -> None:
+    held_messages = held(a=1, b=0b11, c=1)
+    held_messages.acknowledge_through(MessageRef(-1, B, 0))
+    assert held_messages.give_back_partition(-1) == [(-1, B), (-1, C)]
+
+
 def test_entries_are_given_back_whole_and_once() -> None:
     held_messages = held(a=1, b=0b11)
     refs = [MessageRef(-1, B, 0), MessageRef(-1, B, 1), MessageRef(-1, C)]
