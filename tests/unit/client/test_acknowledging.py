@@ -12,20 +12,12 @@ from geminga.runtime import next_turn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.varint import signed64
 from support.worlds.scripted_broker import run_against, run_with_broker
-from support.worlds.scripted_consumer import ConsumerScript, entry_bytes
+from support.worlds.scripted_consumer import ConsumerScript, entry_bytes, singles, take
 
 Type = pb.BaseCommand
 SHARED = gc.ConsumerType.Shared
 #: What a round trip to the scripted broker takes at most, seconds: far less than the grouping time.
 ROUND_TRIP_S_MAX = 0.02
-
-
-def singles(count: int) -> list[bytes]:
-    return [entry_bytes([b"%d" % number]) for number in range(count)]
-
-
-async def take(consumer: gc.Consumer[bytes], count: int) -> list[gc.Message[bytes]]:
-    return [await consumer.receive(5000) for _ in range(count)]
 
 
 def seconds() -> float:
