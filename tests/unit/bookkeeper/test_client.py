@@ -237,7 +237,7 @@ def test_no_ledgers_is_an_empty_set_not_unknown():
     run_cluster(main)
 
 
-def test_writer_of_a_deleted_ledger_gets_no_more_acknowledgements():
+def test_writer_of_a_deleted_ledger_gets_no_more_acknowledgments():
     async def main(cluster):
         client = cluster.client()
         handle = await client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)

@@ -168,12 +168,12 @@ def test_unanswered_acks_are_sent_again_after_a_reconnect_and_messages_start_ove
         assert (first.consumer_epoch, second.consumer_epoch) == (0, 1)
         assert first.consumer_name == second.consumer_name
         acknowledged = [when for when, _ in script.of(Type.ACK)][-1]
-        assert acknowledged <= script.of(Type.FLOW)[-1][0], "acknowledgements go before new permits"
+        assert acknowledged <= script.of(Type.FLOW)[-1][0], "acknowledgments go before new permits"
 
     run_against(script, scenario)
 
 
-def test_an_acknowledgement_without_answer_ends_with_a_timeout() -> None:
+def test_an_acknowledgment_without_answer_ends_with_a_timeout() -> None:
     script = ConsumerScript(singles(3), answers_acks=False)
 
     async def scenario(client):
@@ -201,7 +201,7 @@ def test_an_acknowledgement_without_answer_ends_with_a_timeout() -> None:
 
 @pytest.mark.parametrize("is_gone", [False, True])
 def test_close_does_not_wait_for_ever_for_receipts(is_gone) -> None:
-    """1. An acknowledgement gets no answer, and with ``is_gone`` no connection is taken any more. 2. Close ends all the
+    """1. An acknowledgment gets no answer, and with ``is_gone`` no connection is taken any more. 2. Close ends all the
     same, and whoever waits for the receipt gets a named error."""
     script = ConsumerScript(singles(1), answers_acks=False)
     gone: list[bool] = []

@@ -1,4 +1,4 @@
-"""Acknowledgements that somebody waits for leave at once, together; a list is acknowledged whole or not at all."""
+"""Acknowledgments that somebody waits for leave at once, together; a list is acknowledged whole or not at all."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def seconds() -> float:
 
 
 @pytest.mark.parametrize("how", ["message", "id", "list", "cumulative", "cumulative id", "part of a batch"])
-def test_awaited_acknowledgement_takes_a_round_trip(how) -> None:
+def test_awaited_acknowledgment_takes_a_round_trip(how) -> None:
     batch = [entry_bytes([b"a", b"b", b"c"], batched=True)]
     script = ConsumerScript(batch if how == "part of a batch" else singles(3))
 
@@ -44,7 +44,7 @@ def test_awaited_acknowledgement_takes_a_round_trip(how) -> None:
     run_against(script, scenario)
 
 
-def test_acknowledgements_awaited_in_one_turn_go_in_one_command() -> None:
+def test_acknowledgments_awaited_in_one_turn_go_in_one_command() -> None:
     script = ConsumerScript(singles(200))
 
     async def scenario(client) -> None:
@@ -59,7 +59,7 @@ def test_acknowledgements_awaited_in_one_turn_go_in_one_command() -> None:
     run_against(script, scenario)
 
 
-def test_acknowledgements_that_nobody_waits_for_are_grouped() -> None:
+def test_acknowledgments_that_nobody_waits_for_are_grouped() -> None:
     script = ConsumerScript(singles(10))
 
     async def scenario(client) -> None:
@@ -96,7 +96,7 @@ def test_interceptors_do_not_make_a_list_wait_for_each_message() -> None:
     run_against(script, scenario)
 
 
-def test_flushing_acknowledgements_waits_for_the_broker() -> None:
+def test_flushing_acknowledgments_waits_for_the_broker() -> None:
     script = ConsumerScript(singles(4))
 
     async def scenario(client) -> None:
@@ -166,7 +166,7 @@ def test_a_closed_consumer_acknowledges_nothing_and_says_so(has_receipts) -> Non
 
 
 def test_receipts_of_a_consumer_that_can_not_go_on_end() -> None:
-    """The topic is deleted and may not be made again: an acknowledgement that waits for its receipt is told."""
+    """The topic is deleted and may not be made again: an acknowledgment that waits for its receipt is told."""
 
     async def scenario(client, broker) -> None:
         producer = await client.create_producer("t")
@@ -217,7 +217,7 @@ def told(script: ConsumerScript) -> list[tuple[int, list[int], dict[str, int]]]:
 
 
 @pytest.mark.parametrize("receipts", [True, False])
-def test_properties_go_with_their_acknowledgement_alone(receipts: bool) -> None:
+def test_properties_go_with_their_acknowledgment_alone(receipts: bool) -> None:
     single, cumulative = pb.CommandAck.Individual, pb.CommandAck.Cumulative
     script = ConsumerScript(singles(8))
 
@@ -257,7 +257,7 @@ def test_properties_that_can_not_be_are_refused() -> None:
     run_against(script, scenario)
 
 
-def test_more_acknowledgements_than_a_command_takes_go_in_several(monkeypatch) -> None:
+def test_more_acknowledgments_than_a_command_takes_go_in_several(monkeypatch) -> None:
     monkeypatch.setattr(acks, "ACK_IDS_MAX", 3)
     script = ConsumerScript(singles(8))
 

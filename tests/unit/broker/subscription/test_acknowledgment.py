@@ -1,4 +1,4 @@
-"""Acknowledgements on a real cursor: individual, cumulative, by batch index, of others' messages, with responses."""
+"""Acknowledgments on a real cursor: individual, cumulative, by batch index, of others' messages, with responses."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_consumer_may_acknowledge_what_another_holds():
     with_topic(scenario)
 
 
-def test_acknowledgement_after_negative_one_stops_the_redelivery():
+def test_acknowledgment_after_negative_one_stops_the_redelivery():
     async def scenario(topic):
         connection = topic.connect()
         consumer = await topic.join(connection, Sub.Shared, permits=1)

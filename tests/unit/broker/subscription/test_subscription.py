@@ -99,7 +99,7 @@ def test_exclusive_consumer_never_waits():
     with_topic(scenario, active_consumer_failover_delay_ms=1000)
 
 
-def test_negative_acknowledgement_brings_the_message_again_with_count():
+def test_negative_acknowledgment_brings_the_message_again_with_count():
     async def scenario(topic):
         connection = topic.connect()
         await topic.join(connection, Sub.Shared)
@@ -292,7 +292,7 @@ def test_many_ledgers_are_dispatched_through():
 
 
 class SlowLogs:
-    """Logs of acknowledgements of which none is there; whether that is so can not be read, or takes until told."""
+    """Logs of acknowledgments of which none is there; whether that is so can not be read, or takes until told."""
 
     def __init__(self):
         self.error = StorageError("a ledger can not be read")
