@@ -1,4 +1,4 @@
-"""A broker whose ledgers roll over after a few entries, one for each file, and options of a source for a topic there."""
+"""A broker whose ledgers roll over after a few entries, one for each file, and options of a source for a topic."""
 
 from __future__ import annotations
 
