@@ -69,22 +69,22 @@ MEASUREMENTS: dict[str, tuple[str, str, Measurement]] = {
     ),
     "dispatch": (
         "catch-up reads by one consumer",
-        "messages were published durably; acknowledgements are persisted in the background",
+        "messages were published durably; acknowledgments are persisted in the background",
         lambda b, o: measure.dispatch(b, (o.size or [100])[0]),
     ),
     "catchup": (
         "catch-up over entries of 100 bytes and 4.7 MB",
-        "messages were published durably; acknowledgements are persisted in the background",
+        "messages were published durably; acknowledgments are persisted in the background",
         lambda b, _: catch_up(b),
     ),
     "together": (
         "publish and dispatch together",
-        f"publish: {DURABLE}; acknowledgements are persisted in the background",
+        f"publish: {DURABLE}; acknowledgments are persisted in the background",
         lambda b, o: measure.together(b, (o.size or [100])[0]),
     ),
     "brokers": (
         "a broker in the process of its storage, and broker processes beside it: 4 topics",
-        f"publish: {DURABLE}; acknowledgements are persisted in the background",
+        f"publish: {DURABLE}; acknowledgments are persisted in the background",
         lambda b, _: broker_processes(b),
     ),
     "lookups": (
@@ -105,12 +105,12 @@ MEASUREMENTS: dict[str, tuple[str, str, Measurement]] = {
     "topics": ("memory per idle topic with one durable subscription", DURABLE, lambda b, o: measure.topics(b, o.count)),
     "client": (
         "our client against the official one: 100-byte messages, batched, each in a process of its own",
-        f"publish: {DURABLE}; acknowledgements are persisted in the background",
+        f"publish: {DURABLE}; acknowledgments are persisted in the background",
         lambda b, o: measure_client(b, (o.size or [100])[0]),
     ),
     "cursor": (
         "a cursor with 10,000,000 entries of which every second is acknowledged",
-        "the last acknowledgement: fdatasync before its answer",
+        "the last acknowledgment: fdatasync before its answer",
         lambda b, _: measure_cursor(b),
     ),
     "delayed": (
@@ -167,7 +167,7 @@ MEASUREMENTS: dict[str, tuple[str, str, Measurement]] = {
     "peers": (
         "beside Apache Pulsar, Redis and NATS, same load; times: above 1 is better; CPU us: the server's a message",
         "all servers sync their journal before each receipt, on the same disk (non-persistent: none); Geminga's "
-        "receipt of an acknowledgement is durable too",
+        "receipt of an acknowledgment is durable too",
         lambda b, o: peers(b, o),
     ),
     "secure": (

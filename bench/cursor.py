@@ -1,4 +1,4 @@
-"""A cursor with ten million holes: memory, what one more acknowledgement writes, recovery, statistics.
+"""A cursor with ten million holes: memory, what one more acknowledgment writes, recovery, statistics.
 
 The topic's ledgers are only listed, since no entry is ever read; the cursor, its ledger, the bookie and the metadata
 store are real, on the scratch disk. Each figure is taken in a forked child; memory is the difference of its resident
@@ -67,7 +67,7 @@ def holes(bench: Bench, entries: int = ENTRIES) -> list[Row]:
         rows += [
             _row(case, "recovery, s", [run["seconds"] for run in found], RECOVERY_S_MAX),
             _row(case, "memory after recovery, MB", [run["mb"] for run in found], MEMORY_MB_MAX),
-            _row(case, "one more acknowledgement: entries written", [wrote["entries"]], 2),
+            _row(case, "one more acknowledgment: entries written", [wrote["entries"]], 2),
             _row(case, "... bytes", [wrote["bytes"]], None),
             _row(case, "... ms until durable", [wrote["ms"]], None),
             _row(case, "largest entry of the cursor ledger, bytes", [wrote["largest"]], SEGMENT_BYTES_MAX),
@@ -92,12 +92,12 @@ def limited(bench: Bench, entries: int, ledgers: int = 1000) -> list[Row]:
         _row(case, "recovery, s", [run["seconds"] for run in tenth], RECOVERY_S_MAX),
         _row(
             case,
-            "most counted, 1,000 acknowledgements all over, MB",
+            "most counted, 1,000 acknowledgments all over, MB",
             [run["counted"] for run in tenth],
             limit / 1e6,
         ),
         _row(case, "resident memory of all that, MB", [run["mb"] for run in tenth], None),
-        _row(case, "acknowledgements/s of ledgers that must be read first", [run["rate"] for run in tenth], None),
+        _row(case, "acknowledgments/s of ledgers that must be read first", [run["rate"] for run in tenth], None),
         _row(case, "wrong answers", [run["wrong"] for run in tenth], 0),
     ]
 
@@ -238,7 +238,7 @@ async def _of_kind(kind: Callable[[], AckedBitmap | PlainRanges], ids: list[int]
     before = resident_bytes()
     made = [kind() for _ in range(count)]
     for item in made:
-        # A list of ints of its own, as acknowledgements make them.
+        # A list of ints of its own, as acknowledgments make them.
         item.add_many([i + 1 - 1 for i in ids])
     return {"bytes": round((resident_bytes() - before) / count)}
 

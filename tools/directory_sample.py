@@ -239,7 +239,7 @@ def _fill_partitions(client: blocking.Client) -> None:
 
 
 def _fill_transactions(client: blocking.Client) -> None:
-    """Committed and aborted ones; an acknowledgement in one."""
+    """Committed and aborted ones; an acknowledgment in one."""
     topic = _PREFIX + "moved"
     with (
         _subscribed(client, topic, "s", ConsumerType.Exclusive) as consumer,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-import json
 import re
 import subprocess
 import sys
@@ -14,7 +12,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pulsar
 import pytest
@@ -23,14 +20,27 @@ from tools.chaos.cluster import BrokerProcess, Cluster
 from tools.chaos.plan import ZOOKEEPER, Fault
 
 import geminga.client as gc
+from support.processes.cluster_brokers import (
+    NAMESPACE,
+    STRAIGHT_PROGRAM,
+    ask,
+    bundle_of,
+    is_busy,
+    name_of,
+    other,
+    owned_by,
+    owner_of,
+    read_to_the_end,
+    refusal,
+    spread,
+    topics,
+)
 from support.processes.official import quiet_client
 
 pytestmark = pytest.mark.integration
-
 SESSION_MS = 4000
 #: One bookie may be away, and a new ledger finds its ensemble.
 TWO_OF_THREE = {**SETTINGS, "managedLedgerDefaultEnsembleSize": 2}
-NAMESPACE = "public/default"
 
 
 @pytest.fixture(scope="module")
@@ -50,41 +60,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         made.close()
 
 
-def ask(broker: BrokerProcess, method: str, path: str, body: object = None) -> Any:
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(f"{broker.web_url}{path}", data=data, method=method)
-    request.add_header("Content-Type", "application/json")
-    while True:
-        try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
-                text = answer.read()
-            return json.loads(text) if text else None
-        except urllib.error.HTTPError as error:
-            if error.code != 307:
-                raise
-            # Followed for GET alone by the library.
-            request.full_url = error.headers["Location"]
-
-
-def owner_of(broker: BrokerProcess, topic: str) -> str:
-    found = ask(broker, "GET", f"/lookup/v2/topic/{topic.replace('://', '/')}")
-    return str(found["brokerUrl"])
-
-
-def topics(name: str, count: int) -> list[str]:
-    return [f"persistent://{NAMESPACE}/{name}-{number}" for number in range(count)]
-
-
-def spread(cluster: Cluster) -> None:
-    """Every other bundle of the namespace to each broker, whatever happened before."""
-    brokers = list(cluster.brokers.values())
-    boundaries = ask(brokers[0], "GET", f"/admin/v2/namespaces/{NAMESPACE}/bundles")["boundaries"]
-    for number, (lower, upper) in enumerate(itertools.pairwise(boundaries)):
-        there = brokers[number % 2].web_url.removeprefix("http://")
-        path = f"/admin/v2/namespaces/{NAMESPACE}/{lower}_{upper}/unload"
-        ask(brokers[0], "PUT", f"{path}?destinationBroker={there}")
-
-
 def test_both_brokers_serve_and_each_sends_clients_to_the_other(cluster: Cluster, tmp_path: Path) -> None:
     names = topics("both", 8)
     first, second = cluster.brokers.values()
@@ -101,19 +76,6 @@ def test_both_brokers_serve_and_each_sends_clients_to_the_other(cluster: Cluster
         consumer.acknowledge(message)
     for client in clients:
         client.close()
-
-
-def owned_by(cluster: Cluster, broker: BrokerProcess, names: list[str]) -> list[str]:
-    return [name for name in names if owner_of(broker, name) == broker.service_url]
-
-
-def other(cluster: Cluster, broker: BrokerProcess) -> BrokerProcess:
-    (found,) = [one for one in cluster.brokers.values() if one is not broker]
-    return found
-
-
-def name_of(cluster: Cluster, broker: BrokerProcess) -> str:
-    return next(name for name, one in cluster.brokers.items() if one is broker)
 
 
 def test_topics_of_a_killed_broker_answer_again_from_the_other_in_time(cluster: Cluster, tmp_path: Path) -> None:
@@ -179,15 +141,6 @@ def test_a_paused_broker_wakes_up_fenced_and_joins_again(cluster: Cluster, tmp_p
     client.close()
     members = ask(victim, "GET", "/admin/v2/brokers/c")
     assert sorted(members) == sorted(broker.web_url.removeprefix("http://") for broker in cluster.brokers.values())
-
-
-def read_to_the_end(client: pulsar.Client, topic: str) -> list[bytes]:
-    reader = client.create_reader(topic, pulsar.MessageId.earliest)
-    found = []
-    while reader.has_message_available():
-        found.append(reader.read_next(timeout_millis=30_000).data())
-    reader.close()
-    return found
 
 
 def test_partitions_of_both_brokers_are_one_topic_to_the_administration(cluster: Cluster, tmp_path: Path) -> None:
@@ -347,29 +300,6 @@ def test_topics_that_are_not_persistent_are_listed_and_deleted_wherever_they_are
     assert "public/passing" not in ask(first, "GET", "/admin/v2/namespaces/public")
 
 
-def is_busy(client: pulsar.Client, name: str) -> bool:
-    """Whether the topic takes no producer more."""
-    try:
-        client.create_producer(name).close()
-    except pulsar.PulsarException as error:
-        assert "ProducerBusy" in str(error)
-        return True
-    return False
-
-
-def refusal(broker: BrokerProcess, method: str, path: str, body: object = None) -> tuple[int, str]:
-    with pytest.raises(urllib.error.HTTPError) as raised:
-        ask(broker, method, path, body)
-    with raised.value as error:
-        return error.code, str(json.loads(error.read())["reason"])
-
-
-def bundle_of(broker: BrokerProcess, topic: str) -> str:
-    request = f"{broker.web_url}/lookup/v2/topic/{topic.replace('://', '/')}/bundle"
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        return str(answer.read().decode())
-
-
 def test_a_bundle_goes_where_it_is_sent_and_its_clients_follow(cluster: Cluster, tmp_path: Path) -> None:
     (name,) = topics("sent", 1)
     first, second = cluster.brokers.values()
@@ -401,27 +331,6 @@ def test_a_bundle_goes_where_it_is_sent_and_its_clients_follow(cluster: Cluster,
     assert refusal(first, "PUT", f"{path}/unload?destinationBroker=nobody:1")[0] == 409
     assert refusal(first, "PUT", f"/admin/v2/namespaces/{NAMESPACE}/0x00000000_0x00000007/unload")[0] == 412
     client.close()
-
-
-#: A process of its own: the official client has one log for all clients of a process.
-STRAIGHT_PROGRAM = """
-import sys, pulsar
-url, topic, log = sys.argv[1:]
-logger = pulsar.FileLogger(pulsar.LoggerLevel.Info, log)
-client = pulsar.Client(url, logger=logger, operation_timeout_seconds=20)
-producer = client.create_producer(topic, send_timeout_millis=0, batching_enabled=False)
-consumer = client.subscribe(topic, "sub")
-for line in sys.stdin:
-    payload = line.strip().encode()
-    producer.send(payload)
-    received = None
-    while received != payload:
-        # What was acknowledged as the topic moved may come again.
-        message = consumer.receive(timeout_millis=20_000)
-        consumer.acknowledge(message)
-        received = message.data()
-    print(line.strip(), flush=True)
-"""
 
 
 def test_clients_of_a_bundle_that_moves_go_straight_to_its_new_owner(cluster: Cluster, tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def receive(consumer: pulsar.Consumer, redelivery_count: int) -> pulsar.Message:
 
 
 @both_types
-def test_negative_acknowledgements_lead_there_after_the_right_number_of_deliveries(desk: Desk) -> None:
+def test_negative_acknowledgments_lead_there_after_the_right_number_of_deliveries(desk: Desk) -> None:
     consumer = desk.consumer()
     for count in range(MAX_REDELIVER_COUNT + 1):
         consumer.negative_acknowledge(receive(consumer, count))
@@ -113,7 +113,7 @@ def test_connection_cut_at_each_delivery_does_not_start_the_count_anew(desk: Des
 
 
 @both_types
-def test_cut_between_negative_acknowledgements_neither_loses_nor_adds_a_delivery(
+def test_cut_between_negative_acknowledgments_neither_loses_nor_adds_a_delivery(
     desk: Desk, proxy: CuttingProxy
 ) -> None:
     consumer = desk.consumer()

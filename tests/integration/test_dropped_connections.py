@@ -44,7 +44,7 @@ from support.processes.dropped_connections import (
     some_turns,
     to_port,
 )
-from support.processes.raw_protocol import RawConnection, frame, producer_frame
+from support.processes.raw_protocol import RawConnection, flow_frame, producer_frame, shared_frame
 
 pytestmark = pytest.mark.integration
 
@@ -153,15 +153,9 @@ def with_half_a_message(broker: geminga.Standalone) -> Drop:
 
 def with_a_consumer(broker: geminga.Standalone) -> Drop:
     raw = RawConnection(broker.broker_port)
-    command = pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE)
-    subscribe = command.subscribe
-    subscribe.topic, subscribe.subscription, subscribe.subType = TOPIC, "s", pb.CommandSubscribe.Shared
-    subscribe.consumer_id, subscribe.request_id = 0, 1
-    raw.send(frame(command))
+    raw.send(shared_frame(TOPIC))
     raw.expect(pb.BaseCommand.SUCCESS)
-    flow = pb.BaseCommand(type=pb.BaseCommand.FLOW)
-    flow.flow.consumer_id, flow.flow.messagePermits = 0, 100
-    return sent(raw.socket, frame(flow))
+    return sent(raw.socket, flow_frame(100))
 
 
 BROKER_USES: dict[str, Callable[[geminga.Standalone], Drop]] = {

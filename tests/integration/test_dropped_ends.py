@@ -42,7 +42,7 @@ from support.processes.dropped_connections import (
     some_turns,
     until_quiet,
 )
-from support.processes.raw_protocol import RawConnection, frame
+from support.processes.raw_protocol import RawConnection, flow_frame, shared_frame
 from support.processes.s3_server import S3Server
 
 pytestmark = pytest.mark.integration
@@ -233,15 +233,9 @@ def test_of_consumers_behind_entry_filters(broker: geminga.Standalone, count: in
 
     def half_use() -> Drop:
         raw = RawConnection(broker.broker_port)
-        command = pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE)
-        subscribe = command.subscribe
-        subscribe.topic, subscribe.subscription, subscribe.subType = topic, "s", pb.CommandSubscribe.Shared
-        subscribe.consumer_id, subscribe.request_id = 0, 1
-        raw.send(frame(command))
+        raw.send(shared_frame(topic))
         raw.expect(pb.BaseCommand.SUCCESS)
-        flow = pb.BaseCommand(type=pb.BaseCommand.FLOW)
-        flow.flow.consumer_id, flow.flow.messagePermits = 0, 100
-        raw.send(frame(flow))
+        raw.send(flow_frame(100))
         return raw.close
 
     assert_nothing_left(half_use, lambda: until_quiet(broker._call), count)

@@ -135,7 +135,7 @@ def test_key_shared_gives_each_key_to_one_consumer_in_order(official, fresh_topi
     assert set(owner.values()) == {0, 1}
 
 
-def test_negative_acknowledgement_redelivers_and_counts(official, fresh_topic) -> None:
+def test_negative_acknowledgment_redelivers_and_counts(official, fresh_topic) -> None:
     consumer = official.subscribe(fresh_topic, "s", ConsumerType.Shared, negative_ack_redelivery_delay_ms=100)
     official.create_producer(fresh_topic, batching_enabled=False).send(b"again")
     for expected in (0, 1, 2):

@@ -23,7 +23,7 @@ PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
 
 
 async def one_of_each(url: str) -> None:
-    """A message that is traced by its sender, its acknowledgement, and a transaction of one message."""
+    """A message that is traced by its sender, its acknowledgment, and a transaction of one message."""
     async with geminga.connect(url) as client:
         consumer = await client.subscribe(TOPIC, "s")
         producer = await client.create_producer(TOPIC, batching_enabled=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,9 +17,9 @@ from geminga.metadata import MUST_NOT_EXIST, SessionEvent
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
 from geminga.metadata.zookeeper import ZooKeeperMetadataStore
 from geminga.model.errors import MetadataUnavailableError
-from geminga.runtime import real_runtime
 from support.processes.bookie_process import BookieProcess
 from support.processes.certificates import Authority
+from support.processes.zookeeper_stores import opened
 from support.worlds.metadata_stores import Inbox
 
 pytestmark = pytest.mark.integration
@@ -63,24 +63,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     client_store = authority.store("client", password=PASSWORD)
     with running_zookeeper(tls=ServerTls(server_store, authority.certificate)) as server:
         yield Place(server, authority, client_store, directory)
-
-
-def opened(
-    address: ZooKeeperAddress, main: Callable[[ZooKeeperMetadataStore], Awaitable[None]], *, wait_s: float = 30
-) -> None:
-    async def scenario() -> None:
-        runtime = real_runtime(lambda part, error: pytest.fail(f"{part}: {error}"))
-        try:
-            store = await ZooKeeperMetadataStore.open(runtime, address, connect_timeout_s=wait_s)
-            try:
-                await main(store)
-            finally:
-                await store.close()
-        finally:
-            await runtime.disk.close()
-            await runtime.threads.close()
-
-    asyncio.run(scenario())
 
 
 def test_nodes_watches_and_reconnects_are_those_of_a_plain_connection(place: Place) -> None:

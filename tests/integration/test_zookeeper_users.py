@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
 from geminga.metadata.zookeeper import ZooKeeperMetadataStore
 from geminga.model.errors import MetadataUnavailableError
 from geminga.runtime import real_runtime
+from support.processes.zookeeper_stores import opened
 from support.worlds.metadata_stores import Inbox
 
 pytestmark = pytest.mark.integration
@@ -33,24 +34,6 @@ def by_sasl(directory: Path, server: ZooKeeperServer, password: str) -> ZooKeepe
     (directory / "jaas.conf").write_text(f'Client {{ {MODULE} required username="jane" password="{password}"; }};')
     (directory / "sasl").write_text(f"java.security.auth.login.config={directory}/jaas.conf\n")
     return with_client_config(ZooKeeperAddress((server.hosts,), "/users"), str(directory / "sasl"))
-
-
-def opened(
-    address: ZooKeeperAddress, main: Callable[[ZooKeeperMetadataStore], Awaitable[None]], *, wait_s: float = 30
-) -> None:
-    async def scenario() -> None:
-        runtime = real_runtime(lambda part, error: pytest.fail(f"{part}: {error}"))
-        try:
-            store = await ZooKeeperMetadataStore.open(runtime, address, connect_timeout_s=wait_s)
-            try:
-                await main(store)
-            finally:
-                await store.close()
-        finally:
-            await runtime.disk.close()
-            await runtime.threads.close()
-
-    asyncio.run(scenario())
 
 
 def refused(address: ZooKeeperAddress) -> str:

@@ -92,9 +92,7 @@ def told(standalone, topic, judge_is_apache: bool) -> Callable[[Acknowledger, in
     return tell
 
 
-def test_properties_are_those_of_the_cumulative_acknowledgement_that_moved_the_position(
-    standalone, topic, told
-) -> None:
+def test_properties_are_those_of_the_cumulative_acknowledgment_that_moved_the_position(standalone, topic, told) -> None:
     client = Acknowledger(standalone, topic)
     assert client.acknowledge(0, is_cumulative=False, single=1) == ""
     told(client, 0, {})

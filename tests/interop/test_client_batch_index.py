@@ -53,7 +53,7 @@ def test_broker_ignores_ack_sets_and_takes_what_is_finished(unwilling, topic) ->
     run(unwilling, main)
 
 
-def test_cumulative_acknowledgement_inside_a_batch_takes_no_more_than_what_is_before_it(unwilling, topic) -> None:
+def test_cumulative_acknowledgment_inside_a_batch_takes_no_more_than_what_is_before_it(unwilling, topic) -> None:
     async def main(client):
         options = {"initial_position": gc.InitialPosition.Earliest}
         consumer = await client.subscribe(topic, "sub", ack_receipt_enabled=True, **options)

@@ -63,7 +63,7 @@ def test_messages_are_seen_with_the_commit_alone(transacting, topic, batched: bo
 
 @pytest.mark.parametrize("type_", TYPES)
 @pytest.mark.parametrize("batched", [True, False])
-def test_acknowledgements_come_again_after_an_abort_and_never_after_a_commit(
+def test_acknowledgments_come_again_after_an_abort_and_never_after_a_commit(
     transacting, topic, type_: gc.ConsumerType, batched: bool
 ) -> None:
     async def main(client):
@@ -116,7 +116,7 @@ def test_consume_process_produce_stays_in_order_though_transactions_are_aborted(
     run(transacting, main)
 
 
-def test_cumulative_acknowledgement_in_a_transaction(transacting, topic) -> None:
+def test_cumulative_acknowledgment_in_a_transaction(transacting, topic) -> None:
     async def main(client):
         consumer = await client.subscribe(topic, "sub", initial_position=EARLIEST)
         await publish(client, topic, 20, batched=False)
@@ -170,7 +170,7 @@ def test_the_broker_aborts_what_is_open_for_too_long(transacting, topic) -> None
     run(transacting, main)
 
 
-def test_chunked_messages_and_their_acknowledgement(transacting, topic) -> None:
+def test_chunked_messages_and_their_acknowledgment(transacting, topic) -> None:
     async def main(client):
         options = {"initial_position": EARLIEST, "consumer_type": gc.ConsumerType.Shared}
         consumer = await client.subscribe(topic, "sub", **options)

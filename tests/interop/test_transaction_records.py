@@ -205,7 +205,7 @@ def test_the_log_of_the_coordinator(records: Records) -> None:
     assert all(record.subscriptions for record in found if record.op is LogOp.ADD_SUBSCRIPTION)
 
 
-def test_the_logs_of_acknowledgements(records: Records) -> None:
+def test_the_logs_of_acknowledgments(records: Records) -> None:
     found = judge_log(
         records.acks,
         decode_pending_ack_records,

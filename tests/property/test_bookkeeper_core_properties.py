@@ -123,7 +123,7 @@ def test_adds_complete_in_order_once_their_quorum_is_there(distribution, counts,
 
 
 @given(distributions(4), st.randoms())
-def test_acknowledgements_of_a_replaced_bookie_do_not_count(distribution, random):
+def test_acknowledgments_of_a_replaced_bookie_do_not_count(distribution, random):
     queue = AddQueue(distribution)
     batch = queue.push(0, [b""] * 4, 0, lambda f, c, e: None)
     queue.is_changing_ensemble = True

@@ -14,7 +14,7 @@ steps = st.lists(st.one_of(st.tuples(entries, brought), st.just("send"), st.just
 
 
 @given(steps)
-def test_the_newest_cumulative_acknowledgement_says_what_is_kept(story) -> None:
+def test_the_newest_cumulative_acknowledgment_says_what_is_kept(story) -> None:
     """Sent and lost, restored and superseded: the newest position has what the last that moved there brought."""
     kept, tracker = AckProperties(), AckGrouping()
     newest, wanted = (0, 0), NONE

@@ -110,7 +110,7 @@ class QuorumLife:
 
 
 @given(st.lists(steps, min_size=1, max_size=30))
-def test_confirmed_entries_and_answered_acknowledgements_outlive_every_change_of_quorums(taken):
+def test_confirmed_entries_and_answered_acknowledgments_outlive_every_change_of_quorums(taken):
     async def story(sim_world):
         world = LedgerWorld(sim_world)
         for number in range(1, BOOKIES):

@@ -69,7 +69,7 @@ def test_what_the_application_has_does_not_come_and_everything_else_does(batches
         assert consumer.queue == [message for message in consumer.all if message not in consumer.held]
 
 
-def test_what_a_cumulative_acknowledgement_held_comes_up_to_where_it_was_received_again() -> None:
+def test_what_a_cumulative_acknowledgment_held_comes_up_to_where_it_was_received_again() -> None:
     kept = Returned(((1, 5), 1))
     kept.add_up_to((1, 3), 0)
     singles = [bool(kept.wanted((1, entry), (0,), is_batch=False)) for entry in (0, 1, 2, 4, 5, 6)]

@@ -178,7 +178,7 @@ async def hostile_network(world: sim.SimWorld) -> None:
     assert set(consumption.received) == expected
     assert [error for error in consumption.failures if not error.retriable] == []
     found = await stage.client_node.run(look)
-    # Without acknowledgement by index, a batch that the broker took back before all of it was acknowledged comes whole.
+    # Without acknowledgment by index, a batch that the broker took back before all of it was acknowledged comes whole.
     was_taken_back = stage.broker.restarts or has_second
     is_whole = is_batched and not consumption.options["batch_index_ack_enabled"]
     assert found == [] or (is_whole and was_taken_back), found

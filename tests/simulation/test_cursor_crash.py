@@ -52,7 +52,7 @@ def test_nothing_acknowledged_more_than_a_second_before_a_crash_is_lost():
     run_week(window_story, range(1000), least=SEEDS)
 
 
-def test_a_write_a_second_would_lose_older_acknowledgements():
+def test_a_write_a_second_would_lose_older_acknowledgments():
     assert run_seeds(window_story_of_pulsar, range(30), failures_max=1).failures, "30 seeds did not notice"
 
 

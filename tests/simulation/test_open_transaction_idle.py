@@ -109,11 +109,11 @@ def test_an_open_transaction_turns_nothing_and_holds_back_its_own_topic_for_its_
 
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("is_cumulative", [False, True])
-def test_acknowledgements_left_open_turn_nothing_and_come_again_after_the_time_out(
+def test_acknowledgments_left_open_turn_nothing_and_come_again_after_the_time_out(
     kind: gc.ConsumerType, is_cumulative: bool
 ) -> None:
     if is_cumulative and kind in (gc.ConsumerType.Shared, gc.ConsumerType.KeyShared):
-        pytest.skip("there is no cumulative acknowledgement in these")
+        pytest.skip("there is no cumulative acknowledgment in these")
 
     async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
         producer = await client.create_producer(TOPIC, batching_enabled=False)

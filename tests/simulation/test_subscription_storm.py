@@ -158,7 +158,7 @@ def test_key_shared_storm_completes_each_key_in_order(seed, uses_ring):
 
 @pytest.mark.parametrize("seed", sampled("storm", range(12), 5))
 @pytest.mark.parametrize("sub_type", [Sub.Shared, Sub.Key_Shared])
-def test_storm_with_negative_acknowledgements_loses_nothing(seed, sub_type):
+def test_storm_with_negative_acknowledgments_loses_nothing(seed, sub_type):
     async def scenario(topic):
         storm = Storm(topic, sub_type=sub_type, nack_share=0.2)
         await run_storm(storm, 250)
@@ -177,7 +177,7 @@ def test_storm_with_negative_acknowledgements_loses_nothing(seed, sub_type):
 
 @pytest.mark.parametrize("seed", sampled("storm", range(12), 5))
 @pytest.mark.parametrize("sub_type", [Sub.Shared, Sub.Key_Shared])
-def test_storm_with_acknowledgements_on_disk_only_loses_nothing(seed, sub_type, monkeypatch):
+def test_storm_with_acknowledgments_on_disk_only_loses_nothing(seed, sub_type, monkeypatch):
     """Without any memory for it the state of every ledger is put away as soon as it was written."""
     monkeypatch.setattr(cursor_format, "INLINE_RANGES_MAX", 1)
     brought_back = []

@@ -35,6 +35,7 @@ def test_lock_files_name_versions_and_hashes_only() -> None:
         "told apart (FAC" + "TS B4)",
         "only what it can keep (DES" + "IGN 9.3).",
         "its wheel (S" + "0 33-35, and more)",
+        "a negative acknowledg" + "ement",
     ],
 )
 def test_planted_line_is_caught(line: str) -> None:

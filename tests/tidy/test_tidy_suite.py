@@ -6,7 +6,10 @@ A budget that is met can be lowered; one that is not is kept by making something
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from support.house.source_tree import ROOT
+from support.house.tidy_rules import MODULE_LINES_MAX
 from support.house.worker_groups import ledger
 
 TESTS = ROOT / "tests"
@@ -31,3 +34,21 @@ def test_every_file_is_in_the_ledger_and_the_ledger_names_no_other() -> None:
     assert set(ledger()) <= set(files)
     missing = [name for name in sorted(set(files) - set(ledger())) if "mark.long" not in files[name].read_text("utf-8")]
     assert not missing
+
+
+def long_files(texts: Mapping[str, str]) -> list[str]:
+    """A test file is about one subject, which a few hundred lines are enough for."""
+    lengths = {name: text.count("\n") for name, text in texts.items()}
+    return [
+        f"{name} has {lines} lines: cut it by subject" for name, lines in lengths.items() if lines > MODULE_LINES_MAX
+    ]
+
+
+def test_no_file_of_tests_is_longer_than_a_module_may_be() -> None:
+    texts = {path.relative_to(TESTS).as_posix(): path.read_text("utf-8") for path in TESTS.rglob("*.py")}
+    assert not (found := long_files(texts)), "\n".join(found)
+
+
+def test_a_long_file_is_caught() -> None:
+    assert long_files({"short": "a = 1\n" * MODULE_LINES_MAX}) == []
+    assert len(long_files({"long": "a = 1\n" * (MODULE_LINES_MAX + 1)})) == 1

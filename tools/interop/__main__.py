@@ -31,7 +31,7 @@ JAVA_MIN: Final = 17
 RUN_LIMIT_S: Final = 3000.0
 #: What is judged: title, file or folder.
 SUITES: Final = [
-    ("our consumer: types x acknowledgements x batches", "tests/integration/client/test_consumer_acknowledging.py"),
+    ("our consumer: types x acknowledgments x batches", "tests/integration/client/test_consumer_acknowledging.py"),
     ("how it receives", "tests/integration/client/test_consumer_receiving.py"),
     ("redelivery, retry, dead letters", "tests/integration/client/test_consumer_redelivery.py"),
     ("seek, readers", "tests/integration/client/test_consumer_moving.py"),
@@ -46,7 +46,7 @@ SUITES: Final = [
     ("forked processes, notebooks, web handlers, cancellation", "tests/integration/client/test_client_places.py"),
     ("geminga client, geminga perf", "tests/integration/test_client_commands.py"),
     ("batches at a broker that takes whole entries", "tests/interop/test_client_batch_index.py"),
-    ("properties of acknowledgements", "tests/interop/test_ack_properties.py"),
+    ("properties of acknowledgments", "tests/interop/test_ack_properties.py"),
     ("unloads, restarts, fencing, send timeouts", "tests/interop/test_client_reconnect.py"),
     ("Key_Shared and Failover: who gets what", "tests/interop/test_client_key_shared.py"),
     ("what brokers refuse", "tests/interop/test_client_refusals.py"),

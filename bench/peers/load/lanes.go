@@ -182,7 +182,7 @@ type pending struct {
 	done   func()
 }
 
-// natsLane publishes to a stream on files; acknowledgements come in the order of the sends.
+// natsLane publishes to a stream on files; acknowledgments come in the order of the sends.
 type natsLane struct {
 	js      jetstream.JetStream
 	subject string

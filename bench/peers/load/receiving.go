@@ -205,7 +205,7 @@ func (all sinkList) await(s *spec) {
 	}
 }
 
-// close lets the consumers go once they acknowledged what they received, which sends the acknowledgements that are waiting.
+// close lets the consumers go once they acknowledged what they received, which sends the acknowledgments that are waiting.
 func (all sinkList) close() {
 	for _, k := range all {
 		for k.acked.Load() < int64(len(k.due)) {
@@ -288,7 +288,7 @@ func stream(s *spec) answer {
 }
 
 // drain publishes Count messages, then lets one subscription catch up: from its consumers' subscribing to the last
-// delivery (with negative acknowledgements: of the second copies).
+// delivery (with negative acknowledgments: of the second copies).
 func drain(s *spec) answer {
 	preparePartitions(s)
 	made := newPayloads(s)

@@ -55,7 +55,7 @@ class Reader(Generic[T]):
         return message
 
     async def _passed(self, message: Message[T]) -> None:
-        # The broker forgets what lies behind; one acknowledgement an entry is enough.
+        # The broker forgets what lies behind; one acknowledgment an entry is enough.
         last, self._last = self._last, message
         if last is not None and last._entry is not message._entry:
             await self._consumer.acknowledge_cumulative(last)

@@ -307,7 +307,7 @@ class ManagedLedger:
         """Finish what is pending, persist the cursors, close the open ledger. Closing twice is fine.
 
         ``is_broken``: what the cursors have in memory is not to be trusted; opened anew they stand where they were
-        last saved, which has every acknowledgement that was answered.
+        last saved, which has every acknowledgment that was answered.
         """
         if self.tenure.is_closed:
             return

@@ -175,7 +175,7 @@ class PendingAckHandle:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise UnavailableError("the acknowledgements of transactions are being closed")
+            raise UnavailableError("the acknowledgments of transactions are being closed")
 
     async def _store(self, record: PendingAckRecord) -> None:
         try:

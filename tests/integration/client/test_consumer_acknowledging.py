@@ -97,7 +97,7 @@ def test_messages_not_acknowledged_come_again_to_the_next_consumer(broker, topic
     run(broker, main)
 
 
-def test_properties_are_kept_with_the_position_that_a_cumulative_acknowledgement_moves(broker, topic) -> None:
+def test_properties_are_kept_with_the_position_that_a_cumulative_acknowledgment_moves(broker, topic) -> None:
     rest = Rest(broker.web_service_url)
 
     def kept() -> tuple[str, dict[str, int]]:

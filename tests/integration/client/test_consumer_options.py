@@ -119,7 +119,7 @@ def test_interceptors_see_what_is_received_and_acknowledged(broker, topic) -> No
     ]
 
 
-def test_non_persistent_topics_are_consumed_without_acknowledgement(broker, topic) -> None:
+def test_non_persistent_topics_are_consumed_without_acknowledgment(broker, topic) -> None:
     async def main(client):
         name = f"non-persistent://public/default/{topic}"
         consumer = await client.subscribe(name, "sub", ack_receipt_enabled=True)

@@ -21,7 +21,7 @@ Type = gc.ConsumerType
 MESSAGES = 1000
 
 
-def test_negative_acknowledgement_brings_one_message_again_on_shared(broker, topic) -> None:
+def test_negative_acknowledgment_brings_one_message_again_on_shared(broker, topic) -> None:
     async def main(client):
         options = {"consumer_type": Type.Shared, "initial_position": EARLIEST, "negative_ack_redelivery_delay_ms": 100}
         consumer = await client.subscribe(topic, "sub", **options)
@@ -38,7 +38,7 @@ def test_negative_acknowledgement_brings_one_message_again_on_shared(broker, top
     run(broker, main)
 
 
-def test_negative_acknowledgement_brings_the_rest_of_a_batch_again(broker, topic) -> None:
+def test_negative_acknowledgment_brings_the_rest_of_a_batch_again(broker, topic) -> None:
     async def main(client):
         options = {"consumer_type": Type.Shared, "initial_position": EARLIEST, "negative_ack_redelivery_delay_ms": 100}
         consumer = await client.subscribe(topic, "sub", **options)

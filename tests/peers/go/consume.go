@@ -245,7 +245,7 @@ func init() {
 			equal(t, t.receiveTexts(c, 20-from, true), texts("m", from, 20), "what comes again")
 		})
 	}
-	add("negative acknowledgement: after its delay, counted", func(t *T) {
+	add("negative acknowledgment: after its delay, counted", func(t *T) {
 		topic := t.topic()
 		c := t.consumer(pulsar.ConsumerOptions{Topic: topic, Type: pulsar.Shared, NackRedeliveryDelay: time.Second})
 		p := t.plain(topic)
@@ -263,7 +263,7 @@ func init() {
 		c.NackID(first.ID())
 		equal(t, t.receive(c).RedeliveryCount(), 4, "redelivery count")
 	})
-	add("negative acknowledgement with a growing delay", func(t *T) {
+	add("negative acknowledgment with a growing delay", func(t *T) {
 		topic := t.topic()
 		c := t.consumer(pulsar.ConsumerOptions{Topic: topic, Type: pulsar.Shared, NackBackoffPolicy: growing{}})
 		p := t.plain(topic)

@@ -208,7 +208,7 @@ class TransactionStory:
         )
         base = str(name).partition("-partition-")[0]
         for sub in topic.subscriptions.values():
-            assert not sub.transactions.acks.is_holding, f"{name} holds acknowledgements for nobody"
+            assert not sub.transactions.acks.is_holding, f"{name} holds acknowledgments for nobody"
             if base in self.movers.inputs:
                 assert not sub.cursor.backlog_count, f"{name} has a backlog of {sub.cursor.backlog_count}"
 

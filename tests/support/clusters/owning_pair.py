@@ -12,6 +12,7 @@ from geminga.broker.ownership.core.owner_data import owner_path
 from geminga.broker.ownership.endpoints import Endpoints
 from geminga.broker.ownership.ports import Elsewhere
 from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
+from geminga.model.topic_name import TopicName
 from support.clusters.bundle_owners import NAMESPACE, ONE, Owning
 from support.worlds.ownership import endpoints_of
 
@@ -59,3 +60,15 @@ def run_pair(story: Callable[[Pair], Coroutine[Any, Any, None]], seed: int = 3) 
 
 async def split(pair: Pair, keys: list[int]) -> list[Bundle]:
     return await pair.a.ownership.split(BUNDLE, keys)
+
+
+def url(owner: object) -> str:
+    """Of an owner that is another broker."""
+    assert isinstance(owner, Elsewhere)
+    assert owner.is_owner
+    return owner.endpoints.default.broker_url
+
+
+def topic_names() -> list[TopicName]:
+    """Of the pair's namespace: some in each of its bundles."""
+    return [TopicName.parse(str(number)) for number in range(40)]

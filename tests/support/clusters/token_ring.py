@@ -1,7 +1,7 @@
 """Tokens that are moved between topics in transactions, through faults at every step: none appears, none disappears.
 
-Three topics in a ring, of any kind of subscription and acknowledgement; movers take tokens from each and publish them
-to the next, in one transaction with the acknowledgement (:mod:`support.clusters.ring_movers`). Two brokers, their
+Three topics in a ring, of any kind of subscription and acknowledgment; movers take tokens from each and publish them
+to the next, in one transaction with the acknowledgment (:mod:`support.clusters.ring_movers`). Two brokers, their
 bookies and the clients are struck at named points (:mod:`support.clusters.ring_steps`), each seed at others. A story
 ends when so many faults struck and so many messages were moved; then the sum of all is compared, and nothing may be
 open or held back.
@@ -234,7 +234,7 @@ class Ring:
             assert ledger.extent.readable_position == ledger.extent.last_confirmed_position, (
                 f"{topic(index)} is held back for good"
             )
-            assert not sub.transactions.acks.is_holding, f"{topic(index)} holds acknowledgements for nobody"
+            assert not sub.transactions.acks.is_holding, f"{topic(index)} holds acknowledgments for nobody"
             backlog = sub.cursor.backlog_count
             assert not backlog, f"{topic(index)} has a backlog of {backlog}"
 

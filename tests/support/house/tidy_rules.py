@@ -142,6 +142,13 @@ _PAPER = re.compile(
 _REGISTRY = re.compile(
     r"py" + r"pi\.org|python" + r"hosted\.org|arti" + r"factory|--(?:extra-)?index" + r"-url\b[ =]\S*:"
 )
+#: The word is spelt without its second e; these are public names, or Pulsar's own.
+_LONG_SPELLING = re.compile(r"\w*cknowledg" + r"ement\w*", re.IGNORECASE)
+_SPELT_LONG = {
+    "flush_acknowledg" + "ements",
+    "on_send_acknowledg" + "ement",
+    "cumulativeacknowledg" + "ementnotallowederror",
+}
 
 
 def layer_violations(module: SourceModule, known: frozenset[str]) -> list[str]:
@@ -502,6 +509,11 @@ def text_violations(name: str, text: str) -> list[str]:
             found.append(f"{name}:{number} names a paper that is not here; say the rule: {line.strip()[:80]}")
         if _REGISTRY.search(line):
             found.append(f"{name}:{number} names a package index: {line.strip()[:80]}")
+        found += [
+            f"{name}:{number} spells acknowledgment as {word}"
+            for word in _LONG_SPELLING.findall(line)
+            if word.lower() not in _SPELT_LONG
+        ]
     return found
 
 

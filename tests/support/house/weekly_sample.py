@@ -87,8 +87,9 @@ def run_week(
 #: Files whose tests take turns: the part of them that a week's ``make test`` runs. Each is a story of its own over
 #: Spark or a cluster of processes, and all of them cost more than each change should pay.
 TURNS: Final[Mapping[str, float]] = {
+    "integration/spark/pipelines/test_spark_pipeline_windows.py": 0.5,
+    "integration/spark/pipelines/test_spark_pipelines.py": 0.5,
     "integration/spark/test_spark_exactly_once_queries.py": 0.5,
-    "integration/spark/test_spark_pipelines.py": 0.5,
     "integration/spark/test_spark_read_topic.py": 0.6,
     "integration/spark/test_spark_sink_queries.py": 0.5,
     "integration/test_broker_processes.py": 0.6,

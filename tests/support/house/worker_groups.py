@@ -24,21 +24,23 @@ from xdist.workermanage import WorkerController
 #: Beginnings of names below ``tests``; the first group that fits.
 GROUPS: Final = {
     # Those that share one JVM.
-    "spark": tuple(
-        f"integration/spark/test_spark_{name}.py"
-        for name in (
-            "docs",
-            "exactly_once_queries",
-            "lake",
-            "lake_ways",
-            "matrix",
-            "pipeline",
-            "pipelines",
-            "read_topic",
-            "session",
-            "sink_queries",
-            "source_queries",
-        )
+    "spark": (
+        "integration/spark/pipelines/",
+        *(
+            f"integration/spark/test_spark_{name}.py"
+            for name in (
+                "docs",
+                "exactly_once_queries",
+                "lake",
+                "lake_ways",
+                "matrix",
+                "pipeline",
+                "read_topic",
+                "session",
+                "sink_queries",
+                "source_queries",
+            )
+        ),
     ),
     # The product is parsed once.
     "tidy": ("tidy/",),

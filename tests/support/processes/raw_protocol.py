@@ -86,3 +86,19 @@ def producer_frame(topic: str, *, producer_id: int = 0, request_id: int = 1) -> 
     command.producer.producer_id = producer_id
     command.producer.request_id = request_id
     return frame(command)
+
+
+def shared_frame(topic: str, *, consumer_id: int = 0, request_id: int = 1) -> bytes:
+    """SUBSCRIBE, to the Shared subscription ``s``."""
+    command = pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE)
+    subscribe = command.subscribe
+    subscribe.topic, subscribe.subscription, subscribe.subType = topic, "s", pb.CommandSubscribe.Shared
+    subscribe.consumer_id, subscribe.request_id = consumer_id, request_id
+    return frame(command)
+
+
+def flow_frame(permits: int, *, consumer_id: int = 0) -> bytes:
+    """FLOW."""
+    command = pb.BaseCommand(type=pb.BaseCommand.FLOW)
+    command.flow.consumer_id, command.flow.messagePermits = consumer_id, permits
+    return frame(command)

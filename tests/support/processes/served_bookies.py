@@ -9,6 +9,7 @@ from typing import Any
 from geminga import sim
 from geminga.bookie.serving import BookieServer
 from geminga.bookkeeper import MemoryBookie
+from geminga.model.bookie_port import ReadDone
 from geminga.sim import SimWorld
 from geminga.wire.bookkeeper import v2, v3
 from geminga.wire.bookkeeper.answers import Answer
@@ -65,6 +66,19 @@ class Wire(asyncio.Protocol):
     async def ask(self, *requests: bytes) -> list[Answer]:
         self.transport.write(b"".join(requests))
         return await self.answers(len(requests))
+
+
+class SlowReads(MemoryBookie):
+    """Reads are answered when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads: list[tuple[int, Sequence[int], ReadDone]] = []
+
+    def read_entries(
+        self, ledger_id: int, entry_ids: Sequence[int], done: ReadDone, *, bytes_max: int | None = None
+    ) -> None:
+        self.reads.append((ledger_id, entry_ids, done))
 
 
 Connect = Callable[[int], Awaitable[Wire]]

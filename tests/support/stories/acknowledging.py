@@ -104,7 +104,7 @@ class Acknowledging:
     def __str__(self) -> str:
         return (
             f"{self.measured} kills ({len(self.stalled)} more with a stall before, "
-            f"{max(self.stalled, default=0):.2f} s): {len(self.answered)} acknowledgements answered and none delivered "
+            f"{max(self.stalled, default=0):.2f} s): {len(self.answered)} acknowledgments answered and none delivered "
             f"again, {len(self.settled)} more than {WINDOW_S:.0f} s old and none delivered again, "
             f"{self.again} younger ones delivered again"
         )

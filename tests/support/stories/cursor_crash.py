@@ -106,7 +106,7 @@ class TopicStory:
         bookie = await LocalBookie.open(node.runtime, "/data", FLUSHED_OFTEN, ledgers=MetadataLiveLedgers(store))
         bookkeeper = BookKeeper(node.runtime, store, LocalBookiePool({"b": bookie}))
         factory = ManagedLedgerFactory(node.runtime, store, bookkeeper, self.config)
-        # Often so little that acknowledgements are put away and brought back all the time.
+        # Often so little that acknowledgments are put away and brought back all the time.
         factory.cursor_memory.limit_bytes = self.rng.choice((0, 0, 1500, 4000, 1 << 20))
         return bookie, factory
 

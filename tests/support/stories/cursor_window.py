@@ -1,4 +1,4 @@
-"""How old an acknowledgement that nobody waits for can be, and come again after a crash: a second at the most.
+"""How old an acknowledgment that nobody waits for can be, and come again after a crash: a second at the most.
 
 ``window_story`` acknowledges all over a topic at seeded times, cuts the power at a seeded moment, and looks what a
 restart finds. The disk is slow, but not so slow that it could not keep the promise.
@@ -16,7 +16,7 @@ from support.stories.cursor_crash import TopicStory
 
 WINDOW_S = 1.0
 ENTRIES = 600
-#: A sync of the journal, at most. An acknowledgement may come just after a group of the journal and a write of the
+#: A sync of the journal, at most. An acknowledgment may come just after a group of the journal and a write of the
 #: cursor began, and its own write then waits for both: four syncs, beside the half second until it is begun at all.
 SYNC_S_MAX = 0.1
 
@@ -44,7 +44,7 @@ class WindowStory(TopicStory):
         sync_s = self.rng.choice((0.0, SYNC_S_MAX / 4, SYNC_S_MAX, SYNC_S_MAX))
         node.disk.slow("sync", "*", sync_s)
         if sync_s:
-            # Almost without memory every acknowledgement waits for a write, and on such a disk for those before it.
+            # Almost without memory every acknowledgment waits for a write, and on such a disk for those before it.
             factory.cursor_memory.limit_bytes = 1 << 20
         self.world.loop.call_later(self.rng.uniform(2.0, 5.0), self.crash_in_a_write, sync_s)
         pause_s = self.rng.choice((0.01, 0.05, 0.3))

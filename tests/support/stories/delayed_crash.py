@@ -2,7 +2,7 @@
 
 ``DelayedStory`` keeps, outside of the node, what was published and when each message asked to come. In every life each
 Shared subscription gets a message at most once unless it was redelivered to a new consumer, never earlier than the tick
-allows, and never one whose acknowledgement was answered; in the last life everything else comes.
+allows, and never one whose acknowledgment was answered; in the last life everything else comes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class DelayedStory:
         self.sequence_id = 0
         #: Published and answered: text -> when it asked to come, ms.
         self.times: dict[str, int] = {}
-        #: Subscription -> texts whose acknowledgement was answered.
+        #: Subscription -> texts whose acknowledgment was answered.
         self.acked: dict[str, set[str]] = {name: set() for name in SUBSCRIPTIONS}
         #: The same, and those where a crash came before the answer: they may come again, or not.
         self.maybe_acked: dict[str, set[str]] = {name: set() for name in SUBSCRIPTIONS}

@@ -331,7 +331,7 @@ class LeaksStory:
         topic.has_policies = True
 
     async def transact(self, namespace: Namespace) -> None:
-        """Messages and acknowledgements of a transaction that is committed, aborted, or left open."""
+        """Messages and acknowledgments of a transaction that is committed, aborted, or left open."""
         await self.make(namespace)
         topic = self.any_topic(namespace)
         async with self.holding(str(topic.name)):

@@ -308,7 +308,7 @@ for name, sub_type in (("shared", Sub.Shared), ("key_shared", Sub.Key_Shared), (
     of_consumers(name, sub_type)
 
 
-def of_acknowledgements(name: str, order: Callable[[list[list[int]]], list[list[int]]]) -> None:
+def of_acknowledgments(name: str, order: Callable[[list[list[int]]], list[list[int]]]) -> None:
     async def each(world: BrokerWorld, count: int) -> AsyncIterator[None]:
         client, ids = await with_messages(world, count, Sub.Shared, count)
         yield
@@ -326,9 +326,9 @@ def of_acknowledgements(name: str, order: Callable[[list[list[int]]], list[list[
     STORIES[f"messages_are_acknowledged_{name}_at_once"] = at_once
 
 
-of_acknowledgements("in_order", lambda ids: ids)
-of_acknowledgements("backwards", lambda ids: ids[::-1])
-of_acknowledgements("every_other_one_first", lambda ids: ids[::2] + ids[1::2])
+of_acknowledgments("in_order", lambda ids: ids)
+of_acknowledgments("backwards", lambda ids: ids[::-1])
+of_acknowledgments("every_other_one_first", lambda ids: ids[::2] + ids[1::2])
 
 
 @story

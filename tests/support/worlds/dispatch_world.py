@@ -159,7 +159,7 @@ class DispatchWorld:
         return consumers[index % len(consumers)] if consumers else None
 
     def check_delivery(self, entry: int, consumer: ConsumerState) -> None:
-        assert entry not in self.acked, f"{entry} delivered after its acknowledgement"
+        assert entry not in self.acked, f"{entry} delivered after its acknowledgment"
         assert entry not in self.holder, f"{entry} delivered twice without redelivery"
         if self.is_ordered:
             sticky_hash = self.log[entry][0]

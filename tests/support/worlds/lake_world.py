@@ -15,10 +15,11 @@ from geminga.managed_ledger import ManagedLedger, ManagedLedgerConfig, ManagedLe
 from geminga.managed_ledger.offload.offloading import Offloading
 from geminga.managed_ledger.rules.offload import OffloadPolicy
 from geminga.metadata.memory import MemoryMetadataStore
+from geminga.model.position import EARLIEST
 from geminga.runtime import is_halted
 from geminga.sim import SimWorld
 from geminga.sim.threads import SimThreads
-from support.worlds.ledger_world import SMALL, LedgerWorld
+from support.worlds.ledger_world import SMALL, LedgerWorld, read_all
 
 PROPERTIES = {"geminga.lake": "1", "root": "memory://lake"}
 POLICY = OffloadPolicy("filesystem", PROPERTIES, threshold_bytes=0, deletion_lag_ms=4 * 3600 * 1000)
@@ -158,3 +159,17 @@ class LakeWorld(LedgerWorld):
         offloading = self.offloading(ml, policy)
         await offloading.look()
         return ml, offloading
+
+
+def payloads(count: int) -> list[bytes]:
+    """Of the first entries that :meth:`LakeWorld.filled` appends."""
+    return [f"m{number}".encode() for number in range(count)]
+
+
+async def everything(ml: ManagedLedger) -> list[bytes]:
+    """Payloads of all entries, wherever they are."""
+    cursor = ml.new_non_durable_cursor("all", EARLIEST)
+    try:
+        return await read_all(cursor)
+    finally:
+        await cursor.close()

@@ -89,3 +89,14 @@ def payloads(first: int, count: int) -> list[bytes]:
 
 def error_classes(done: Sequence[tuple[int, int, StorageError | None]]) -> list[type | None]:
     return [None if error is None else type(error) for _, _, error in done]
+
+
+async def create(client: BookKeeper, quorums: tuple[int, int, int] = (1, 1, 1), **more: Any) -> LedgerHandle:
+    """A new ledger of so large an ensemble, write quorum and ack quorum."""
+    size, write, ack = quorums
+    return await client.create_ledger(ensemble_size=size, write_quorum=write, ack_quorum=ack, **more)
+
+
+async def appends_error(handle: LedgerHandle) -> StorageError | None:
+    """Of an entry that is appended to a ledger that takes none any more."""
+    return await Appends(handle).append_and_wait(b"too late")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from geminga.client import Consumer, Message
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.batch import encode_batch
@@ -22,6 +23,16 @@ def entry_bytes(payloads: Sequence[bytes], *, batched: bool = False, **fields) -
         return encode_entry(metadata, payloads[0])
     metadata.num_messages_in_batch = len(payloads)
     return encode_entry(metadata, encode_batch(payloads, 0))
+
+
+def singles(count: int) -> list[bytes]:
+    """Entries of one message each: ``0``, ``1`` and so on."""
+    return [entry_bytes([b"%d" % number]) for number in range(count)]
+
+
+async def take(consumer: Consumer[bytes], count: int) -> list[Message[bytes]]:
+    """The next messages, each of which has to come within five seconds."""
+    return [await consumer.receive(5000) for _ in range(count)]
 
 
 def message_frame(consumer_id: int, entry_id: int, entry: bytes, **head) -> bytes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from types import SimpleNamespace
+from typing import Any
 
 from geminga import sim
 from geminga.bookkeeper.client import BookKeeper
@@ -284,6 +285,35 @@ class RecordedTopic:
             handlers.handle_flow(connection, consumer_id, permits)
         await settle()
         return consumer
+
+
+def acknowledge(
+    connection: RecordingConnection,
+    positions: Iterable[Position],
+    *,
+    consumer_id: int = 1,
+    ack_type: pb.CommandAck.AckType = pb.CommandAck.Individual,
+    ack_set: Sequence[int] = (),
+    **fields: Any,
+) -> None:
+    """What the client of a consumer sends for entries, or for the messages of batches that ``ack_set`` leaves out."""
+    ids = [pb.MessageIdData(ledgerId=p.ledger_id, entryId=p.entry_id, ack_set=ack_set) for p in positions]
+    ack = pb.CommandAck(consumer_id=consumer_id, ack_type=ack_type, message_id=ids, **fields)
+    raw = pb.BaseCommand(type=pb.BaseCommand.ACK, ack=ack).SerializeToString()
+    handlers.handle_ack_bytes(connection, raw)
+
+
+def redeliver(
+    connection: RecordingConnection,
+    positions: Iterable[Position] = (),
+    *,
+    consumer_id: int = 1,
+    epoch: int | None = None,
+) -> None:
+    """What the client of a consumer sends that wants entries again, or all that it has without ``positions``."""
+    ids = [pb.MessageIdData(ledgerId=p.ledger_id, entryId=p.entry_id) for p in positions]
+    request = pb.CommandRedeliverUnacknowledgedMessages(consumer_id=consumer_id, message_ids=ids, consumer_epoch=epoch)
+    handlers.handle_redeliver(connection, pb.BaseCommand(redeliverUnacknowledgedMessages=request))
 
 
 async def settle(seconds: float = 0.0) -> None:

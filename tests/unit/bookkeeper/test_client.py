@@ -20,11 +20,7 @@ from geminga.model.errors import (
 from geminga.wire.bookkeeper.digest import DigestType
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetadata, LedgerState
 from geminga.wire.bookkeeper.ledger_path import ledger_path
-from support.worlds.ledgers import Appends, Cluster, run_cluster
-
-
-async def create(client, **more):
-    return await client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1, **more)
+from support.worlds.ledgers import Appends, Cluster, create, run_cluster
 
 
 def test_created_ledger_has_the_metadata_that_was_asked_for():
@@ -241,7 +237,7 @@ def test_no_ledgers_is_an_empty_set_not_unknown():
     run_cluster(main)
 
 
-def test_writer_of_a_deleted_ledger_gets_no_more_acknowledgements():
+def test_writer_of_a_deleted_ledger_gets_no_more_acknowledgments():
     async def main(cluster):
         client = cluster.client()
         handle = await client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)

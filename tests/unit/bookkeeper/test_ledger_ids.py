@@ -18,11 +18,7 @@ from geminga.bookkeeper.ledger_ids import (
 from geminga.metadata import MemoryMetadataStore, MetadataFaults
 from geminga.model.errors import CorruptionError, MetadataError, SessionExpiredError
 from geminga.runtime import delay
-from support.worlds.ledgers import Cluster, run_cluster, turn
-
-
-async def create(client, **more):
-    return await client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1, **more)
+from support.worlds.ledgers import Cluster, create, run_cluster, turn
 
 
 def set_counter(store: MemoryMetadataStore, path: str, counter: int) -> None:

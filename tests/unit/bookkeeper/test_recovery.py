@@ -21,14 +21,9 @@ from geminga.model.errors import (
 )
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerState
 from support.house.weekly_sample import sampled
-from support.worlds.ledgers import Appends, Cluster, error_classes, payloads, run_cluster, turn
+from support.worlds.ledgers import Appends, Cluster, create, error_classes, payloads, run_cluster, turn
 
 QUORUMS = [(1, 1, 1), (2, 2, 1), (3, 3, 2), (3, 2, 2), (3, 2, 1), (3, 3, 3)]
-
-
-async def create(client, quorums=(1, 1, 1)):
-    size, write, ack = quorums
-    return await client.create_ledger(ensemble_size=size, write_quorum=write, ack_quorum=ack)
 
 
 @pytest.mark.parametrize("quorums", QUORUMS)

@@ -57,7 +57,7 @@ def test_f19_delayed_messages_do_not_wait_for_shared_subscriptions_only(sub_type
 
 
 @pytest.mark.parametrize("sub_type", [Sub.Shared, Sub.Key_Shared])
-def test_f26_cumulative_acknowledgement_is_barred_on_key_shared_too(sub_type) -> None:
+def test_f26_cumulative_acknowledgment_is_barred_on_key_shared_too(sub_type) -> None:
     async def scenario(world: BrokerWorld) -> None:
         client = await world.client()
         await client.create_producer()

@@ -60,7 +60,7 @@ def test_stored_batches_of_impossible_sizes_are_delivered_and_acknowledged(sub_t
         client.send(pb.BaseCommand(type=Type.GET_LAST_MESSAGE_ID, getLastMessageId=request))
         last = (await client.expect(Type.GET_LAST_MESSAGE_ID_RESPONSE)).getLastMessageIdResponse.last_message_id
         assert (last.ledgerId, last.entryId) == positions[-1]
-        # They are still there after a restart, and so is their acknowledgement.
+        # They are still there after a restart, and so is their acknowledgment.
         client.lose()
         await world.restart()
         await store(world, entry())

@@ -117,7 +117,7 @@ def test_broken_subscription_is_closed_and_nothing_else(sub_type: int, caplog) -
         assert world.broker.failures.counts == {Kind.BROKER: 0, Kind.CONNECTION: 0, Kind.SUBSCRIPTION: 1, Kind.TOPIC: 0}
         (line,) = [record.getMessage() for record in caplog.records]
         assert line.startswith(
-            f"subscription sub of {TOPIC} broke in dispatch or an acknowledgement, it is closed for 1000 ms"
+            f"subscription sub of {TOPIC} broke in dispatch or an acknowledgment, it is closed for 1000 ms"
         )
         assert "was never sent" in line
         # The same connection publishes on; the other subscription, and the other topic, receive on.

@@ -1,4 +1,4 @@
-"""Acknowledgements that somebody waits for leave at once, together; a list is acknowledged whole or not at all."""
+"""Acknowledgments that somebody waits for leave at once, together; a list is acknowledged whole or not at all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from geminga.runtime import next_turn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.varint import signed64
 from support.worlds.scripted_broker import run_against, run_with_broker
-from support.worlds.scripted_consumer import ConsumerScript, entry_bytes
+from support.worlds.scripted_consumer import ConsumerScript, entry_bytes, singles, take
 
 Type = pb.BaseCommand
 SHARED = gc.ConsumerType.Shared
@@ -20,20 +20,12 @@ SHARED = gc.ConsumerType.Shared
 ROUND_TRIP_S_MAX = 0.02
 
 
-def singles(count: int) -> list[bytes]:
-    return [entry_bytes([b"%d" % number]) for number in range(count)]
-
-
-async def take(consumer: gc.Consumer[bytes], count: int) -> list[gc.Message[bytes]]:
-    return [await consumer.receive(5000) for _ in range(count)]
-
-
 def seconds() -> float:
     return asyncio.get_running_loop().time()
 
 
 @pytest.mark.parametrize("how", ["message", "id", "list", "cumulative", "cumulative id", "part of a batch"])
-def test_awaited_acknowledgement_takes_a_round_trip(how) -> None:
+def test_awaited_acknowledgment_takes_a_round_trip(how) -> None:
     batch = [entry_bytes([b"a", b"b", b"c"], batched=True)]
     script = ConsumerScript(batch if how == "part of a batch" else singles(3))
 
@@ -52,7 +44,7 @@ def test_awaited_acknowledgement_takes_a_round_trip(how) -> None:
     run_against(script, scenario)
 
 
-def test_acknowledgements_awaited_in_one_turn_go_in_one_command() -> None:
+def test_acknowledgments_awaited_in_one_turn_go_in_one_command() -> None:
     script = ConsumerScript(singles(200))
 
     async def scenario(client) -> None:
@@ -67,7 +59,7 @@ def test_acknowledgements_awaited_in_one_turn_go_in_one_command() -> None:
     run_against(script, scenario)
 
 
-def test_acknowledgements_that_nobody_waits_for_are_grouped() -> None:
+def test_acknowledgments_that_nobody_waits_for_are_grouped() -> None:
     script = ConsumerScript(singles(10))
 
     async def scenario(client) -> None:
@@ -104,7 +96,7 @@ def test_interceptors_do_not_make_a_list_wait_for_each_message() -> None:
     run_against(script, scenario)
 
 
-def test_flushing_acknowledgements_waits_for_the_broker() -> None:
+def test_flushing_acknowledgments_waits_for_the_broker() -> None:
     script = ConsumerScript(singles(4))
 
     async def scenario(client) -> None:
@@ -174,7 +166,7 @@ def test_a_closed_consumer_acknowledges_nothing_and_says_so(has_receipts) -> Non
 
 
 def test_receipts_of_a_consumer_that_can_not_go_on_end() -> None:
-    """The topic is deleted and may not be made again: an acknowledgement that waits for its receipt is told."""
+    """The topic is deleted and may not be made again: an acknowledgment that waits for its receipt is told."""
 
     async def scenario(client, broker) -> None:
         producer = await client.create_producer("t")
@@ -225,7 +217,7 @@ def told(script: ConsumerScript) -> list[tuple[int, list[int], dict[str, int]]]:
 
 
 @pytest.mark.parametrize("receipts", [True, False])
-def test_properties_go_with_their_acknowledgement_alone(receipts: bool) -> None:
+def test_properties_go_with_their_acknowledgment_alone(receipts: bool) -> None:
     single, cumulative = pb.CommandAck.Individual, pb.CommandAck.Cumulative
     script = ConsumerScript(singles(8))
 
@@ -265,7 +257,7 @@ def test_properties_that_can_not_be_are_refused() -> None:
     run_against(script, scenario)
 
 
-def test_more_acknowledgements_than_a_command_takes_go_in_several(monkeypatch) -> None:
+def test_more_acknowledgments_than_a_command_takes_go_in_several(monkeypatch) -> None:
     monkeypatch.setattr(acks, "ACK_IDS_MAX", 3)
     script = ConsumerScript(singles(8))
 

@@ -93,7 +93,7 @@ def test_silence_ends_with_the_operation_timeout_and_the_transaction_with_it() -
         consumer, messages = await _received(client, 1)
         script.instead[Type.ACK] = ["drop"] * 100
         txn = await client.transaction()
-        with pytest.raises(gc.Timeout, match="no answer to an acknowledgement in"):
+        with pytest.raises(gc.Timeout, match="no answer to an acknowledgment in"):
             await consumer.acknowledge(messages, txn=txn)
         with pytest.raises(gc.Timeout):
             await txn.commit()

@@ -37,7 +37,7 @@ def test_f4_delayed_messages_are_never_put_into_a_batch() -> None:
     assert not built(deliver_after=timedelta(seconds=5)).is_batchable
 
 
-def test_f13_negative_acknowledgements_do_not_tick_every_33_milliseconds_whatever_their_delay() -> None:
+def test_f13_negative_acknowledgments_do_not_tick_every_33_milliseconds_whatever_their_delay() -> None:
     # Pulsar's tick is a third of the delay, 33 ms being its floor; ours is the power of two below, at most 256 ms.
     assert precision_ms(60_000) == 256
     assert precision_ms(100) == 32
@@ -45,7 +45,7 @@ def test_f13_negative_acknowledgements_do_not_tick_every_33_milliseconds_whateve
 
 
 @pytest.mark.parametrize("count", [1, 1000])
-def test_f13_negative_acknowledgements_of_one_time_leave_together(count: int) -> None:
+def test_f13_negative_acknowledgments_of_one_time_leave_together(count: int) -> None:
     waiting = NegativeAcks(60_000)
     for entry in range(count):
         waiting.add((1, entry), 0)

@@ -117,7 +117,7 @@ def test_a_batch_holds_messages_of_one_transaction() -> None:
 
 @pytest.mark.parametrize("consumer_type", [gc.ConsumerType.Exclusive, gc.ConsumerType.Shared])
 @pytest.mark.parametrize("batching", [True, False])
-def test_acknowledgements_count_with_the_commit_and_come_again_after_an_abort(
+def test_acknowledgments_count_with_the_commit_and_come_again_after_an_abort(
     consumer_type: gc.ConsumerType, batching: bool
 ) -> None:
     async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
@@ -149,7 +149,7 @@ def test_acknowledgements_count_with_the_commit_and_come_again_after_an_abort(
     run(scenario)
 
 
-def test_cumulative_acknowledgement_in_a_transaction() -> None:
+def test_cumulative_acknowledgment_in_a_transaction() -> None:
     async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
         producer = await client.create_producer(TOPIC)
         consumer = await subscribed(client)
@@ -174,7 +174,7 @@ def test_cumulative_acknowledgement_in_a_transaction() -> None:
     run(scenario)
 
 
-def test_plain_and_transactional_acknowledgements_of_one_batch_make_it_whole() -> None:
+def test_plain_and_transactional_acknowledgments_of_one_batch_make_it_whole() -> None:
     async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
         producer = await client.create_producer(TOPIC)
         consumer = await subscribed(client, ack_receipt_enabled=True, batch_index_ack_enabled=False)

@@ -7,7 +7,7 @@ import re
 import pytest
 
 import geminga.client as gc
-from geminga.client._consuming.acknowledgement import ACKERS_MAX
+from geminga.client._consuming.acknowledgment import ACKERS_MAX
 from geminga.client._consuming.last_message import has_message_available, last_message_ids
 from geminga.client._consuming.listening import Listening
 from geminga.client._consuming.multi_consumer import TopicSet

@@ -74,7 +74,7 @@ def test_what_takes_no_end_and_no_detaching() -> None:
         await producer.send(b"1")
         txn = await client.transaction()
         await consumer.acknowledge(await consumer.receive(1000), txn=txn)
-        with pytest.raises(gc.NotAllowedError, match="acknowledgements"):
+        with pytest.raises(gc.NotAllowedError, match="acknowledgments"):
             await txn.detach()
         await txn.commit()
         with pytest.raises(gc.InvalidTxnStatusError, match="committed"):

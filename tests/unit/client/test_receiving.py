@@ -11,8 +11,8 @@ import geminga.client as gc
 from geminga import sim
 from geminga.client._api.condition import Condition
 from geminga.client._api.place import Place
-from geminga.client._consuming.acknowledgement import Acknowledgement
 from geminga.client._consuming.acknowledging import Acknowledging, along, one_of
+from geminga.client._consuming.acknowledgment import Acknowledgment
 from geminga.client._consuming.held_topics import HeldTopics
 from geminga.client._consuming.permits import Permits
 from geminga.client._consuming.receiving import Receiving
@@ -51,7 +51,7 @@ class Source:
         self.permits = Permits(Line(), capacity)
         self.flow = self.permits.flow
         redelivery = Redelivery(subscription, self.topic, self)  # type: ignore[arg-type]
-        self.acks = Acknowledgement(
+        self.acks = Acknowledgment(
             subscription, redelivery, consumer_id=7, topic="t", is_persistent=True, timeout_ms=30_000
         )
         self.heard: list[object] = []
@@ -290,7 +290,7 @@ def test_what_could_not_be_processed_is_told_to_its_topic() -> None:
 
 
 @pytest.mark.parametrize("properties", ["a", {"a": "b"}, {"a": True}, {"": 1}, {1: 1}, {"a": 1 << 63}])
-def test_only_names_and_numbers_go_along_with_an_acknowledgement(properties) -> None:
+def test_only_names_and_numbers_go_along_with_an_acknowledgment(properties) -> None:
     with pytest.raises(gc.InvalidMessage, match="64-bit integers"):
         along(properties, None)
     assert along({"a": -(1 << 63)}, None) == {"a": -(1 << 63)}

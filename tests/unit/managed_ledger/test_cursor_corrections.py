@@ -32,7 +32,7 @@ def test_f1_acknowledging_five_hides_five_and_not_four(in_world):
     in_world(scenario)
 
 
-def test_f9_alternate_acknowledgements_are_as_many_ranges_as_acknowledgements():
+def test_f9_alternate_acknowledgments_are_as_many_ranges_as_acknowledgments():
     """Of n entries every second one: n / 2 ranges, not a tenth of that."""
     ledgers = LedgerList([LedgerInfo(1, 100_000, closed_ms=1)])
     state = CursorState(Position(1, -1))
@@ -79,7 +79,7 @@ def test_f11_holes_past_ten_thousand_are_not_dropped_silently_at_a_restart(in_wo
     in_world(scenario, ManagedLedgerConfig(max_entries_per_ledger=20_000, min_rollover_minutes=0))
 
 
-def test_f12_one_more_acknowledgement_does_not_write_the_whole_state_again(in_world):
+def test_f12_one_more_acknowledgment_does_not_write_the_whole_state_again(in_world):
     async def scenario(w):
         ml = await w.open()
         cursor = await ml.open_cursor("s", initial=EARLIEST)
@@ -148,7 +148,7 @@ def test_f20_whether_a_read_goes_to_the_bookie_depends_on_the_lag_and_not_on_the
     in_world(scenario, ONE_LEDGER)
 
 
-def test_f27_batch_index_acknowledgement_need_not_be_switched_on():
+def test_f27_batch_index_acknowledgment_need_not_be_switched_on():
     assert BrokerConfig().acknowledgment_at_batch_index_level_enabled
 
 

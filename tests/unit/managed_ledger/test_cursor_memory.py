@@ -1,4 +1,4 @@
-"""A limit on the memory of acknowledgement state: ledgers are put away and brought back, answers stay right."""
+"""A limit on the memory of acknowledgment state: ledgers are put away and brought back, answers stay right."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_reads_leave_out_what_is_acknowledged_and_put_away(in_world):
     in_world(scenario, CONFIG)
 
 
-def test_acknowledgements_of_what_is_put_away_are_counted_once(in_world):
+def test_acknowledgments_of_what_is_put_away_are_counted_once(in_world):
     async def scenario(w):
         _ml, cursor, positions = await alternating(w)
         again, new = positions[1], positions[6]
@@ -129,7 +129,7 @@ def test_mark_delete_moves_through_ledgers_that_are_put_away(in_world):
     in_world(scenario, CONFIG)
 
 
-def test_cumulative_acknowledgement_skip_and_clear_work_on_what_is_put_away(in_world):
+def test_cumulative_acknowledgment_skip_and_clear_work_on_what_is_put_away(in_world):
     async def scenario(w):
         _ml, cursor, positions = await alternating(w)
         assert await acknowledge_cumulative(cursor, positions[94]) is None

@@ -63,7 +63,7 @@ def test_cursor_is_persisted_in_the_background_twice_a_second(in_world):
     in_world(scenario)
 
 
-def test_cursor_acknowledgements_of_one_turn_share_a_write(in_world):
+def test_cursor_acknowledgments_of_one_turn_share_a_write(in_world):
     async def scenario(w):
         _ml, cursor, positions = await filled(w)
         await acknowledge(cursor, positions[:1])
@@ -78,7 +78,7 @@ def test_cursor_acknowledgements_of_one_turn_share_a_write(in_world):
     in_world(scenario)
 
 
-def test_cursor_acknowledgements_during_a_write_share_the_next(in_world):
+def test_cursor_acknowledgments_during_a_write_share_the_next(in_world):
     async def scenario(w):
         _ml, cursor, positions = await filled(w)
         await acknowledge(cursor, positions[:1])
@@ -98,7 +98,7 @@ def test_cursor_acknowledgements_during_a_write_share_the_next(in_world):
     in_world(scenario)
 
 
-def test_cursor_acknowledgement_again_is_answered_when_the_first_is_durable(in_world):
+def test_cursor_acknowledgment_again_is_answered_when_the_first_is_durable(in_world):
     async def scenario(w):
         _ml, cursor, positions = await filled(w)
         cursor.acknowledge(positions[:1])
@@ -282,7 +282,7 @@ def test_cursor_that_pulsar_wrote_is_recovered(in_world):
     in_world(scenario)
 
 
-def test_cursor_acknowledgement_during_a_slow_write_is_written_right_behind_it(in_world):
+def test_cursor_acknowledgment_during_a_slow_write_is_written_right_behind_it(in_world):
     async def scenario(w):
         _ml, cursor, positions = await filled(w)
         await acknowledge(cursor, positions[:1])
@@ -338,7 +338,7 @@ def test_cursor_whose_node_does_not_say_when_it_was_used_counts_from_now(in_worl
     in_world(scenario)
 
 
-def test_cursor_node_rewritten_for_its_properties_loses_no_acknowledgement(in_world):
+def test_cursor_node_rewritten_for_its_properties_loses_no_acknowledgment(in_world):
     async def scenario(w):
         ml, cursor, positions = await filled(w)
         # In the node, and answered: two ranges.

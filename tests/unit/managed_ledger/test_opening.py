@@ -61,14 +61,14 @@ def test_reopen_drops_an_empty_last_ledger_and_deletes_it_later(in_world):
 
 
 async def stored(cursor, position) -> StorageError | None:
-    """How an acknowledgement with a response ends."""
+    """How an acknowledgment with a response ends."""
     future = asyncio.get_running_loop().create_future()
     cursor.acknowledge([position], done=future.set_result)
     return await future
 
 
 @pytest.mark.parametrize("acknowledged_before", [0, 1, 2])
-def test_an_owner_that_was_not_told_answers_for_no_acknowledgement_once_the_next_one_opened(
+def test_an_owner_that_was_not_told_answers_for_no_acknowledgment_once_the_next_one_opened(
     in_world, acknowledged_before
 ):
     async def scenario(w):

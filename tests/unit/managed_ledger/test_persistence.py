@@ -56,7 +56,7 @@ def test_ledgers_of_cursors_have_the_policy_too(in_world):
         ml.stored_as.set(WIDE)
         await acknowledge(cursor, positions[:1])
         assert await quorums(w, cursor.store.ledger_id) == (3, 3, 2)
-        # An answered acknowledgement survives any one bookie.
+        # An answered acknowledgment survives any one bookie.
         for name, bookie in w.bookies.items():
             bookie.read_error = bookie.fence_error = DiskIOError(f"{name} is gone")
             again = await w.reopen()
@@ -173,7 +173,7 @@ def test_a_low_rate_writes_a_cursor_seldom_and_answers_at_once_all_the_same(in_w
     in_world(scenario)
 
 
-def test_no_rate_writes_every_turn_of_acknowledgements(in_world):
+def test_no_rate_writes_every_turn_of_acknowledgments(in_world):
     async def scenario(w):
         ml = await w.open()
         ml.stored_as.set(Persistence(1, 1, 1, 0))

@@ -176,7 +176,7 @@ def test_end_with_a_batch_on_its_way_gives_everything_back(in_world, is_awaited)
 
 
 @pytest.mark.parametrize("seed", sampled("read ahead", range(15), 6))
-def test_any_reads_acknowledgements_and_jumps_give_what_is_not_acknowledged_in_order(in_world, seed):
+def test_any_reads_acknowledgments_and_jumps_give_what_is_not_acknowledged_in_order(in_world, seed):
     """Against the simplest log there is: a list, and a set of what was acknowledged."""
 
     async def scenario(w):

@@ -124,7 +124,7 @@ def test_a_ledger_that_the_list_does_not_name_yet_is_read_when_it_does(paired):
     paired(scenario)
 
 
-def test_acknowledgements_are_the_shadows_own_and_survive_it(paired):
+def test_acknowledgments_are_the_shadows_own_and_survive_it(paired):
     async def scenario(pair):
         source, shadow = await pair.open()
         positions = await pair.world.fill(source, 5)

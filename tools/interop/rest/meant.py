@@ -303,7 +303,7 @@ MEANT: Final = (
     Meant(
         "transactions that acknowledge cumulatively",
         r"value ongoingTxnSize: 0 \| 1|only Geminga: lowWaterMarks\.\d+ number",
-        "a cumulative acknowledgement: ",
+        "a cumulative acknowledgment: ",
     ),
     # ---- what pulsar-admin asks for after what was not taken
     Meant(

@@ -72,15 +72,7 @@ class LocalBackups:
             self._state = {**told, "state": "failed", "error": str(error)}
         else:
             _log.info("a backup was made in %s, of %d bytes", directory, manifest.size_bytes)
-            self._state = {
-                **told,
-                "state": "done",
-                "backupId": manifest.backup_id,
-                "serial": manifest.serial,
-                "asOfMs": manifest.as_of_ms,
-                "files": len(manifest.files),
-                "sizeBytes": manifest.size_bytes,
-            }
+            self._state = {**told, "state": "done", **manifest.facts()}
         finally:
             self._task = None
 

@@ -1,4 +1,4 @@
-"""Traces for OpenTelemetry: spans of REST requests, publishes, dispatches, acknowledgements, transactions, ledgers.
+"""Traces for OpenTelemetry: spans of REST requests, publishes, dispatches, acknowledgments, transactions, ledgers.
 
 Loaded where ``OTEL_TRACES_EXPORTER`` asks for it, and put around what a broker is made of: without it nothing of this
 is there. ``docs/formats/log.md`` lists the spans. The SDK reads all other ``OTEL_`` variables itself.

@@ -1,10 +1,10 @@
 """One client's connection to a bookie: requests in, calls of the bookie's port, answers out.
 
 Adds go to the bookie at once, those of one read and ledger as one call (plain ones of version 2, which is how brokers
-send them, without a value for each); answers of a turn of the loop leave with one write. Reads take turns with those of
-other connections (``server``), but fences, reads of the last entry and those of high priority do not wait. What is not
-answered yet is counted in bytes: a connection that has too many is not read, and neither is one that does not take its
-answers. A request whose connection went is carried out, and not answered.
+send them, without a value for each); answers of a turn of the loop leave with one write. When a read is carried out is
+decided for all connections together (``reads``). What is not answered yet is counted in bytes: a connection that has
+too many is not read, and neither is one that does not take its answers. A request whose connection went is carried out,
+and not answered.
 """
 
 from __future__ import annotations
@@ -14,29 +14,23 @@ import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, cast
 
 from geminga.bookie.serving import limits
 from geminga.bookie.serving.answering import (
     add_answers,
     add_status,
-    as_bytes,
-    batch_entries,
     lac_of,
-    read_answer,
-    read_refusal,
 )
 from geminga.bookie.serving.ledger_requests import LEDGER_HANDLERS
 from geminga.bookie.serving.prompt_requests import PromptRequests
-from geminga.model.bookie_port import IDS_END, EntryData, LacResult
-from geminga.model.errors import NoSuchEntryError, StorageError
+from geminga.bookie.serving.reads import QueuedRead, prompt_cost
+from geminga.model.bookie_port import EntryData
+from geminga.model.errors import StorageError
 from geminga.runtime import get_logger, let_go
 from geminga.runtime.frame_room import LARGE_FRAME_BYTES, HalfFrame
 from geminga.runtime.log import trace_id
-from geminga.wire.bookkeeper import v2, v3
 from geminga.wire.bookkeeper.add_stream import encode_run_answers
-from geminga.wire.bookkeeper.codes import ENTRY_ID_LAST, VERSION_3, StatusCode, status_of_error
-from geminga.wire.bookkeeper.digest import read_lac_ids
 from geminga.wire.bookkeeper.requests import (
     AddRequest,
     AddRunRequest,
@@ -54,16 +48,7 @@ from geminga.wire.bookkeeper.stream import RequestDecoder
 if TYPE_CHECKING:
     from geminga.bookie.serving.server import BookieServer
 
-#: Reads that wait for their turn.
-QueuedRead: TypeAlias = EntryReadRequest | BatchReadRequest
-_TOO_MANY: Final = StatusCode.ETOOMANYREQUESTS
-
 _log = get_logger(__name__)
-
-
-def group_key(request: QueuedRead) -> int | None:
-    """Reads of one ledger make a group; a batch read is one by itself."""
-    return request.ledger_id if isinstance(request, EntryReadRequest) else None
 
 
 class BookieConnection(asyncio.Protocol):
@@ -90,7 +75,7 @@ class BookieConnection(asyncio.Protocol):
         self._awaits_room = False
         #: One group of its reads is under way.
         self._has_group = False
-        self._prompt = PromptRequests(self._may_answer)
+        self.prompt = PromptRequests(self._may_answer)
 
     # ---- the transport's callbacks
 
@@ -115,7 +100,7 @@ class BookieConnection(asyncio.Protocol):
         self._answer_bytes = 0
         self._decoder.drop()
         self._end_half_frame()
-        self.dropped(self._prompt.forget())
+        self.dropped(self.prompt.forget())
         self.server.unread.forget(self)
         self.server.forget(self)
 
@@ -130,8 +115,8 @@ class BookieConnection(asyncio.Protocol):
         self._is_writing_paused = False
         self._behind_since = None
         self.update_flow()
-        self._prompt.go_on()
-        self.server.serve_reads()
+        self.prompt.go_on()
+        self.server.reads.serve()
 
     def data_received(self, data: bytes) -> None:
         """Requests, whole ones and a part of the next."""
@@ -170,6 +155,11 @@ class BookieConnection(asyncio.Protocol):
         return str(self._transport.get_extra_info("peername")) if self._transport is not None else "a client that went"
 
     @property
+    def is_gone(self) -> bool:
+        """Nobody gets its answers."""
+        return self._transport is None
+
+    @property
     def may_read(self) -> bool:
         """Whether a group of its reads may be carried out now."""
         return not (self._has_group or self._is_writing_paused or self.server.unread.is_full)
@@ -190,7 +180,7 @@ class BookieConnection(asyncio.Protocol):
         self._count(-_cost(request))
         self.write(*parts)
         self.update_flow()
-        self._prompt.over(request)
+        self.prompt.over(request)
 
     def write(self, *parts: EntryData) -> None:
         """Answers, which leave together with the others of this turn."""
@@ -211,7 +201,7 @@ class BookieConnection(asyncio.Protocol):
         else:
             self._transport.write(b"".join(answers))
         self.server.unread.wrote(self, self._transport.get_write_buffer_size())
-        self._prompt.go_on()
+        self.prompt.go_on()
 
     @property
     def unread_bytes(self) -> int:
@@ -220,7 +210,7 @@ class BookieConnection(asyncio.Protocol):
 
     def reads_go_on(self) -> None:
         """There is room for answers again, over all connections."""
-        self._prompt.go_on()
+        self.prompt.go_on()
 
     def update_flow(self) -> None:
         """Read on, or do not, by what is unanswered here and at the whole server."""
@@ -367,55 +357,11 @@ class BookieConnection(asyncio.Protocol):
             _log.warning("bookie: refused to %s: %s", self.peer, request.story)
             self.answer(request, request.answer)
         elif isinstance(request, EntryReadRequest | BatchReadRequest):
-            self._read(request)
+            self.server.reads.begin(self, request)
         elif isinstance(request, ReadLacRequest | ListEntriesRequest | BookieInfoRequest):
-            self._prompt.begin(request, partial(LEDGER_HANDLERS[type(request)], self, request), _prompt_cost(request))
+            self.prompt.begin(request, partial(LEDGER_HANDLERS[type(request)], self, request), prompt_cost(request))
         else:
             LEDGER_HANDLERS[type(request)](self, request)
-
-    def _read(self, request: QueuedRead) -> None:
-        if request.fence:
-            if request.master_key is None:
-                self.answer(request, read_refusal(request, StatusCode.EUA))
-                return
-            fenced = partial(self._fenced, request)
-            self.bookie.fence(request.ledger_id, master_key=request.master_key, done=fenced)
-        elif isinstance(request, EntryReadRequest) and request.is_long_poll:
-            self._begin_poll(request)
-        elif request.entry_id == ENTRY_ID_LAST or request.high_priority:
-            self._read_now(request)
-        elif not self.server.turns.add(self, request):
-            self.answer(request, read_refusal(request, _TOO_MANY))
-        else:
-            self.server.serve_reads()
-
-    def _fenced(self, request: QueuedRead, error: StorageError | None) -> None:
-        if error is not None:
-            self.answer(request, read_refusal(request, status_of_error(error)))
-        else:
-            self._read_now(request)
-
-    def _read_now(self, request: QueuedRead) -> None:
-        """Without waiting for the turns of others."""
-        self._prompt.begin(request, partial(self._carry_out_now, request), _prompt_cost(request))
-
-    def _carry_out_now(self, request: QueuedRead) -> None:
-        if request.entry_id == ENTRY_ID_LAST:
-            self.bookie.read_lac(request.ledger_id, done=partial(self._have_last, request))
-        else:
-            self.carry_out([request], lambda: None)
-
-    def _have_last(self, request: QueuedRead, result: LacResult | StorageError) -> None:
-        entry: bytes | StorageError
-        if isinstance(result, StorageError):
-            entry = result
-        else:
-            entry = result.last_entry or NoSuchEntryError("no entry yet")
-        if isinstance(request, BatchReadRequest):
-            self._have_batch(request, [entry])
-        else:
-            lac = None if isinstance(entry, StorageError) else lac_of(entry)
-            self.answer(request, read_answer(request, entry, max_lac=lac))
 
     def take_turn(self, requests: Sequence[QueuedRead], done: Callable[[], None]) -> None:
         """Carry out a group of reads; ``done`` when all are answered or wait again."""
@@ -425,114 +371,11 @@ class BookieConnection(asyncio.Protocol):
             self._has_group = False
             done()
 
-        self.carry_out(requests, over)
-
-    def carry_out(self, requests: Sequence[QueuedRead], done: Callable[[], None]) -> None:
-        """Read for them: one batch read, or reads of one ledger."""
-        first = requests[0]
-        if isinstance(first, BatchReadRequest):
-            count = limits.BATCH_ENTRIES_MAX
-            if first.entries_max > 0:
-                count = min(count, first.entries_max)
-            ids = range(first.entry_id, min(first.entry_id + count, IDS_END))
-            size = max(0, min(first.bytes_max, self.server.frame_bytes_max) - v2.BATCH_ANSWER_BYTES)
-            batch_done = partial(self._have_batch, first, done=done)
-            self.bookie.read_entries(first.ledger_id, ids, batch_done, bytes_max=size)
-            return
-        reads = [request for request in requests if isinstance(request, EntryReadRequest)]
-        entry_ids = [request.entry_id for request in reads]
-        have = partial(self._have_entries, reads, done)
-        self.bookie.read_entries(first.ledger_id, entry_ids, have, bytes_max=limits.GROUP_BYTES_MAX)
-
-    def _have_batch(
-        self,
-        request: BatchReadRequest,
-        results: Sequence[EntryData | StorageError],
-        done: Callable[[], None] | None = None,
-    ) -> None:
-        if isinstance(results[0], StorageError):
-            answer: list[EntryData] = [read_refusal(request, status_of_error(results[0]))]
-        else:
-            room = min(request.bytes_max, self.server.frame_bytes_max)
-            answer = v2.batch_read_answer_parts(request, StatusCode.EOK, batch_entries(request, results, room))
-        self.answer(request, *answer)
-        if done is not None:
-            done()
-
-    def _have_entries(
-        self,
-        requests: Sequence[EntryReadRequest],
-        done: Callable[[], None],
-        results: Sequence[EntryData | StorageError],
-    ) -> None:
-        for request, result in zip(requests, as_bytes(results), strict=False):
-            lac = None if isinstance(result, StorageError) else lac_of(result)
-            self.answer(request, read_answer(request, result, max_lac=lac))
-        if len(results) < len(requests):
-            # Too large for one group: the rest is this connection's next.
-            rest = requests[len(results) :]
-            if self._transport is not None:
-                self.server.turns.put_back(self, rest)
-            else:
-                self.dropped(len(rest))
-        done()
+        self.server.reads.carry_out(self, requests, over)
 
     def dropped(self, count: int) -> None:
         """So many reads waited, for their turn or a LAC, when the connection went."""
         self._count(-count * limits.REQUEST_BYTES)
-
-    # ---- long polls
-
-    def _begin_poll(self, request: EntryReadRequest) -> None:
-        previous = request.previous_lac
-        assert previous is not None
-        if request.timeout_ms is None:
-            self._poll_over(request)
-            return
-        polls = self.server.polls
-        wake = partial(self._poll_over, request)
-        poll = polls.wait(request.ledger_id, previous, request.timeout_ms, self, wake)
-        if poll is None:
-            self.answer(request, read_refusal(request, _TOO_MANY))
-            return
-
-        def looked(result: LacResult | StorageError) -> None:
-            if not isinstance(result, StorageError):
-                polls.grew(request.ledger_id, known_lac(result))
-            elif polls.drop(poll):
-                self.answer(request, read_refusal(request, status_of_error(result)))
-
-        self.bookie.read_lac(request.ledger_id, done=looked)
-
-    def _poll_over(self, request: EntryReadRequest) -> None:
-        self._prompt.begin(request, partial(self._end_poll, request))
-
-    def _end_poll(self, request: EntryReadRequest) -> None:
-        self.bookie.read_lac(request.ledger_id, done=partial(self._answer_poll, request))
-
-    def _answer_poll(self, request: EntryReadRequest, result: LacResult | StorageError) -> None:
-        previous = request.previous_lac
-        assert previous is not None
-        if isinstance(result, StorageError):
-            self.answer(request, read_refusal(request, status_of_error(result)))
-            return
-        if not request.piggyback:
-            self._carry_out_now(request)
-            return
-        lac = known_lac(result)
-        nothing = v3.encode_read_answer(request, StatusCode.EOK, max_lac=lac)
-        if lac <= previous or request.version != VERSION_3:
-            self.answer(request, nothing)
-            return
-
-        def have(results: Sequence[EntryData | StorageError]) -> None:
-            (entry,) = as_bytes(results)
-            if isinstance(entry, NoSuchEntryError):
-                self.answer(request, nothing)  # another bookie has it: ledgers are striped
-            else:
-                self.answer(request, read_answer(request, entry, entry_id=previous + 1, max_lac=lac))
-
-        self.bookie.read_entries(request.ledger_id, (previous + 1,), have)
 
 
 class _AddGroup:
@@ -556,18 +399,6 @@ class _AddGroup:
                 self._by_id.setdefault(request.entry_id, deque()).append(request)
         by_id = self._by_id
         self._connection.added([by_id[entry_id].popleft() for entry_id in entry_ids], error)
-
-
-def known_lac(result: LacResult) -> int:
-    """The newest last add confirmed in what a bookie has of a ledger."""
-    in_entry = lac_of(result.last_entry) if result.last_entry is not None else -1
-    announced = read_lac_ids(result.explicit_lac)[1] if result.explicit_lac is not None else -1
-    return max(in_entry, announced)
-
-
-def _prompt_cost(request: Request) -> int:
-    """See ``limits.PROMPT_TURN_COST_MAX``: one that looks through a ledger is a turn's work."""
-    return limits.PROMPT_TURN_COST_MAX if isinstance(request, BatchReadRequest | ListEntriesRequest) else 1
 
 
 def _cost(request: Request) -> int:

@@ -1,7 +1,6 @@
 """A listening bookie: connections, and what they share.
 
-Whatever implements the bookie's port can be served. Reads of all connections take turns here, one group a turn of the
-loop, a few groups at once: between two groups adds and answers have their turn, however much is read.
+Whatever implements the bookie's port can be served. Reads of all connections take turns (``reads``).
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from geminga.bookie.core.read_turns import ReadTurns
 from geminga.bookie.serving import limits
-from geminga.bookie.serving.connection import BookieConnection, QueuedRead, group_key
+from geminga.bookie.serving.connection import BookieConnection
 from geminga.bookie.serving.long_polls import LongPolls
+from geminga.bookie.serving.reads import Reads
 from geminga.bookie.serving.unread import UnreadAnswers
 from geminga.model.bookie_port import Bookie
 from geminga.runtime import Runtime
@@ -89,10 +88,8 @@ class BookieServer:
         self.bookie = bookie
         self.frame_bytes_max = frame_bytes_max
         self.connections: dict[BookieConnection, None] = {}
-        self.turns: ReadTurns[BookieConnection, QueuedRead] = ReadTurns(
-            group_key, group_max=limits.GROUP_READS_MAX, waiting_max=limits.READS_WAITING_MAX
-        )
         self.polls = LongPolls()
+        self.reads = Reads(bookie, self.polls, frame_bytes_max)
         #: What is not answered yet, of all connections.
         self.unanswered_bytes = 0
         #: Beyond the limit, and until half of it is answered.
@@ -103,8 +100,6 @@ class BookieServer:
         #: Answers that are not taken, of all connections.
         self.unread = UnreadAnswers(self._answers_have_room)
         self._listener = listener
-        self._groups = 0
-        self._is_serve_due = False
         self._stuck_check: asyncio.TimerHandle | None = None
 
     @classmethod
@@ -137,7 +132,7 @@ class BookieServer:
         """Of what it has now, for ``/metrics``."""
         return {
             # Reads that wait for their turn among those of other connections.
-            "bookkeeper_server_READ_ENTRY_BLOCKED": len(self.turns),
+            "bookkeeper_server_READ_ENTRY_BLOCKED": self.reads.waiting_count,
             "geminga_bookie_connections": len(self.connections),
             "geminga_bookie_unanswered_bytes": self.unanswered_bytes,
             "geminga_bookie_half_frame_bytes": self.frame_room.size_bytes,
@@ -174,29 +169,9 @@ class BookieServer:
         """They do again."""
         for connection in list(self.connections):
             connection.reads_go_on()
-        self.serve_reads()
+        self.reads.serve()
 
     def forget(self, connection: BookieConnection) -> None:
         """A connection went."""
         self.connections.pop(connection, None)
-        connection.dropped(self.polls.forget(connection) + len(self.turns.forget(connection)))
-
-    def serve_reads(self) -> None:
-        """Carry out a group of reads on the next turn of the loop, if one may be."""
-        if not self._is_serve_due and self._groups < limits.GROUPS_MAX:
-            self._is_serve_due = True
-            self._loop.call_soon(self._serve)
-
-    def _serve(self) -> None:
-        self._is_serve_due = False
-        taken = self.turns.take(lambda connection: connection.may_read)
-        if taken is None:
-            return
-        connection, group = taken
-        self._groups += 1
-        connection.take_turn(group, self._group_done)
-        self.serve_reads()
-
-    def _group_done(self) -> None:
-        self._groups -= 1
-        self.serve_reads()
+        connection.dropped(self.reads.forget(connection))

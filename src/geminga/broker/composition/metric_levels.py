@@ -133,7 +133,7 @@ def producer_rows(topic: Topic, statistics: TopicStatistics) -> Iterator[Row]:
 
 
 def cursor_rows(topic: Topic) -> Iterator[Row]:
-    """Of durable subscriptions: how its acknowledgements are kept."""
+    """Of durable subscriptions: how its acknowledgments are kept."""
     if not isinstance(topic, PersistentTopic):
         return
     for name, subscription in topic.subscriptions.items():

@@ -24,5 +24,5 @@ def ack_properties(pairs: Iterable[tuple[str, int]]) -> Mapping[str, int]:
     found = {name: signed64(number) for name, number in pairs}
     size_bytes = sum(len(name.encode()) + _NUMBER_BYTES for name in found)
     if size_bytes > BYTES_MAX:
-        raise NotAllowedError(f"The properties of an acknowledgement take {size_bytes} bytes, at most {BYTES_MAX}")
+        raise NotAllowedError(f"The properties of an acknowledgment take {size_bytes} bytes, at most {BYTES_MAX}")
     return found or NO_PROPERTIES

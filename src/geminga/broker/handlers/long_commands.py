@@ -193,7 +193,7 @@ async def _acknowledge_pieces(connection: CommandConnection, raw: bytes, respond
         answers.seal(ConsumerNotFoundError(f"no consumer {head.consumer_id}"))
         return
     if is_cumulative and len(pieces.stretches) != 1:
-        answers.seal(NotAllowedError("Cumulative acknowledgement of many message ids instead of one"))
+        answers.seal(NotAllowedError("Cumulative acknowledgment of many message ids instead of one"))
         return
     if head.HasField("txnid_most_bits") or head.HasField("txnid_least_bits"):
         answers.seal(await _acknowledge_pieces_in_transaction(connection, raw, pieces))

@@ -12,11 +12,21 @@ from types import MappingProxyType
 from typing import Final, cast
 
 from geminga.broker.resources.documents import Document, Json
-from geminga.broker.statistics.replication import added
 from geminga.broker.statistics.topics import NO_COMPACTION, NOT_IN_GEMINGA, OFFLOADED, TRANSACTION_COUNTS
 
 #: Fields of which the largest of all partitions holds; so do those whose names begin with ``last``.
-LARGEST: Final = frozenset(("backlogQuotaLimitSize", "backlogQuotaLimitTime", "oldestBacklogMessageAgeSeconds"))
+LARGEST: Final = frozenset(
+    (
+        "backlogQuotaLimitSize",
+        "backlogQuotaLimitTime",
+        "oldestBacklogMessageAgeSeconds",
+        "replicationDelayInSeconds",
+    )
+)
+#: What holds if it does for all partitions; every other flag, if it does for one.
+OF_ALL: Final = frozenset(("connected",))
+#: Empty where there is nothing to say: the first that says something.
+SAID: Final = frozenset(("disconnectedReason",))
 #: Fields of which the smallest holds that says anything.
 SMALLEST: Final = frozenset(
     (
@@ -43,9 +53,10 @@ OF_ONE: Final = frozenset(
         "drainingHashes",
         "keyHashRangeArrays",
         "replication",
+        "inboundConnection",
+        "inboundConnectedSince",
     )
 )
-
 
 #: The numbers of a topic without partitions that were ever used: every other is added to them.
 ZEROS: Final[Document] = {
@@ -119,10 +130,20 @@ def merged_stats(
         "averageMsgSize": throughput / rate if rate else 0.0,
         "publishers": [*publishers],
         "subscriptions": {**subscriptions},
-        "replication": {**added({}, (cast("dict[str, Document]", one.get("replication", {})) for one in each))},
+        "replication": _replication(cast("dict[str, Document]", one.get("replication", {})) for one in each),
         "metadata": partitioned_metadata(partitions, properties),
         "partitions": {},
     }
+
+
+def _replication(each: Iterable[Mapping[str, Document]]) -> Document:
+    """By cluster: connected if all partitions are, as late as the latest."""
+    found: dict[str, Document] = {}
+    for one in each:
+        for cluster, document in one.items():
+            known = found.get(cluster)
+            found[cluster] = dict(document) if known is None else _added(known, document)
+    return {**found}
 
 
 def _merge_publishers(publishers: list[Document], of_partition: Iterable[Document]) -> None:
@@ -165,10 +186,11 @@ def _added(before: Document, one: Document) -> Document:
         if isinstance(value, dict) and isinstance(present, dict):
             result[key] = {**value, **present} if key.endswith("Properties") else _added(present, value)
         elif isinstance(value, bool) or isinstance(present, bool):
-            result[key] = bool(value) or bool(present)
+            flags = bool(value), bool(present)
+            result[key] = all(flags) if key in OF_ALL else any(flags)
         elif isinstance(value, int | float) and isinstance(present, int | float):
             result[key] = _rule(key)(present, value)
-        elif present is None:
+        elif present is None or (key in SAID and not present):
             result[key] = value
     return result
 

@@ -6,7 +6,7 @@ to theirs they are publishers like others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from geminga.broker.core.dedup_source import cluster_of
@@ -87,26 +87,3 @@ def own_publishers(topic: Topic, replication: Mapping[str, Document]) -> list[Pr
         for producer in topic.producers.values()
         if producer.ready is None and cluster_of(producer.name) not in replication
     ]
-
-
-def added(before: Mapping[str, Document], each: Iterable[Mapping[str, Document]]) -> dict[str, Document]:
-    """Of several partitions as one: connected if all are, as late as the latest."""
-    found = {cluster: dict(document) for cluster, document in before.items()}
-    for one in each:
-        for cluster, document in one.items():
-            known = found.get(cluster)
-            found[cluster] = dict(document) if known is None else _added(known, document)
-    return found
-
-
-def _added(before: Document, one: Document) -> Document:
-    result = dict(before)
-    for key, value in one.items():
-        present = result.get(key)
-        if key == "connected":
-            result[key] = bool(value) and bool(present)
-        elif key == "disconnectedReason":
-            result[key] = present or value
-        elif isinstance(value, int | float) and isinstance(present, int | float):
-            result[key] = max(present, value) if key == "replicationDelayInSeconds" else present + value
-    return result

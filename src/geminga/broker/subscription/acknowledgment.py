@@ -1,8 +1,8 @@
-"""Acknowledgements: from message ids on the wire to the cursor and the dispatcher's books.
+"""Acknowledgments: from message ids on the wire to the cursor and the dispatcher's books.
 
 Pulsar's behaviour, with its corners: cumulative ones are not for Shared and Key_Shared; a consumer may acknowledge
 what another consumer of the subscription holds; without ``acknowledgmentAtBatchIndexLevelEnabled`` an
-acknowledgement of part of a batch is dropped (the client will acknowledge the whole batch when it is through).
+acknowledgment of part of a batch is dropped (the client will acknowledge the whole batch when it is through).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from geminga.wire.pulsar.hot import AckedId
 if TYPE_CHECKING:
     from geminga.broker.subscription.subscription import Subscription
 
-#: Called once the acknowledgement is durable, or with what went wrong.
+#: Called once the acknowledgment is durable, or with what went wrong.
 AckDone = Callable[[GemingaError | None], None]
 
 
 def needs_turns(ids: Iterable[AckedId]) -> bool:
     """Whether an ack set among them is long enough to be checked against its entry first (``long_commands``)."""
     found = False
-    for _, _, ack_set in ids:  # any(...) would make a generator for each acknowledgement
+    for _, _, ack_set in ids:  # any(...) would make a generator for each acknowledgment
         found |= ack_set is not None and not is_short(ack_set)
     return found
 
@@ -57,7 +57,7 @@ def acknowledge(
         _apply(subscription, consumer, ids, is_cumulative, done, properties)
         return
     # How many messages of a batch are left is known only with what was acknowledged of it before.
-    with Contained(subscription, "an acknowledgement"):
+    with Contained(subscription, "an acknowledgment"):
         cursor.when_loaded(
             {acked[0] for acked in ids},
             partial(_apply, subscription, consumer, ids, is_cumulative, done, properties),
@@ -74,7 +74,7 @@ def _apply(
     properties: Mapping[str, int],
 ) -> None:
     dispatch = subscription.dispatch
-    with Contained(subscription, "an acknowledgement") if dispatch is None else dispatch.contained:
+    with Contained(subscription, "an acknowledgment") if dispatch is None else dispatch.contained:
         if is_cumulative:
             _acknowledge_cumulative(subscription, consumer, ids, done, properties)
         else:
@@ -91,10 +91,10 @@ def _acknowledge_cumulative(
     properties: Mapping[str, int],
 ) -> None:
     if consumer.type in INDIVIDUAL_ACK_TYPES:
-        _answer(done, NotAllowedError("Cumulative acknowledgement is not allowed on Shared and Key_Shared"))
+        _answer(done, NotAllowedError("Cumulative acknowledgment is not allowed on Shared and Key_Shared"))
         return
     if len(ids) != 1:
-        _answer(done, NotAllowedError(f"Cumulative acknowledgement of {len(ids)} message ids instead of one"))
+        _answer(done, NotAllowedError(f"Cumulative acknowledgment of {len(ids)} message ids instead of one"))
         return
     ledger_id, entry_id, ack_set = ids[0]
     position = Position(ledger_id, entry_id)
@@ -145,7 +145,7 @@ def _acknowledge_individual(
 
 
 def _remaining(subscription: Subscription, position: Position, ack_set: Sequence[int]) -> int:
-    """Messages of the batch that are left after this acknowledgement and all before it."""
+    """Messages of the batch that are left after this acknowledgment and all before it."""
     before = subscription.cursor.state.ack_set(position)
     if before is None:
         return count_bits(ack_set)

@@ -32,7 +32,7 @@ Exclusive: Final = pb.CommandSubscribe.Exclusive
 Shared: Final = pb.CommandSubscribe.Shared
 Failover: Final = pb.CommandSubscribe.Failover
 Key_Shared: Final = pb.CommandSubscribe.Key_Shared
-#: Types whose consumers acknowledge one by one and hold pending acknowledgements.
+#: Types whose consumers acknowledge one by one and hold pending acknowledgments.
 INDIVIDUAL_ACK_TYPES: Final = frozenset((Shared, Key_Shared))
 #: "No epoch": the client does not use consumer epochs (Pulsar's DEFAULT_CONSUMER_EPOCH).
 NO_EPOCH: Final = -1

@@ -141,7 +141,7 @@ class Dispatch(ABC):
     def __init__(self, subscription: DispatchedSubscription, sub_type: pb.CommandSubscribe.SubType) -> None:
         self.subscription = subscription
         #: For what happens all the time: made once.
-        self.contained = Contained(subscription, "dispatch or an acknowledgement")
+        self.contained = Contained(subscription, "dispatch or an acknowledgment")
         #: The type its consumers asked for.
         self.type = sub_type
         self.reader = subscription.open_reader()
@@ -280,7 +280,7 @@ class Dispatch(ABC):
 
     @abstractmethod
     def wake(self) -> None:
-        """Something changed: permits, entries, acknowledgements."""
+        """Something changed: permits, entries, acknowledgments."""
 
     def wake_later(self) -> None:
         """Wake in the next round of the loop, once."""

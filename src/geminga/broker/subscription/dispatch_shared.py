@@ -70,7 +70,7 @@ class AckPause:
         self._cursor = cursor
         #: When the log was last told, on the monotonic clock.
         self._told_s = -PAUSE_REPEAT_S
-        #: Whether dispatch stands still for it: acknowledgements wake it.
+        #: Whether dispatch stands still for it: acknowledgments wake it.
         self.is_on = False
 
     def is_due(self) -> bool:
@@ -93,7 +93,7 @@ class AckPause:
         now_s = subscription.services.runtime.clock.monotonic()
         if now_s - self._told_s >= PAUSE_REPEAT_S:
             self._told_s = now_s
-            text = "%s subscription %s: nothing new is sent while its acknowledgements have %d ranges, more than %d"
+            text = "%s subscription %s: nothing new is sent while its acknowledgments have %d ranges, more than %d"
             _log.warning(text, subscription.topic.name, subscription.name, ranges, most)
 
 

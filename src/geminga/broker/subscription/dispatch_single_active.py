@@ -116,7 +116,7 @@ class SingleActiveDispatch(Dispatch):
     def give_back(self, released: Released) -> None:
         """A transaction was aborted: what it held, and nothing else of what was sent, is sent again.
 
-        After a cumulative acknowledgement all is: Pulsar's Java client drops what it prefetched then.
+        After a cumulative acknowledgment all is: Pulsar's Java client drops what it prefetched then.
         """
         from geminga.broker.subscription.given_back import GivenBack
 

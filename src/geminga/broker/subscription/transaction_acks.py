@@ -1,7 +1,7 @@
 """What a durable subscription acknowledges in transactions: between its consumers, its cursor and the pending-ack log.
 
 What a transaction holds is with no consumer any more, and is delivered to none; an abort gives it back. The log is made
-with the first such acknowledgement, and read when the topic is loaded.
+with the first such acknowledgment, and read when the topic is loaded.
 """
 
 from __future__ import annotations
@@ -242,9 +242,9 @@ class TransactionAcks:
     ) -> None:
         """Hold these; durable on return. Raises NotAllowedError, TransactionConflictError, GemingaError."""
         if is_cumulative and consumer.type in INDIVIDUAL_ACK_TYPES:
-            raise NotAllowedError("Cumulative acknowledgement is not allowed on Shared and Key_Shared")
+            raise NotAllowedError("Cumulative acknowledgment is not allowed on Shared and Key_Shared")
         if is_cumulative and len(ids) != 1:
-            raise NotAllowedError(f"Cumulative acknowledgement of {len(ids)} message ids instead of one")
+            raise NotAllowedError(f"Cumulative acknowledgment of {len(ids)} message ids instead of one")
         acks = await self._checked(ids)
         registrations = self._subscription.services.registrations
         if registrations is None:
@@ -265,7 +265,7 @@ class TransactionAcks:
         subscription = self._subscription
         dispatch = subscription.dispatch
         if dispatch is not None:
-            with Contained(subscription, "an acknowledgement in a transaction"):
+            with Contained(subscription, "an acknowledgment in a transaction"):
                 dispatch.held(consumer, [(ack.position, self._left(handle, ack)) for ack in acks])
 
     async def _standing(self, registrations: Registrations, txn_id: TxnId) -> Standing:

@@ -1,4 +1,4 @@
-"""``Transaction``: messages to any topics and acknowledgements of any subscriptions, all of which count, or none.
+"""``Transaction``: messages to any topics and acknowledgments of any subscriptions, all of which count, or none.
 
 What is done in it is registered with its coordinator first, counted while it is under way, and looked at when it ends
 (:mod:`geminga.client.rules.transaction`). Producers and consumers know the core of it; this is what users hold.
@@ -147,8 +147,8 @@ class Transaction:
         it would wait for its end at this client: raises NotAllowedError.
         """
         self._check(self._lifetime.place)
-        if self.core.has_acknowledgements:
-            raise NotAllowedError(f"the transaction {self.id} has acknowledgements: its client has to end it")
+        if self.core.has_acknowledgments:
+            raise NotAllowedError(f"the transaction {self.id} has acknowledgments: its client has to end it")
         try:
             self.core.detach(self._clock.monotonic())
         except NotOpen as error:
@@ -277,7 +277,7 @@ class Transaction:
             async with asyncio.timeout(max(patience_s, 0)):
                 await idle
         except TimeoutError:
-            core.fail(Timeout(f"{core.pending} sends and acknowledgements of {self.id} have no answer in its time"))
+            core.fail(Timeout(f"{core.pending} sends and acknowledgments of {self.id} have no answer in its time"))
 
     def _ask(self, target: Target) -> None:
         spawn(self._register(target), name=f"register {target} with {self.id}")

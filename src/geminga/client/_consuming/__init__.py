@@ -1,1 +1,1 @@
-"""Consumers: from MESSAGE frames to ``receive``, and back as acknowledgement, redelivery, dead letter and seek."""
+"""Consumers: from MESSAGE frames to ``receive``, and back as acknowledgment, redelivery, dead letter and seek."""

@@ -238,7 +238,7 @@ def id_of(message: Message[Any] | MessageId) -> MessageId:
 
 
 def along(properties: object, txn: Transaction | None) -> Properties:
-    """What goes along with an acknowledgement; raises InvalidMessage."""
+    """What goes along with an acknowledgment; raises InvalidMessage."""
     if properties is None:
         return NONE
     if not isinstance(properties, Mapping) or not all(
@@ -247,7 +247,7 @@ def along(properties: object, txn: Transaction | None) -> Properties:
     ):
         raise InvalidMessage(f"properties={properties!r:.100}: expected a mapping of names to 64-bit integers")
     if properties and txn is not None:
-        raise InvalidMessage("properties: an acknowledgement in a transaction takes none along")
+        raise InvalidMessage("properties: an acknowledgment in a transaction takes none along")
     return dict(properties)
 
 

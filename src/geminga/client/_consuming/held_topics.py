@@ -93,7 +93,7 @@ class HeldTopics:
 
     @property
     def pending_acks(self) -> int:
-        """Acknowledgements that wait to be sent."""
+        """Acknowledgments that wait to be sent."""
         return sum(topic.acks.sender.tracker.pending_count for topic in self)
 
     def ask_for_one(self) -> None:

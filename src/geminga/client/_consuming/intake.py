@@ -14,7 +14,7 @@ from typing import Final, Protocol, cast
 from geminga.client._api.errors import ReadError
 from geminga.client._api.message_id import MessageId
 from geminga.client._consuming import requests
-from geminga.client._consuming.acknowledgement import Acknowledgement
+from geminga.client._consuming.acknowledgment import Acknowledgment
 from geminga.client._consuming.attachment import Attachment
 from geminga.client._consuming.entries import EntryReader
 from geminga.client._consuming.key_gate import KeyGate
@@ -80,7 +80,7 @@ class Intake:
         delivery: Delivery,
         source: Upstream,
         attachment: Attachment,
-        acks: Acknowledgement,
+        acks: Acknowledgment,
         redelivery: Redelivery,
     ) -> None:
         options = subscription.options

@@ -1,7 +1,7 @@
 """Calls the ``message_listener`` of a consumer, one message after the other.
 
 A listener that fails is logged and goes on with the next message: what it did not acknowledge comes again by negative
-acknowledgement or ack timeout, as the application chose.
+acknowledgment or ack timeout, as the application chose.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one consumer of one topic wants delivered again: negative acknowledgements, ack timeouts, dead letters.
+"""What one consumer of one topic wants delivered again: negative acknowledgments, ack timeouts, dead letters.
 
 On Shared and Key_Shared single entries are asked for; on the other types only everything, to keep the order. An entry
 that was redelivered as often as the dead-letter policy allows goes to the dead-letter topic instead.

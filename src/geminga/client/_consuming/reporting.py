@@ -24,7 +24,7 @@ class Prefetched(Protocol):
 
 
 class Unsent(Protocol):
-    """Where acknowledgements wait to be sent."""
+    """Where acknowledgments wait to be sent."""
 
     @property
     def pending_acks(self) -> int:

@@ -153,7 +153,7 @@ class SubscriptionConsumer(Consumer[T]):
                 raise OperationNotSupported("the message does not come from a consumer")
             acker = entry.acker
             self.counters.acks_sent += 1
-            # As Acknowledgement.acknowledge, one call shorter: most messages are in batches, and not the last of them.
+            # As Acknowledgment.acknowledge, one call shorter: most messages are in batches, and not the last of them.
             if acker is not None and not acker.acknowledge(message._index):
                 if not self._by_index or acker.is_waiting:
                     return

@@ -1,11 +1,11 @@
 """``TopicConsumer``: one consumer of one topic or partition on its broker. A :class:`Consumer` has one or many.
 
 It subscribes (again after each loss), moves the subscription, and joins the parts that do the rest: what comes
-(:mod:`.intake`) and how much of it (:mod:`.permits`), what is acknowledged (:mod:`.acknowledgement`), what comes again
+(:mod:`.intake`) and how much of it (:mod:`.permits`), what is acknowledged (:mod:`.acknowledgment`), what comes again
 (:mod:`.redelivery`).
 
 After a reconnect the broker delivers everything again that was not acknowledged, so what was prefetched is dropped and
-the trackers start over; acknowledgements that waited go out first. The batch ackers stay: a message of a batch that
+the trackers start over; acknowledgments that waited go out first. The batch ackers stay: a message of a batch that
 was acknowledged does not come again with its batch. The consumer epoch (Exclusive and Failover) tells messages sent
 before a redelivery of everything from those sent after it.
 """
@@ -19,7 +19,7 @@ from enum import Enum
 from geminga.client._api.errors import AlreadyClosed, PulsarException
 from geminga.client._api.message_id import MessageId
 from geminga.client._consuming import last_message, requests
-from geminga.client._consuming.acknowledgement import Acknowledgement
+from geminga.client._consuming.acknowledgment import Acknowledgment
 from geminga.client._consuming.attachment import Attachment
 from geminga.client._consuming.intake import Intake
 from geminga.client._consuming.permits import Permits
@@ -122,7 +122,7 @@ class TopicConsumer:
         #: What was received last when everything began to come again.
         self._received_before: EntryBatch | None = None
         self._redelivery = Redelivery(subscription, topic, self)
-        self.acks = Acknowledgement(
+        self.acks = Acknowledgment(
             subscription,
             self._redelivery,
             consumer_id=self.consumer_id,
@@ -243,7 +243,7 @@ class TopicConsumer:
 
     async def close(self) -> None:
         """Send what is acknowledged, leave the broker; harmless twice. A broker that does not answer is waited for at
-        most for the operation timeout, once for acknowledgements and once for the end."""
+        most for the operation timeout, once for acknowledgments and once for the end."""
         if self._phase is Phase.CLOSED:
             return
         error = AlreadyClosed(f"the consumer of {self.topic} is closed")
@@ -252,7 +252,7 @@ class TopicConsumer:
             async with asyncio.timeout(self.cluster.timeout_s):
                 await self.acks.sender.settled()
         except TimeoutError:
-            _log.info("closing the consumer of %s: acknowledgements have no answer", self.topic)
+            _log.info("closing the consumer of %s: acknowledgments have no answer", self.topic)
         except asyncio.CancelledError:
             connection = self._end(error)
             if connection is not None:

@@ -1,1 +1,1 @@
-"""Messages as consumers get them: entries, their acknowledgements, and the options and interface of a consumer."""
+"""Messages as consumers get them: entries, their acknowledgments, and the options and interface of a consumer."""

@@ -1,6 +1,6 @@
-"""Sends the acknowledgements of one consumer of one topic: grouped, with receipts if wanted, over reconnects.
+"""Sends the acknowledgments of one consumer of one topic: grouped, with receipts if wanted, over reconnects.
 
-While there is no connection acknowledgements wait. With receipts, what was sent and not answered when the connection
+While there is no connection acknowledgments wait. With receipts, what was sent and not answered when the connection
 broke is sent again; without, it counts as sent, and the broker may deliver it again. What the broker does not answer
 over a connection that lives, within the operation timeout, ends with Timeout.
 
@@ -31,7 +31,7 @@ class _Flight:
 
     def __init__(self, group: AckGroup, receipts: list[asyncio.Future[None]], sent_s: float) -> None:
         self.group = group
-        #: What went along: with the cumulative acknowledgement, with the others.
+        #: What went along: with the cumulative acknowledgment, with the others.
         self.properties: tuple[Properties, Properties] = (NONE, NONE)
         self.receipts = receipts
         #: The loop's time.
@@ -295,7 +295,7 @@ class AckSender:
             for request_id in flight.request_ids:
                 del self._flights[request_id]
             self._counters.ack_failures += 1
-            text = f"no answer to an acknowledgement within {self._timeout_s:g} s: unknown whether it was stored"
+            text = f"no answer to an acknowledgment within {self._timeout_s:g} s: unknown whether it was stored"
             _settle(flight.receipts, Timeout(text))
 
     def _stop_patience(self) -> None:

@@ -2,7 +2,7 @@
 
 What is acknowledged in one turn of the loop for one transaction goes as one command. It waits until the coordinator
 knows of the subscription, and while there is no connection; what was not answered when a connection broke is sent again
-(a broker takes the same acknowledgement of the same transaction twice). Nothing of it is done to the state of the
+(a broker takes the same acknowledgment of the same transaction twice). Nothing of it is done to the state of the
 consumer before the transaction is committed; after an abort what was acknowledged in it is asked for again.
 """
 
@@ -40,7 +40,7 @@ class GivenBack(NamedTuple):
 
 
 class Committed(Protocol):
-    """The state of the consumer that committed acknowledgements change."""
+    """The state of the consumer that committed acknowledgments change."""
 
     def held(self, key: EntryKey) -> Sequence[EntryKey]:
         """The rest of an entry is acknowledged: nothing asks for it again. The entries of the message."""
@@ -263,7 +263,7 @@ class AcksInTransactions:
     def _overdue(self, command: _Command) -> None:
         for request_id in command.requests:
             self._flights.pop(request_id, None)
-        text = f"no answer to an acknowledgement in {command.txn.txn_id} within {self._timeout_s:g} s"
+        text = f"no answer to an acknowledgment in {command.txn.txn_id} within {self._timeout_s:g} s"
         self._settle(command, Timeout(text))
 
     def _settle(self, command: _Command, error: PulsarException | None) -> None:

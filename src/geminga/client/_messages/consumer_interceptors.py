@@ -1,7 +1,7 @@
 """``ConsumerInterceptor``: code of the application that sees what a consumer receives and acknowledges.
 
 Interceptors are called in the order given, on the loop's thread. What one raises is logged, and everything goes on as
-without it: a message that was taken is handed out, an acknowledgement that was sent stays sent.
+without it: a message that was taken is handed out, an acknowledgment that was sent stays sent.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ConsumerInterceptor:
         """Everything up to a message was acknowledged, or that failed."""
 
     def on_negative_acks_send(self, consumer: Consumer[Any], message_ids: Sequence[MessageId]) -> None:
-        """These entries are asked for again after a negative acknowledgement."""
+        """These entries are asked for again after a negative acknowledgment."""
 
     def on_ack_timeout_send(self, consumer: Consumer[Any], message_ids: Sequence[MessageId]) -> None:
         """These entries are asked for again because they were not acknowledged in time."""
@@ -90,7 +90,7 @@ class Interceptors:
             tell(_log, "interceptor", interceptor.on_acknowledge_cumulative, self._speaker, message_id, error)
 
     def refused(self, message_ids: Sequence[MessageId]) -> None:
-        """Entries are asked for again after a negative acknowledgement."""
+        """Entries are asked for again after a negative acknowledgment."""
         for interceptor in self._all:
             tell(_log, "interceptor", interceptor.on_negative_acks_send, self._speaker, message_ids)
 

@@ -157,7 +157,7 @@ class ConsumerOptions:
     #: Instead of the fixed delay, by how often the message was redelivered.
     negative_ack_redelivery_backoff: RedeliveryBackoff | None = None
     ack_timeout_redelivery_backoff: RedeliveryBackoff | None = None
-    #: Acknowledgements wait so long for others to go with them; 0: each goes at once.
+    #: Acknowledgments wait so long for others to go with them; 0: each goes at once.
     ack_group_time_ms: int = ack_grouping.GROUP_MS_DEFAULT
     ack_group_size_max: int = ack_grouping.PENDING_MAX_DEFAULT
     #: ``acknowledge`` waits until the broker said that it is done.

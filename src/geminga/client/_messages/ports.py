@@ -25,7 +25,7 @@ EntryKey = tuple[int, int]
 
 
 class EntryAcks(Protocol):
-    """Takes the acknowledgements of a topic's entries."""
+    """Takes the acknowledgments of a topic's entries."""
 
     @property
     def sender(self) -> AckSender:
@@ -95,7 +95,7 @@ class EntrySource(Protocol):
 
     @property
     def acks(self) -> EntryAcks:
-        """Takes acknowledgements."""
+        """Takes acknowledgments."""
         ...
 
     def first_received(self, entry: EntryBatch) -> None:

@@ -66,7 +66,7 @@ class ConsumerHandler(Protocol):
         ...
 
     def on_ack_response(self, request_id: int, error: PulsarException | None) -> None:
-        """An acknowledgement with a request id was carried out, or refused."""
+        """An acknowledgment with a request id was carried out, or refused."""
         ...
 
 

@@ -70,7 +70,7 @@ class Consumer(Facade[AsyncConsumer[T]], Generic[T]):
         what has failed lets the transaction be aborted only.
 
         ``properties``: names and 64-bit integers that the command takes to the broker, which does not keep those of
-        single acknowledgements (see :meth:`acknowledge_cumulative`); none in a transaction. Raises InvalidMessage.
+        single acknowledgments (see :meth:`acknowledge_cumulative`); none in a transaction. Raises InvalidMessage.
         """
         self._run(lambda: self._target.acknowledge(message, asynchronous(txn), properties=properties))
 
@@ -85,7 +85,7 @@ class Consumer(Facade[AsyncConsumer[T]], Generic[T]):
         :meth:`acknowledge`.
 
         ``properties``: names and 64-bit integers, 4,096 bytes of them, that the broker keeps with the position until
-        the next cumulative acknowledgement: ``cursors.SUBSCRIPTION.properties`` of the topic's internal statistics.
+        the next cumulative acknowledgment: ``cursors.SUBSCRIPTION.properties`` of the topic's internal statistics.
         Raises CumulativeAcknowledgementNotAllowedError on Shared and Key_Shared: others hold what lies before it.
         """
         self._run(lambda: self._target.acknowledge_cumulative(message, asynchronous(txn), properties=properties))
@@ -113,7 +113,7 @@ class Consumer(Facade[AsyncConsumer[T]], Generic[T]):
         self._run(lambda: self._target.redeliver_unacknowledged_messages())
 
     def flush_acknowledgements(self) -> None:
-        """Send the acknowledgements that wait for their group now; with ``ack_receipt_enabled``, wait for the answers
+        """Send the acknowledgments that wait for their group now; with ``ack_receipt_enabled``, wait for the answers
         to all that was acknowledged before, and raise the first error among them.
         """
         self._run(lambda: self._target.flush_acknowledgements())

@@ -1,11 +1,11 @@
-"""Acknowledgement grouping: acknowledgements wait a moment and leave together.
+"""Acknowledgment grouping: acknowledgments wait a moment and leave together.
 
 Persistent topics use :class:`AckGrouping`; on non-persistent ones nothing is stored that could be acknowledged, and
 :class:`NoAckGrouping` takes everything and sends nothing.
 
 A group leaves when it is ``group_ms`` old (Pulsar's default 100 ms), when ``pending_max`` ids wait (1,000), or at once
-if ``group_ms`` is 0. It holds the *newest* cumulative acknowledgement, a set of whole entries, and one bit set per
-partly acknowledged batch, whose words are computed when it is sent, so that twenty acknowledgements of one batch are
+if ``group_ms`` is 0. It holds the *newest* cumulative acknowledgment, a set of whole entries, and one bit set per
+partly acknowledged batch, whose words are computed when it is sent, so that twenty acknowledgments of one batch are
 one id on the wire. In a bit set a set bit is a message that is NOT acknowledged, and it is as long as the batch.
 
 Groups are numbered: what was added belongs to group ``number`` until :meth:`AckGrouping.flush` closes it. A caller
@@ -31,7 +31,7 @@ AckSet = Sequence[int] | None
 
 
 class AckGroup(NamedTuple):
-    """What to send: at most one cumulative acknowledgement and any number of individual ones."""
+    """What to send: at most one cumulative acknowledgment and any number of individual ones."""
 
     number: int
     cumulative: tuple[EntryKey, AckSet] | None
@@ -87,9 +87,9 @@ class AckGrouping:
         self._entries: dict[EntryKey, None] = {}
         #: Batches of which some messages are acknowledged.
         self._partial: dict[EntryKey, BatchAcker] = {}
-        #: The newest cumulative acknowledgement that was not sent; None if there is none.
+        #: The newest cumulative acknowledgment that was not sent; None if there is none.
         self._cumulative: EntryKey | None = None
-        #: Of a cumulative acknowledgement inside a batch: what is left of it.
+        #: Of a cumulative acknowledgment inside a batch: what is left of it.
         self._cumulative_acker: BatchAcker | None = None
 
     @property

@@ -1,6 +1,6 @@
-"""What goes along with acknowledgements that wait: a broker keeps that of a cumulative one beside the position.
+"""What goes along with acknowledgments that wait: a broker keeps that of a cumulative one beside the position.
 
-A cumulative acknowledgement that comes later replaces what an earlier one brought, with nothing if it brings nothing.
+A cumulative acknowledgment that comes later replaces what an earlier one brought, with nothing if it brings nothing.
 Of single ones, what waits together goes together; they are sent apart where there is a connection.
 """
 
@@ -12,7 +12,7 @@ from typing import Final
 EntryKey = tuple[int, int]
 Properties = Mapping[str, int]
 
-#: Of an acknowledgement that brings none.
+#: Of an acknowledgment that brings none.
 NONE: Final[Properties] = {}
 
 
@@ -22,10 +22,10 @@ class AckProperties:
     __slots__ = ("_cumulative", "_is_open", "_single")
 
     def __init__(self) -> None:
-        #: Of the newest cumulative acknowledgement that brought some, and its entry.
+        #: Of the newest cumulative acknowledgment that brought some, and its entry.
         self._cumulative: tuple[EntryKey, Properties] | None = None
         self._single: Properties = NONE
-        #: Single acknowledgements are added that bring them.
+        #: Single acknowledgments are added that bring them.
         self._is_open = False
 
     def cumulative(self, entry: EntryKey, properties: Properties) -> None:
@@ -35,7 +35,7 @@ class AckProperties:
         self._cumulative = (entry, properties) if properties else None
 
     def begin(self, properties: Properties) -> None:
-        """The single acknowledgements that are added from now on bring these."""
+        """The single acknowledgments that are added from now on bring these."""
         self._single = {**self._single, **properties}
         self._is_open = True
 

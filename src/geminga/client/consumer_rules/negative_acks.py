@@ -1,4 +1,4 @@
-"""Negative acknowledgements: entries that wait until the broker is asked to deliver them again.
+"""Negative acknowledgments: entries that wait until the broker is asked to deliver them again.
 
 A wheel of buckets: time -> ledger id -> entry ids, as bits, or as a plain array while they are few, so that a
 million waiting entries cost a few bytes each, dense or scattered. The time of an entry is rounded *up* to its bucket:

@@ -29,9 +29,9 @@ class ConsumerCounters:
         #: Entries that came, and their bytes, decompressed.
         self.entries_received = 0
         self.bytes_received = 0
-        #: Acknowledgements the application gave.
+        #: Acknowledgments the application gave.
         self.acks_sent = 0
-        #: Acknowledgements the broker refused (known with receipts only).
+        #: Acknowledgments the broker refused (known with receipts only).
         self.ack_failures = 0
         self.negative_acks = 0
         #: Entries the broker was asked to deliver again.
@@ -66,7 +66,7 @@ class ConsumerStats:
     receive_timeouts: int
     #: Messages prefetched and not received, now.
     prefetched_messages: int
-    #: Acknowledgements that wait to be sent, now.
+    #: Acknowledgments that wait to be sent, now.
     pending_acks: int
     message_rate: float
     byte_rate: float

@@ -30,7 +30,7 @@ TARGETS_MAX: Final = 100_000
 class TransactionState(Enum):
     """Where a transaction stands, with the names of the Java client."""
 
-    #: Takes messages and acknowledgements.
+    #: Takes messages and acknowledgments.
     OPEN = "open"
     #: ``commit`` was called; its outcome is not known yet.
     COMMITTING = "committing"
@@ -266,7 +266,7 @@ class TransactionCore:
             flush()
 
     @property
-    def has_acknowledgements(self) -> bool:
+    def has_acknowledgments(self) -> bool:
         """Whether consumers wait to hear of its end."""
         return bool(self._on_over)
 

@@ -87,7 +87,7 @@ class ReadingCursor(Protocol):
         ...
 
     def when_loaded(self, ledger_ids: Collection[int], action: Callable[[], None], refuse: Refuse) -> None:
-        """Call ``action`` with the acknowledgements of these ledgers in memory, or ``refuse``."""
+        """Call ``action`` with the acknowledgments of these ledgers in memory, or ``refuse``."""
         ...
 
 

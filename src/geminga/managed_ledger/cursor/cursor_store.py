@@ -189,7 +189,7 @@ class CursorStore:
             self._waiters = []
         self._waiters.append(done)
         if not self._busy:
-            # On the next turn: acknowledgements of this turn share one write.
+            # On the next turn: acknowledgments of this turn share one write.
             self._busy = True
             asyncio.get_running_loop().call_soon(self._persist)
 
@@ -437,7 +437,7 @@ class CursorStore:
         record = self._node.state_record()
         if record is None:
             return False
-        # Acknowledgements that come while this is written make it dirty again; the parts stay to be rewritten.
+        # Acknowledgments that come while this is written make it dirty again; the parts stay to be rewritten.
         self._is_dirty = False
         try:
             await self._node.write_state(record)

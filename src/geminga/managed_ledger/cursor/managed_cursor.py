@@ -1,7 +1,7 @@
 """A cursor: where one subscription stands in a managed ledger.
 
 Decisions are those of ``rules.cursor``; a durable cursor's state goes to disk through ``cursor_store``; its reads
-are those of ``reading``. Acknowledgements take effect in memory at once; ``done`` says when they are durable.
+are those of ``reading``. Acknowledgments take effect in memory at once; ``done`` says when they are durable.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class ManagedCursor:
         return self._operations is None or self._operations.is_idle
 
     def when_loaded(self, ledger_ids: Collection[int], action: Callable[[], None], refuse: Refuse) -> None:
-        """Call ``action`` with the acknowledgements of these ledgers in memory, mostly within this call.
+        """Call ``action`` with the acknowledgments of these ledgers in memory, mostly within this call.
 
         ``refuse`` is called instead if the cursor is closed first.
         """
@@ -200,7 +200,7 @@ class ManagedCursor:
         return await future
 
     def ledgers_around(self, position: Position) -> set[int]:
-        """Ledgers that a cumulative acknowledgement up to ``position`` asks for entries of."""
+        """Ledgers that a cumulative acknowledgment up to ``position`` asks for entries of."""
         ledgers = self._extent.readable
         before = ledgers.previous_position(position)
         return {position.ledger_id, before.ledger_id, ledgers.previous_position(before).ledger_id}

@@ -249,4 +249,4 @@ class AckRanges:
 
 
 def _put_away_error(ledger_id: int) -> InvariantError:
-    return InvariantError(f"the acknowledgements of ledger {ledger_id} are put away")
+    return InvariantError(f"the acknowledgments of ledger {ledger_id} are put away")

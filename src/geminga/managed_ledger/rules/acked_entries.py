@@ -1,6 +1,6 @@
 """What keeps the acknowledged entries of one ledger: the interface, and the bitmap behind it. Pure.
 
-A Roaring bitmap takes one bit an entry where acknowledgements are dense, two bytes where they are few, and four
+A Roaring bitmap takes one bit an entry where acknowledgments are dense, two bytes where they are few, and four
 bytes a run where they are contiguous: ten million alternating entries take 1.3 MB. ``core.plain_ranges`` is the
 other implementation.
 """

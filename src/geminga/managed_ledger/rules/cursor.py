@@ -1,6 +1,6 @@
 """The state of one cursor: mark-delete position, holes, partly acknowledged batches, read position. Pure.
 
-Takes batches of acknowledgements and answers with flags (:data:`CHANGED`, :data:`MOVED`, :data:`CROSSED`) that
+Takes batches of acknowledgments and answers with flags (:data:`CHANGED`, :data:`MOVED`, :data:`CROSSED`) that
 tell the shell what to do: persist, and look whether ledgers can be trimmed. The mark-delete position moves only
 over a contiguous prefix of acknowledged entries, across ledgers too.
 
@@ -79,7 +79,7 @@ class CursorState:
         ack_sets: Sequence[Sequence[int] | None] | None,
         ledgers: LedgerList,
     ) -> int:
-        """Individual acknowledgements; positions that name no entry are ignored. Returns flags."""
+        """Individual acknowledgments; positions that name no entry are ignored. Returns flags."""
         mark_delete = self.mark_delete
         if len(positions) == 1 and ack_sets is None:
             ledger_id, entry_id = positions[0]
@@ -190,7 +190,7 @@ class CursorState:
     def ack_set(self, position: Position) -> tuple[int, ...] | None:
         """Unacknowledged indexes of a partly acknowledged batch as int64 words; None if none is acknowledged."""
         if self.acked.away is not None and position.ledger_id in self.acked.away and position > self.mark_delete:
-            raise InvariantError(f"the acknowledgements of {position} are put away")
+            raise InvariantError(f"the acknowledgments of {position} are put away")
         bits = self.batches.get(*position) if self.batches.count else 0
         return words_of_bits(bits) if bits else None
 

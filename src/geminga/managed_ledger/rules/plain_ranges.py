@@ -1,6 +1,6 @@
 """Acknowledged entries of one ledger as a plain list of ranges: what the bitmap is compared with. Pure.
 
-Two ascending lists, firsts and lasts: some 80 bytes a range, whatever its length. Good where acknowledgements come in
+Two ascending lists, firsts and lasts: some 80 bytes a range, whatever its length. Good where acknowledgments come in
 order, 10 to 500 times the bitmap where they alternate (``python -m bench cursor``). In use with
 ``managedLedgerUnackedRangesOpenCacheSetEnabled=false``, as the ranges of Pulsar; on disk both are the same.
 """

@@ -27,7 +27,7 @@ class ManagedLedgerConfig:
         "managedLedgerCursorRolloverTimeInSeconds", 14_400, "seconds >= 1", minimum=1
     )
     #: How often a cursor is persisted while nobody waits for it, per second. Twice, and not once as in Pulsar: begun
-    #: half a second after an acknowledgement at the latest, the write has as long again to be durable within a second.
+    #: half a second after an acknowledgment at the latest, the write has as long again to be durable within a second.
     mark_delete_rate_limit: float = setting(
         "managedLedgerDefaultMarkDeleteRateLimit", 2.0, "writes a second 0-1000; 0: no limit", minimum=0, maximum=1000
     )
@@ -35,7 +35,7 @@ class ManagedLedgerConfig:
     cursor_flush_seconds: int = setting("managedLedgerCursorPositionFlushSeconds", 60, "seconds >= 1", minimum=1)
     #: Acknowledged entries as bitmaps; false: as plain ranges, for comparison.
     ack_bitmaps: bool = setting("managedLedgerUnackedRangesOpenCacheSetEnabled", True, "true or false")
-    #: Acknowledgement state kept in memory, all cursors together; what is more lies on disk only. Geminga's own key.
+    #: Acknowledgment state kept in memory, all cursors together; what is more lies on disk only. Geminga's own key.
     cursor_memory_mb: float = setting("gemingaCursorMemoryLimitMB", 64.0, "MiB > 0", minimum=0.01)
     max_ranges_in_metadata: int = setting(
         "managedLedgerMaxUnackedRangesToPersistInMetadataStore", 1000, "ranges 0-10000", minimum=0, maximum=10_000

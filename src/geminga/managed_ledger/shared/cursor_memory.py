@@ -1,8 +1,8 @@
-"""Memory of acknowledgement state: one limit for all cursors of a process.
+"""Memory of acknowledgment state: one limit for all cursors of a process.
 
 Counted is the state of cursors that is written as segments (a smaller one takes a few KiB, and one that is not durable
 has nowhere to go). Past the limit the cursor that takes most puts away its least recently used ledgers, on the loop's
-next turn and never within an acknowledgement or a read.
+next turn and never within an acknowledgment or a read.
 """
 
 from __future__ import annotations

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from struct import pack
 
 import pytest
 
 from geminga.bookie.serving import BookieServer, limits
 from geminga.bookkeeper import MemoryBookie
-from geminga.model.bookie_port import ReadDone
 from geminga.model.errors import DiskIOError, NoSuchLedgerError, StorageError, UnknownEntryError
 from geminga.wire._generated import bookkeeper_protocol_pb2 as pb
 from geminga.wire.bookkeeper import v2, v3
@@ -25,7 +23,7 @@ from geminga.wire.bookkeeper.answers import (
 )
 from geminga.wire.bookkeeper.codes import AUTH_DISABLED_PLUGIN, OperationType, StatusCode
 from geminga.wire.bookkeeper.digest import DigestType, digest_for
-from support.processes.served_bookies import KEY, Connect, adds_2, adds_3, pass_by, serve
+from support.processes.served_bookies import KEY, Connect, SlowReads, adds_2, adds_3, pass_by, serve
 from support.worlds.bookies import entries_of, sized_entries
 
 
@@ -198,19 +196,6 @@ def test_long_poll_ends_when_the_lac_grows_or_its_time_is_over():
         assert server.unanswered_bytes == 0
 
     serve(main)
-
-
-class SlowReads(MemoryBookie):
-    """Reads are answered when the test says so."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reads: list[tuple[int, Sequence[int], ReadDone]] = []
-
-    def read_entries(
-        self, ledger_id: int, entry_ids: Sequence[int], done: ReadDone, *, bytes_max: int | None = None
-    ) -> None:
-        self.reads.append((ledger_id, entry_ids, done))
 
 
 def test_reader_that_catches_up_delays_neither_adds_nor_fences_and_others_reads_by_one_group():

@@ -91,7 +91,7 @@ def cursor_of(world: BrokerWorld):
 
 
 @pytest.mark.parametrize("sub_type", [Shared, pb.CommandSubscribe.Exclusive])
-def test_acknowledgement_of_very_many_ids_takes_many_turns_and_is_answered_when_done(sub_type) -> None:
+def test_acknowledgment_of_very_many_ids_takes_many_turns_and_is_answered_when_done(sub_type) -> None:
     async def scenario(world: BrokerWorld) -> None:
         client, ledger_id = await holding(world, HELD, sub_type)
         other = await world.client()

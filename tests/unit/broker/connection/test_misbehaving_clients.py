@@ -287,7 +287,7 @@ def test_floods_of_flow_and_negative_permits_change_nothing_but_the_count() -> N
 
 @pytest.mark.parametrize("sub_type", [Sub.Exclusive, Sub.Shared, Sub.Key_Shared])
 @pytest.mark.parametrize("is_cumulative", [False, True])
-def test_acknowledgements_outside_of_the_topic_are_answered_and_leave_nothing(
+def test_acknowledgments_outside_of_the_topic_are_answered_and_leave_nothing(
     sub_type: int, is_cumulative: bool
 ) -> None:
     async def scenario(world: BrokerWorld) -> None:
@@ -354,7 +354,7 @@ def test_ack_set_larger_than_any_batch_is_refused() -> None:
 
 
 @pytest.mark.parametrize("sub_type", [Sub.Exclusive, Sub.Shared, Sub.Key_Shared])
-def test_acknowledgement_right_before_the_consumer_closes_counts(sub_type: int) -> None:
+def test_acknowledgment_right_before_the_consumer_closes_counts(sub_type: int) -> None:
     async def scenario(world: BrokerWorld) -> None:
         client = await world.client()
         await client.create_producer()

@@ -260,7 +260,7 @@ def test_nobody_waits_for_a_filter_when_the_consumer_leaves(sub_type):
     with_filters(scenario)
 
 
-def test_an_acknowledgement_while_filters_are_asked_is_kept():
+def test_an_acknowledgment_while_filters_are_asked_is_kept():
     async def scenario(topic, processes, pool):
         positions = await publish(topic, ACCEPT, ACCEPT)
         connection = topic.connect()

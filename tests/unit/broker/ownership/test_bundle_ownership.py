@@ -7,30 +7,19 @@ from collections.abc import Callable
 
 import pytest
 
-from geminga.broker.ownership import bundle_ownership, namespace_bundles, questions
+from geminga.broker.ownership import bundle_ownership, questions
 from geminga.broker.ownership.bundle_ownership import ROUND_MS
 from geminga.broker.ownership.core.bundles import Bundle, equal_bundles, whole
 from geminga.broker.ownership.core.local_policies import local_policies_path
-from geminga.broker.ownership.core.owner_data import owner_path
-from geminga.broker.ownership.namespace_bundles import BUNDLES_AGE_MS_MAX, NamespaceBundles
+from geminga.broker.ownership.namespace_bundles import BUNDLES_AGE_MS_MAX
 from geminga.broker.ownership.owner_nodes import ENDING_HERE, LETTING_GO, OWNERS_AGE_MS_MAX
-from geminga.broker.ownership.ports import HERE, Elsewhere, Unknown, is_served_here
-from geminga.metadata import MemoryMetadataStore
+from geminga.broker.ownership.ports import HERE, Unknown, is_served_here
 from geminga.metadata.core.faults import WriteFault
-from geminga.model.errors import CorruptionError, MetadataError, PreconditionFailedError, UnavailableError
+from geminga.model.errors import CorruptionError, MetadataError, UnavailableError
 from geminga.model.topic_name import TopicName
-from geminga.sim import SimNode, SimWorld
-from geminga.sim import run as run_simulated
 from support.clusters.bundle_owners import NAMESPACE, ONE
-from support.clusters.owning_pair import BUNDLE, NEXT, OTHER, PATH, Pair, run_pair, split
-from support.house.python_calls import counted_calls
+from support.clusters.owning_pair import BUNDLE, NEXT, PATH, Pair, run_pair, topic_names, url
 from support.house.weekly_sample import sampled
-
-
-def url(owner: object) -> str:
-    assert isinstance(owner, Elsewhere)
-    assert owner.is_owner
-    return owner.endpoints.default.broker_url
 
 
 @pytest.mark.parametrize("seed", sampled("bundle ownership", range(5), 2))
@@ -332,134 +321,7 @@ def test_without_the_metadata_store_what_is_served_is_served_on_and_nothing_new_
         await pair.world.sleep(60)
         assert await pair.a.ask() is HERE
         with pytest.raises(Exception, match="closed"):
-            await pair.a.ask(next(name for name in names() if not BUNDLE.has(name)))
-
-    run_pair(story)
-
-
-def test_a_split_is_done_where_the_policies_can_not_be_told_of_it():
-    async def story(pair: Pair):
-        assert await pair.a.ask() is HERE
-        pair.a.cuts_error = UnavailableError("not now")
-        assert len(await split(pair, [BUNDLE.lower + 1])) == 2
-        assert len(pair.a.ownership.owned) == 2
-
-    run_pair(story)
-
-
-@pytest.mark.parametrize("faults", [[], [WriteFault.UNKNOWN_AFTER] * 4, [WriteFault.UNKNOWN_BEFORE] * 4])
-def test_a_split_bundle_is_served_on_in_its_parts(faults):
-    async def story(pair: Pair):
-        assert await pair.a.ask() is HERE
-        document = b'{"bundles":{"boundaries":["0x00000000","0x40000000","0xffffffff"]},"later":1}'
-        await pair.stores["b"].put(local_policies_path(NAMESPACE), document, expected_version=None)
-        pair.stores["a"].faults.next_writes.extend(faults)
-        middle = BUNDLE.lower + (BUNDLE.upper - BUNDLE.lower) // 2
-        parts = await split(pair, [middle])
-        assert [(part.lower, part.upper) for part in parts] == [(BUNDLE.lower, middle), (middle, BUNDLE.upper)]
-        assert pair.a.ownership.owned == parts
-        assert [middle in told.boundaries for told in pair.a.cuts] == [True]
-        assert not pair.server.tree.exists(PATH)
-        assert await pair.a.ask() is HERE
-        assert url(await pair.b.ask(is_authoritative=True)) == "pulsar://a:6650"
-        stored = pair.server.tree.get(local_policies_path(NAMESPACE))
-        assert stored is not None
-        assert stored.value.endswith(b'"later":1}')
-        await pair.world.sleep(3 * ROUND_MS / 1000)
-        assert pair.a.ownership.owned == parts
-        assert pair.a.told.words == ["given"]
-
-    run_pair(story)
-
-
-@pytest.mark.parametrize("seed", sampled("bundle ownership, 2", range(5), 2))
-def test_a_split_of_which_news_comes_before_its_answer_closes_nothing(seed):
-    async def story(pair: Pair):
-        assert await pair.a.ask() is HERE
-        faults = pair.stores["a"].faults
-        faults.delay_ms_max = 50
-        faults.next_writes.extend([WriteFault.NONE, WriteFault.NONE, WriteFault.UNKNOWN_AFTER])
-        assert len(await split(pair, [2])) == 2
-        await pair.world.sleep(1)
-        assert pair.a.told.words == ["given"]
-
-    run_pair(story, seed)
-
-
-def test_two_splits_of_one_bundle_at_once_are_one():
-    async def story(pair: Pair):
-        assert await pair.a.ask() is HERE
-        done = await asyncio.gather(split(pair, [1]), split(pair, [2]), return_exceptions=True)
-        assert sorted(isinstance(one, UnavailableError) for one in done) == [False, True]
-        assert len(pair.a.ownership.owned) == 2
-        await pair.world.sleep(3 * ROUND_MS / 1000)
-        assert len(pair.server.tree.children(f"/namespace/{NAMESPACE}")) == 2
-
-    run_pair(story)
-
-
-def test_splits_of_two_bundles_at_two_brokers_at_once_are_both_written():
-    async def story(pair: Pair):
-        assert await pair.a.ask() is HERE
-        name = next(name for name in names() if not BUNDLE.has(name))
-        assert await pair.b.ask(name) is HERE
-        other = equal_bundles(NAMESPACE, 4).find(name)
-        for store in pair.stores.values():
-            store.faults.delay_ms_max = 20
-        await asyncio.gather(split(pair, [1]), pair.b.ownership.split(other, [other.lower + 1]))
-        await pair.world.sleep(1)
-        assert (len(pair.a.ownership.owned), len(pair.b.ownership.owned)) == (2, 2)
-        assert [one.told.words for one in (pair.a, pair.b)] == [["given"], []]
-
-    run_pair(story)
-
-
-def test_a_split_whose_part_is_another_s_is_refused_and_leaves_nothing():
-    async def story(pair: Pair):
-        assert await pair.a.ask() is HERE
-        part = Bundle(NAMESPACE, 2, BUNDLE.upper)
-        await pair.stores["b"].put(owner_path(part), OTHER, expected_version=-1, ephemeral=True)
-        with pytest.raises(UnavailableError, match=f"{part.range}.*is another's"):
-            await split(pair, [2])
-        assert pair.a.ownership.owned == [BUNDLE]
-        assert pair.server.tree.children(f"/namespace/{NAMESPACE}") == sorted([BUNDLE.range, part.range])
-        assert await pair.a.ask() is HERE
-
-    run_pair(story)
-
-
-def test_a_bundle_that_is_lost_or_released_while_it_is_split_is_not_kept():
-    async def story(pair: Pair):
-        for end in (pair.a.ownership.release([BUNDLE]), None):
-            assert await pair.a.ask(is_authoritative=True) is HERE
-            pair.stores["a"].faults.delay_ms_max = 50
-            splitting = asyncio.ensure_future(split(pair, [2]))
-            await pair.world.sleep(0.1)
-            if end is not None:
-                await end
-            else:
-                pair.stores["a"].expire_session(outage_ms=0)
-            with pytest.raises((UnavailableError, MetadataError)):
-                await splitting
-            await pair.world.sleep(1)
-            assert pair.a.ownership.owned == []
-            assert pair.server.tree.children(f"/namespace/{NAMESPACE}") == []
-            await pair.cut(equal_bundles(NAMESPACE, 4))
-            await pair.world.sleep(1)
-
-    run_pair(story)
-
-
-def test_what_can_not_be_split_is_refused():
-    async def story(pair: Pair):
-        with pytest.raises(UnavailableError, match="not this broker's to split"):
-            await split(pair, [2])
-        assert await pair.a.ask() is HERE
-        with pytest.raises(PreconditionFailedError, match="between its boundaries"):
-            await split(pair, [BUNDLE.upper])
-        with pytest.raises(PreconditionFailedError, match="at 1000 keys at most, not at 1001"):
-            await split(pair, list(range(1001)))
-        assert pair.a.ownership.owned == [BUNDLE]
+            await pair.a.ask(next(name for name in topic_names() if not BUNDLE.has(name)))
 
     run_pair(story)
 
@@ -495,7 +357,7 @@ def test_limits_are_held_and_told(monkeypatch):
 
     async def story(pair: Pair):
         one_each: dict[Bundle, TopicName] = {}
-        for name in names():
+        for name in topic_names():
             one_each.setdefault(equal_bundles(NAMESPACE, 4).find(name), name)
         answers = [await pair.a.ask(name) for name in one_each.values()]
         assert answers[:2] == [HERE, HERE]
@@ -519,16 +381,16 @@ def test_a_broker_that_closes_lets_go_and_acquires_nothing():
 
 def test_all_that_a_broker_owns_is_released_at_once_by_one_word():
     async def story(pair: Pair):
-        for name in names():
+        for name in topic_names():
             assert await pair.a.ask(name) is HERE
         words: list[str] = []
 
         async def taken(topics: Callable[[TopicName], bool]) -> None:
-            words.append("".join("+" if topics(name) else "-" for name in names()))
+            words.append("".join("+" if topics(name) else "-" for name in topic_names()))
 
         pair.a.told.taken = taken  # type: ignore[method-assign]
         await asyncio.gather(pair.a.ownership.release(pair.a.ownership.owned), pair.a.ownership.close())
-        assert words == ["+" * len(names())]
+        assert words == ["+" * len(topic_names())]
         assert pair.server.tree.children(f"/namespace/{NAMESPACE}") == []
 
     run_pair(story)
@@ -538,7 +400,7 @@ def test_nobody_waits_for_a_table_whose_owner_waits_for_who_asks():
     """A broker that lets go waits for its loads, and they read policies and snapshots: for half a minute, in vain."""
 
     async def story(pair: Pair):
-        name = names()[0]
+        name = topic_names()[0]
         assert await is_served_here(pair.a.ownership, name)
         told: list[str] = []
 
@@ -561,7 +423,7 @@ def test_what_is_released_in_groups_is_released_to_the_last(monkeypatch):
     monkeypatch.setattr(bundle_ownership, "WRITES_AT_ONCE", 1)
 
     async def story(pair: Pair):
-        for name in names():
+        for name in topic_names():
             assert await pair.a.ask(name) is HERE
         assert len(pair.a.ownership.owned) == 4
         await pair.a.ownership.release(pair.a.ownership.owned)
@@ -569,51 +431,3 @@ def test_what_is_released_in_groups_is_released_to_the_last(monkeypatch):
         assert pair.server.tree.children(f"/namespace/{NAMESPACE}") == []
 
     run_pair(story)
-
-
-def names() -> list[TopicName]:
-    return [TopicName.parse(str(number)) for number in range(40)]
-
-
-def test_news_of_one_bundle_has_not_all_namespaces_held_against_all_bundles():
-    """A broker with bundles of 2,000 namespaces stood still for seconds whenever it heard of one, and every round."""
-
-    async def story(pair: Pair):
-        names = [TopicName.parse(f"public/n{number}/one") for number in range(200)]
-        pair.a.known |= {name.namespace for name in names}
-        for name in names:
-            assert await pair.a.ask(name, is_authoritative=True) is HERE
-        await pair.world.sleep(0.01)
-        with counted_calls() as calls:
-            pair.a.ownership.doubt(names[0])
-            await pair.world.sleep(0.01)
-            count = calls()
-        assert await pair.a.ask(names[0]) is HERE
-        assert count < 50 * len(names)
-
-    run_pair(story)
-
-
-def test_as_many_namespaces_are_remembered_as_may_be_and_the_oldest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(namespace_bundles, "NAMESPACES_REMEMBERED_MAX", 3)
-
-    async def on_node(node: SimNode) -> None:
-        async def policies_of(_namespace: str) -> dict[str, object]:
-            return {"bundles": {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1}}
-
-        store = MemoryMetadataStore(node.runtime)
-        bundles = NamespaceBundles(store, node.runtime.clock, policies_of, lambda: None)
-        names = [f"t/n{number}" for number in range(5)]
-        remembered = []
-        for name in names:
-            assert await bundles.get(name) is not None
-            remembered.append([one for one in names if bundles.known(one) is not None])
-        assert remembered == [names[:1], names[:2], names[:3], names[1:4], names[2:5]]
-        bundles.close()
-        assert not store._watches._of_nodes
-
-    async def main(world: SimWorld) -> None:
-        node = world.node("broker")
-        await node.run(lambda _: on_node(node))
-
-    run_simulated(main, seed=1)

@@ -508,7 +508,7 @@ def test_a_topic_with_transactions_waits_for_a_ledger_that_is_only_out_of_reach(
     run_lives(first, second, ground=ground, ledger_config=BOOKIE_LEDGERS, transaction_coordinator_enabled=True)
 
 
-def test_a_damaged_log_of_acknowledgements_keeps_only_its_own_subscription_waiting() -> None:
+def test_a_damaged_log_of_acknowledgments_keeps_only_its_own_subscription_waiting() -> None:
     ground = Ground()
     log = ledger_path(TopicName.parse(TOPIC).pending_ack_log("sub").managed_ledger_name)
     kept: list[bytes] = []

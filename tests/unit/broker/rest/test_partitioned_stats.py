@@ -50,3 +50,29 @@ def test_without_used_partitions_everything_is_zero() -> None:
     assert (persistent["backlogQuotaLimitSize"], other["backlogQuotaLimitSize"]) == (-1, 0)
     assert persistent["msgInCounter"] == other["msgDropRate"] == 0
     assert "msgDropRate" not in persistent
+
+
+def _copied(**fields: Any) -> dict[str, Any]:
+    ready = {"msgRateOut": 1.5, "replicationBacklog": 3, "connected": True, "replicationDelayInSeconds": 2}
+    return {**_partition(1), "replication": {"west": {**ready, "disconnectedReason": "", **fields}}}
+
+
+def test_copying_is_connected_if_all_partitions_are_and_as_late_as_the_latest() -> None:
+    first = _copied(inboundConnection="/1", inboundConnectedSince="then")
+    second = _copied(connected=False, replicationDelayInSeconds=7, disconnectedReason="no route")
+    third = _copied(disconnectedReason="another", inboundConnection="/2")
+    third["replication"]["east"] = {"connected": True, "replicationBacklog": 1}
+    together = merged_stats(3, [first, second, third], is_persistent=True)["replication"]
+    assert together == {
+        "west": {
+            "msgRateOut": 4.5,
+            "replicationBacklog": 9,
+            "connected": False,
+            "replicationDelayInSeconds": 7,
+            "disconnectedReason": "no route",
+            "inboundConnection": "/1",
+            "inboundConnectedSince": "then",
+        },
+        "east": {"connected": True, "replicationBacklog": 1},
+    }
+    assert "inboundConnection" not in merged_stats(2, [second, first], is_persistent=True)["replication"]["west"]

@@ -1,4 +1,4 @@
-"""What the statistics of a topic tell of its past: over an unload, and over acknowledgements."""
+"""What the statistics of a topic tell of its past: over an unload, and over acknowledgments."""
 
 from __future__ import annotations
 

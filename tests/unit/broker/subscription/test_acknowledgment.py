@@ -1,4 +1,4 @@
-"""Acknowledgements on a real cursor: individual, cumulative, by batch index, of others' messages, with responses."""
+"""Acknowledgments on a real cursor: individual, cumulative, by batch index, of others' messages, with responses."""
 
 from __future__ import annotations
 
@@ -7,14 +7,7 @@ import pytest
 from geminga.broker.handlers import subscription as handlers
 from geminga.model.errors import ServerError
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.worlds.subscriptions import Sub, settle, with_topic
-
-
-def acknowledge(connection, consumer_id, positions, *, ack_type=pb.CommandAck.Individual, ack_set=(), **fields):
-    ids = [pb.MessageIdData(ledgerId=p.ledger_id, entryId=p.entry_id, ack_set=ack_set) for p in positions]
-    ack = pb.CommandAck(consumer_id=consumer_id, ack_type=ack_type, message_id=ids, **fields)
-    raw = pb.BaseCommand(type=pb.BaseCommand.ACK, ack=ack).SerializeToString()
-    handlers.handle_ack_bytes(connection, raw)
+from support.worlds.subscriptions import Sub, acknowledge, settle, with_topic
 
 
 def responses(connection):
@@ -27,7 +20,7 @@ def test_acknowledged_entries_do_not_come_again(sub_type):
         connection = topic.connect()
         consumer = await topic.join(connection, sub_type)
         positions = await topic.publish("a", "b", "c", "d")
-        acknowledge(connection, 1, [positions[1], positions[3]])
+        acknowledge(connection, [positions[1], positions[3]])
         consumer.close()
         await topic.join(connection, sub_type, consumer_id=2)
         assert connection.texts(2) == ["a", "c"]
@@ -40,7 +33,7 @@ def test_cumulative_acknowledges_everything_before():
         connection = topic.connect()
         await topic.join(connection, Sub.Exclusive)
         positions = await topic.publish("a", "b", "c", "d")
-        acknowledge(connection, 1, [positions[2]], ack_type=pb.CommandAck.Cumulative, request_id=5)
+        acknowledge(connection, [positions[2]], ack_type=pb.CommandAck.Cumulative, request_id=5)
         await settle(2)
         assert topic.subscriptions["sub"].cursor.backlog_count == 1
         assert [r.request_id for r in responses(connection)] == [5]
@@ -55,7 +48,7 @@ def test_f26_cumulative_on_shared_and_key_shared_changes_nothing_and_says_so(sub
         connection = topic.connect()
         await topic.join(connection, sub_type)
         positions = await topic.publish("a", "b")
-        acknowledge(connection, 1, [positions[1]], ack_type=pb.CommandAck.Cumulative, request_id=5)
+        acknowledge(connection, [positions[1]], ack_type=pb.CommandAck.Cumulative, request_id=5)
         assert topic.subscriptions["sub"].cursor.backlog_count == 2
         assert responses(connection)[0].error == ServerError.NOT_ALLOWED_ERROR
 
@@ -68,16 +61,16 @@ def test_part_of_a_batch_comes_again_with_what_is_left():
         consumer = await topic.join(connection, Sub.Shared)
         positions = await topic.publish("batch", batch=5)
         assert consumer.unacked_count == 5
-        acknowledge(connection, 1, positions, ack_set=[0b11100])
+        acknowledge(connection, positions, ack_set=[0b11100])
         assert consumer.unacked_count == 3
-        acknowledge(connection, 1, positions, ack_set=[0b10111])
+        acknowledge(connection, positions, ack_set=[0b10111])
         assert consumer.unacked_count == 2
         consumer.close()
         again = await topic.join(connection, Sub.Shared, consumer_id=2, permits=10)
         assert connection.messages[-1].ack_set == [0b10100]
         assert again.permits == 8
         assert again.unacked_count == 2
-        acknowledge(connection, 2, positions, ack_set=[0b01011])
+        acknowledge(connection, positions, consumer_id=2, ack_set=[0b01011])
         assert topic.subscriptions["sub"].cursor.backlog_count == 0
         assert again.unacked_count == 0
         assert not len(again.pending)
@@ -91,11 +84,11 @@ def test_part_of_a_batch_without_batch_index_is_dropped_until_the_whole(sub_type
         connection = topic.connect()
         await topic.join(connection, sub_type)
         positions = await topic.publish("batch", batch=3)
-        acknowledge(connection, 1, positions, ack_set=[0b110], request_id=1)
+        acknowledge(connection, positions, ack_set=[0b110], request_id=1)
         cursor = topic.subscriptions["sub"].cursor
         assert cursor.state.ack_set(positions[0]) is None
         assert [r.HasField("error") for r in responses(connection)] == [False]
-        acknowledge(connection, 1, positions)
+        acknowledge(connection, positions)
         assert cursor.backlog_count == 0
 
     with_topic(scenario, acknowledgment_at_batch_index_level_enabled=False)
@@ -106,7 +99,7 @@ def test_cumulative_inside_a_batch_keeps_the_rest():
         connection = topic.connect()
         consumer = await topic.join(connection, Sub.Exclusive)
         positions = [*(await topic.publish("a")), *(await topic.publish("batch", batch=4))]
-        acknowledge(connection, 1, positions[1:], ack_type=pb.CommandAck.Cumulative, ack_set=[0b1100])
+        acknowledge(connection, positions[1:], ack_type=pb.CommandAck.Cumulative, ack_set=[0b1100])
         consumer.close()
         await topic.join(connection, Sub.Exclusive, consumer_id=2)
         assert connection.texts(2) == ["batch"]
@@ -121,7 +114,7 @@ def test_consumer_may_acknowledge_what_another_holds():
         a = await topic.join(first, Sub.Shared)
         await topic.join(second, Sub.Shared, permits=0)
         positions = await topic.publish("m")
-        acknowledge(second, 1, positions)
+        acknowledge(second, positions)
         assert a.unacked_count == 0
         assert not len(a.pending)
         assert topic.subscriptions["sub"].cursor.backlog_count == 0
@@ -129,14 +122,14 @@ def test_consumer_may_acknowledge_what_another_holds():
     with_topic(scenario)
 
 
-def test_acknowledgement_after_negative_one_stops_the_redelivery():
+def test_acknowledgment_after_negative_one_stops_the_redelivery():
     async def scenario(topic):
         connection = topic.connect()
         consumer = await topic.join(connection, Sub.Shared, permits=1)
         positions = await topic.publish("m")
         dispatch = topic.subscriptions["sub"].dispatch
         dispatch.redeliver(consumer, positions, -1)
-        acknowledge(connection, 1, positions)
+        acknowledge(connection, positions)
         handlers.handle_flow(connection, 1, 10)
         await settle()
         assert connection.texts() == ["m"]
@@ -150,7 +143,7 @@ def test_response_comes_after_the_cursor_is_durable():
         connection = topic.connect()
         await topic.join(connection, Sub.Shared)
         positions = await topic.publish("m")
-        acknowledge(connection, 1, positions, request_id=9)
+        acknowledge(connection, positions, request_id=9)
         assert responses(connection) == []
         await settle(2)
         assert [r.request_id for r in responses(connection)] == [9]
@@ -164,16 +157,16 @@ def test_unknown_positions_validation_errors_and_transactions_harm_nothing():
         await topic.join(connection, Sub.Shared)
         positions = await topic.publish("m")
         far = type(positions[0])(999_999, 3)
-        acknowledge(connection, 1, [far])
-        acknowledge(connection, 77, positions, request_id=1)
-        acknowledge(connection, 1, positions, txnid_least_bits=1, txnid_most_bits=0, request_id=2)
+        acknowledge(connection, [far])
+        acknowledge(connection, positions, consumer_id=77, request_id=1)
+        acknowledge(connection, positions, txnid_least_bits=1, txnid_most_bits=0, request_id=2)
         await settle()
         assert topic.subscriptions["sub"].cursor.backlog_count == 1
         assert [r.error for r in responses(connection)] == [
             ServerError.CONSUMER_NOT_FOUND,
             ServerError.NOT_ALLOWED_ERROR,
         ]
-        acknowledge(connection, 1, positions, validation_error=pb.CommandAck.DecryptionError)
+        acknowledge(connection, positions, validation_error=pb.CommandAck.DecryptionError)
         assert topic.subscriptions["sub"].cursor.backlog_count == 0
 
     with_topic(scenario)

@@ -8,21 +8,9 @@ from geminga.broker.handlers import subscription as handlers
 from geminga.broker.subscription import seek
 from geminga.model import EARLIEST
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.worlds.subscriptions import Sub, settle, with_topic
+from support.worlds.subscriptions import Sub, acknowledge, redeliver, settle, with_topic
 
 both_types = pytest.mark.parametrize("sub_type", [Sub.Shared, Sub.Key_Shared])
-
-
-def redeliver(connection, positions) -> None:
-    ids = [pb.MessageIdData(ledgerId=p.ledger_id, entryId=p.entry_id) for p in positions]
-    request = pb.CommandRedeliverUnacknowledgedMessages(consumer_id=1, message_ids=ids)
-    handlers.handle_redeliver(connection, pb.BaseCommand(redeliverUnacknowledgedMessages=request))
-
-
-def acknowledge(connection, positions, ack_set=()) -> None:
-    ids = [pb.MessageIdData(ledgerId=p.ledger_id, entryId=p.entry_id, ack_set=ack_set) for p in positions]
-    ack = pb.CommandAck(consumer_id=1, ack_type=pb.CommandAck.Individual, message_id=ids)
-    handlers.handle_ack_bytes(connection, pb.BaseCommand(type=pb.BaseCommand.ACK, ack=ack).SerializeToString())
 
 
 def counts(connection) -> dict[str, list[int]]:
@@ -75,7 +63,7 @@ def test_count_of_a_batch_stays_while_parts_of_it_are_acknowledged():
             connection = topic.connect()
             await topic.join(connection)
             assert counts(connection) == {"batch": [life]}
-            acknowledge(connection, positions, [0b111 & ~(1 << life)])
+            acknowledge(connection, positions, ack_set=[0b111 & ~(1 << life)])
             connection.drop()
         assert topic.subscriptions["sub"].cursor.backlog_count == 0
         assert topic.subscriptions["sub"].redeliveries._tracker is None
@@ -170,7 +158,7 @@ def test_batch_partly_acknowledged_given_back_and_cut_off_comes_with_what_is_lef
         positions = await topic.publish("batch", batch=5)
         expected = [(0, [])]
         for part, left in ((0b11110, 0b11110), (0b11101, 0b11100), (0b11011, 0b11000)):
-            acknowledge(connection, positions, [part])
+            acknowledge(connection, positions, ack_set=[part])
             redeliver(connection, positions)
             await settle()
             expected.append((len(expected), [left]))
@@ -182,7 +170,7 @@ def test_batch_partly_acknowledged_given_back_and_cut_off_comes_with_what_is_lef
         found = [(m.redelivery_count, m.ack_set) for m in connection.messages + again.messages]
         assert found == expected
         assert (consumer.unacked_count, consumer.permits) == (2, 998)
-        acknowledge(again, positions, [0b00111])
+        acknowledge(again, positions, ack_set=[0b00111])
         assert topic.subscriptions["sub"].cursor.backlog_count == 0
         assert (consumer.unacked_count, len(consumer.pending)) == (0, 0)
 

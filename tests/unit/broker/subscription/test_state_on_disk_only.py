@@ -1,4 +1,4 @@
-"""What the broker does with a subscription whose acknowledgements are not in memory."""
+"""What the broker does with a subscription whose acknowledgments are not in memory."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_subscribe_to_a_cursor_of_the_broker_is_refused(name, durable):
 
 @pytest.mark.parametrize("topic", ["persistent://public/default/__change_events", "topic"])
 def test_subscribe_as_compaction_is_refused(topic):
-    """A ledger named in its acknowledgements would be read in place of messages, and of a namespace's policies."""
+    """A ledger named in its acknowledgments would be read in place of messages, and of a namespace's policies."""
     with pytest.raises(NotAllowedError, match="reserved"):
         check_subscription_name(TopicName.parse(topic), COMPACTION_CURSOR)
 

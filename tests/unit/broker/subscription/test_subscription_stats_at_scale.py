@@ -1,4 +1,4 @@
-"""Statistics of a topic with ten million holes: at once, and exact after every single acknowledgement."""
+"""Statistics of a topic with ten million holes: at once, and exact after every single acknowledgment."""
 
 from __future__ import annotations
 

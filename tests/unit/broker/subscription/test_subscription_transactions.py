@@ -13,7 +13,7 @@ from support.worlds.subscriptions import RecordedTopic, with_topic
 
 
 class Logs:
-    """Logs of acknowledgements: there is none, or that can not be read."""
+    """Logs of acknowledgments: there is none, or that can not be read."""
 
     def __init__(self) -> None:
         self.error: StorageError | None = None
@@ -36,7 +36,7 @@ def told(scenario: Callable[[Logs, SubscriptionTransactions, SubscriptionTransac
     with_topic(on_topic)
 
 
-def test_acknowledgements_are_made_with_the_first_use_where_they_are_allowed() -> None:
+def test_acknowledgments_are_made_with_the_first_use_where_they_are_allowed() -> None:
     async def scenario(logs: Logs, transactions: SubscriptionTransactions, without: SubscriptionTransactions) -> None:
         assert (transactions.used, transactions.held) == (None, None)
         acks = transactions.acks

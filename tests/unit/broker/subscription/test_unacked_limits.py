@@ -7,17 +7,10 @@ import pytest
 from geminga.broker.handlers import subscription as handlers
 from geminga.broker.subscription import seek
 from geminga.broker.subscription.limits import UnackedLimits
-from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.worlds.subscriptions import Sub, settle, with_topic
+from support.worlds.subscriptions import Sub, acknowledge, settle, with_topic
 
 TEXTS = [f"m{i}" for i in range(12)]
 both_types = pytest.mark.parametrize("sub_type", [Sub.Shared, Sub.Key_Shared])
-
-
-def acknowledge(connection, positions, ack_set=()) -> None:
-    ids = [pb.MessageIdData(ledgerId=p.ledger_id, entryId=p.entry_id, ack_set=ack_set) for p in positions]
-    ack = pb.CommandAck(consumer_id=1, ack_type=pb.CommandAck.Individual, message_id=ids)
-    handlers.handle_ack_bytes(connection, pb.BaseCommand(type=pb.BaseCommand.ACK, ack=ack).SerializeToString())
 
 
 def limit(topic, per_consumer: int, per_subscription: int) -> None:
@@ -85,11 +78,11 @@ def test_batch_may_pass_the_limit_and_its_parts_count_when_acknowledged():
         positions = await topic.publish("b0", "b1", "b2", batch=4)
         assert connection.texts() == ["b0", "b1"]
         assert consumer.unacked_count == 8
-        acknowledge(connection, positions[:1], [0b1100])
-        acknowledge(connection, positions[1:2], [0b1110])
+        acknowledge(connection, positions[:1], ack_set=[0b1100])
+        acknowledge(connection, positions[1:2], ack_set=[0b1110])
         await settle()
         assert (consumer.unacked_count, consumer.was_blocked) == (5, True)
-        acknowledge(connection, positions[:1], [0b0011])
+        acknowledge(connection, positions[:1], ack_set=[0b0011])
         await settle()
         assert connection.texts() == ["b0", "b1", "b2"]
         assert consumer.unacked_count == 7

@@ -110,7 +110,7 @@ def test_an_entry_that_no_snapshot_of_sequence_ids_knows_stays() -> None:
     run_with_broker(scenario, ledger_config=SMALL_LEDGERS, deduplication=True)
 
 
-def test_consumers_owe_no_acknowledgement_of_what_is_gone() -> None:
+def test_consumers_owe_no_acknowledgment_of_what_is_gone() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client, reader = await world.client(), await world.client()
         await client.create_producer()

@@ -124,7 +124,7 @@ def test_seek_back_across_what_a_transaction_holds(commit: bool) -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_unsubscribed_with_acknowledgements_in_a_transaction(commit: bool) -> None:
+def test_unsubscribed_with_acknowledgments_in_a_transaction(commit: bool) -> None:
     async def scenario(world: BrokerWorld) -> None:
         client, txn_id = await holding(world)
         topic = await world.broker.registry.get(NAME, create=False)
@@ -141,7 +141,7 @@ def test_unsubscribed_with_acknowledgements_in_a_transaction(commit: bool) -> No
 
 
 @pytest.mark.parametrize("steps", range(0, 12, 2))
-def test_acknowledgement_that_meets_the_deletion_of_its_subscription_leaves_no_log(steps: int) -> None:
+def test_acknowledgment_that_meets_the_deletion_of_its_subscription_leaves_no_log(steps: int) -> None:
     async def scenario(world: BrokerWorld) -> None:
         client = await transacting(world)
         await client.client.create_producer()

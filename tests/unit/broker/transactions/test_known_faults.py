@@ -3,7 +3,7 @@
 apache/pulsar, as numbered there: transactions switched on stop all consumers (12386, 14192, 14889); a topic that is
 held back is read in a loop (14286, 19169, 22944, 23189); readers wait for markers and aborted messages (11877, 22572,
 22610); a coordinator that fails to recover, or recovers while its transactions time out, leaves them open (18923,
-19200, 19201); acknowledgements that can not be recovered disable the subscription for good (17040, 21274).
+19200, 19201); acknowledgments that can not be recovered disable the subscription for good (17040, 21274).
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def test_a_coordinator_that_can_not_read_its_log_is_tried_again_and_its_transact
     run(scenario)
 
 
-def test_acknowledgements_that_can_not_be_recovered_now_are_recovered_later() -> None:
+def test_acknowledgments_that_can_not_be_recovered_now_are_recovered_later() -> None:
     async def scenario(world: BrokerWorld) -> None:
         writer, reader = await transacting(world), await transacting(world)
         await reader.client.subscribe()

@@ -18,7 +18,7 @@ def test_names_are_pulsars() -> None:
     assert log_name(NAME, "a/b") == "public/default/persistent/topic-a%2Fb__transaction_pending_ack"
 
 
-def test_a_log_comes_with_the_first_acknowledgement_and_goes_with_its_subscription() -> None:
+def test_a_log_comes_with_the_first_acknowledgment_and_goes_with_its_subscription() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client = Transacting(await world.client())
         await client.client.create_producer()

@@ -163,7 +163,7 @@ def test_what_was_aborted_stays_hidden_though_somebody_deletes_the_snapshots() -
 
 
 @pytest.mark.parametrize("sub_type", [pb.CommandSubscribe.Exclusive, pb.CommandSubscribe.Shared])
-def test_acknowledgements_that_nobody_would_end_hold_nothing(sub_type: int) -> None:
+def test_acknowledgments_that_nobody_would_end_hold_nothing(sub_type: int) -> None:
     async def scenario(world: BrokerWorld) -> None:
         client, message_id = await with_one_message(world, sub_type)
         ended, not_added, held = [await client.begin() for _ in range(3)]
@@ -183,7 +183,7 @@ def test_acknowledgements_that_nobody_would_end_hold_nothing(sub_type: int) -> N
     run_with_broker(scenario, transaction_coordinator_enabled=True)
 
 
-def test_a_late_acknowledgement_of_a_transaction_that_timed_out_holds_nothing() -> None:
+def test_a_late_acknowledgment_of_a_transaction_that_timed_out_holds_nothing() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client, message_id = await with_one_message(world)
         txn_id = await client.begin(timeout_ms=1_000)

@@ -268,7 +268,7 @@ def test_a_topic_that_could_not_be_loaded_is_read_anew_by_the_next_load() -> Non
     run(scenario)
 
 
-def test_acknowledgements_taken_by_a_broker_that_had_lost_the_topic_count() -> None:
+def test_acknowledgments_taken_by_a_broker_that_had_lost_the_topic_count() -> None:
     """It made their log after the next owner had looked for one: the commit found nothing, and they were lost."""
 
     async def scenario(first: BrokerWorld) -> None:

@@ -120,9 +120,7 @@ def test_a_time_out_frees_the_topic() -> None:
 
 @pytest.mark.parametrize("sub_type", [pb.CommandSubscribe.Exclusive, pb.CommandSubscribe.Shared])
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_acknowledgements_count_with_the_commit_and_come_again_with_the_abort(
-    sub_type: int, is_restarted: bool
-) -> None:
+def test_acknowledgments_count_with_the_commit_and_come_again_with_the_abort(sub_type: int, is_restarted: bool) -> None:
     async def scenario(world: BrokerWorld) -> None:
         writer, reader = await transacting(world), await transacting(world)
         await reader.client.subscribe(subType=sub_type)

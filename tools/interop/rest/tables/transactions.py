@@ -214,7 +214,7 @@ STORIES: Final = [
         End("a", is_commit=False),
     ),
     Story(
-        "a cumulative acknowledgement",
+        "a cumulative acknowledgment",
         put("persistent/{ns}/t"),
         Publish(_TOPIC, 3),
         Begin("a"),

@@ -134,7 +134,7 @@ final class Consuming {
                 }
             });
         }
-        add("negative acknowledgement, growing delays, ack timeout, redeliverUnacknowledgedMessages", w -> {
+        add("negative acknowledgment, growing delays, ack timeout, redeliverUnacknowledgedMessages", w -> {
             String topic = w.topic();
             Consumer<String> c = w.consumer(topic).subscriptionType(SubscriptionType.Shared)
                     .negativeAckRedeliveryBackoff(MultiplierRedeliveryBackoff.builder().minDelayMs(300).maxDelayMs(5000).multiplier(3).build()).subscribe();

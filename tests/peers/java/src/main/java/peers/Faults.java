@@ -103,7 +103,7 @@ final class Faults {
                 equal(stored.size(), (int) stored.stream().distinct().count(), "stored messages");
             });
         }
-        alone("receipts of acknowledgements hold over kill -9; a pattern and a table view go on", w -> {
+        alone("receipts of acknowledgments hold over kill -9; a pattern and a table view go on", w -> {
             String ns = w.namespace();
             String topic = "persistent://" + ns + "/t";
             Consumer<String> c = w.consumer(topic).subscriptionType(SubscriptionType.Shared).isAckReceiptEnabled(true).enableBatchIndexAcknowledgment(true).subscribe();

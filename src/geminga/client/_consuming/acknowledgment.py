@@ -25,11 +25,11 @@ from geminga.client.consumer_rules.batch_acker import BatchAcker
 
 EntryKey = tuple[int, int]
 
-#: Batches whose acknowledgement is under way; beyond it the oldest are forgotten and may come again whole.
+#: Batches whose acknowledgment is under way; beyond it the oldest are forgotten and may come again whole.
 ACKERS_MAX: Final = 10_000
 
 
-class Acknowledgement:
+class Acknowledgment:
     """See the module's docstring."""
 
     __slots__ = ("_ackers", "_by_index", "_chunked", "_last_cumulative", "_redelivery", "in_transactions", "sender")
@@ -44,7 +44,7 @@ class Acknowledgement:
         is_persistent: bool,
         timeout_ms: float,
     ) -> None:
-        """``is_persistent``: brokers take no acknowledgements of other topics; ``timeout_ms``: for an answer."""
+        """``is_persistent``: brokers take no acknowledgments of other topics; ``timeout_ms``: for an answer."""
         options = subscription.options
         self._redelivery = redelivery
         self._by_index = options.batch_index_ack_enabled

@@ -1,0 +1,59 @@
+"""The bundles of namespaces that a broker remembers: how many, and what news of one costs."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga.broker.ownership import namespace_bundles
+from geminga.broker.ownership.namespace_bundles import NamespaceBundles
+from geminga.broker.ownership.ports import HERE
+from geminga.metadata import MemoryMetadataStore
+from geminga.model.topic_name import TopicName
+from geminga.sim import SimNode, SimWorld
+from geminga.sim import run as run_simulated
+from support.clusters.owning_pair import Pair, run_pair
+from support.house.python_calls import counted_calls
+
+
+def test_news_of_one_bundle_has_not_all_namespaces_held_against_all_bundles():
+    """A broker with bundles of 2,000 namespaces stood still for seconds whenever it heard of one, and every round."""
+
+    async def story(pair: Pair):
+        names = [TopicName.parse(f"public/n{number}/one") for number in range(200)]
+        pair.a.known |= {name.namespace for name in names}
+        for name in names:
+            assert await pair.a.ask(name, is_authoritative=True) is HERE
+        await pair.world.sleep(0.01)
+        with counted_calls() as calls:
+            pair.a.ownership.doubt(names[0])
+            await pair.world.sleep(0.01)
+            count = calls()
+        assert await pair.a.ask(names[0]) is HERE
+        assert count < 50 * len(names)
+
+    run_pair(story)
+
+
+def test_as_many_namespaces_are_remembered_as_may_be_and_the_oldest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(namespace_bundles, "NAMESPACES_REMEMBERED_MAX", 3)
+
+    async def on_node(node: SimNode) -> None:
+        async def policies_of(_namespace: str) -> dict[str, object]:
+            return {"bundles": {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1}}
+
+        store = MemoryMetadataStore(node.runtime)
+        bundles = NamespaceBundles(store, node.runtime.clock, policies_of, lambda: None)
+        names = [f"t/n{number}" for number in range(5)]
+        remembered = []
+        for name in names:
+            assert await bundles.get(name) is not None
+            remembered.append([one for one in names if bundles.known(one) is not None])
+        assert remembered == [names[:1], names[:2], names[:3], names[1:4], names[2:5]]
+        bundles.close()
+        assert not store._watches._of_nodes
+
+    async def main(world: SimWorld) -> None:
+        node = world.node("broker")
+        await node.run(lambda _: on_node(node))
+
+    run_simulated(main, seed=1)

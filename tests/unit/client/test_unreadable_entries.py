@@ -1,0 +1,154 @@
+"""Entries that a consumer can not read: damaged bytes, broken batches, chunks that never come whole."""
+
+from __future__ import annotations
+
+import pytest
+
+import geminga.client as gc
+from geminga.client.consumer_rules.discards import Discard
+from geminga.runtime import wait_ms
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.worlds.scripted_broker import run_against
+from support.worlds.scripted_consumer import ConsumerScript, Type, entry_bytes, singles
+
+SHARED = gc.ConsumerType.Shared
+
+
+def test_damaged_bytes_cost_the_connection_first_and_are_discarded_when_they_stay_damaged() -> None:
+    damaged = bytearray(entry_bytes([b"damaged"]))
+    damaged[-1] ^= 1
+    script = ConsumerScript([bytes(damaged), entry_bytes([b"fine"])])
+
+    async def scenario(client):
+        consumer = await client.subscribe("t", "s")
+        assert (await consumer.receive(5000)).data() == b"fine"
+        await wait_ms(500)
+        assert len(script.of(Type.SUBSCRIBE)) == 2
+        ((_, ack),) = script.of(Type.ACK)
+        assert ack.ack.validation_error == pb.CommandAck.ChecksumMismatch
+        assert consumer.stats().entries_discarded == 2
+
+    run_against(script, scenario)
+
+
+def test_bytes_without_checksum_that_can_not_be_read_count_as_damaged_on_the_way() -> None:
+    whole = entry_bytes([b"whole"])
+    script = ConsumerScript([b"\x00\x00\x00\x03abc" + whole])
+
+    def healing(command):
+        answers = script(command)
+        if command.type == Type.FLOW:
+            script.entries = [whole]
+        return answers
+
+    async def scenario(client):
+        consumer = await client.subscribe("t", "s")
+        assert (await consumer.receive(5000)).data() == b"whole"
+        assert script.of(Type.ACK) == []
+
+    run_against(healing, scenario)
+
+
+@pytest.mark.parametrize("why", [Discard.BROKEN, Discard.DECOMPRESSION])
+def test_broken_batches_and_bad_compression_are_acknowledged_with_the_reason(why) -> None:
+    if why is Discard.BROKEN:
+        bad = entry_bytes([b"no batch"], num_messages_in_batch=3)
+        expected = pb.CommandAck.BatchDeSerializeError
+    else:
+        bad = entry_bytes([b"no lz4"], compression=pb.LZ4, uncompressed_size=100)
+        expected = pb.CommandAck.DecompressionError
+    script = ConsumerScript([bad, entry_bytes([b"fine"])])
+
+    async def scenario(client):
+        consumer = await client.subscribe("t", "s")
+        assert (await consumer.receive(5000)).data() == b"fine"
+        await wait_ms(50)
+        ((_, ack),) = script.of(Type.ACK)
+        assert ack.ack.validation_error == expected
+
+    run_against(script, scenario)
+
+
+def test_incomplete_chunks_give_way_and_are_asked_for_again_or_acknowledged() -> None:
+    def chunk(uuid, part, of=2):
+        return entry_bytes([b"xx"], uuid=uuid, chunk_id=part, num_chunks_from_msg=of, total_chunk_msg_size=2 * of)
+
+    for auto_ack in (True, False):
+        script = ConsumerScript([chunk("a", 0), chunk("b", 0), chunk("b", 1), chunk("c", 1)])
+
+        async def scenario(client, auto_ack=auto_ack, script=script):
+            consumer = await client.subscribe(
+                "t",
+                "s",
+                consumer_type=SHARED,
+                max_pending_chunked_message=1,
+                auto_ack_oldest_chunked_message_on_queue_full=auto_ack,
+                negative_ack_redelivery_delay_ms=100,
+                expire_time_of_incomplete_chunked_message_ms=0,
+            )
+            message = await consumer.receive(1000)
+            assert message.data() == b"xxxx"
+            assert message.message_id().entry_id() == 2
+            first = message.message_id().first_chunk_message_id()
+            assert first is not None
+            assert first.entry_id() == 1
+            await consumer.acknowledge(message)
+            await wait_ms(500)
+            redelivered = [
+                one.entryId
+                for _, command in script.of(Type.REDELIVER_UNACKNOWLEDGED_MESSAGES)
+                for one in command.redeliverUnacknowledgedMessages.message_ids
+            ]
+            assert sorted(script.acked()) == ([0, 1, 2, 3] if auto_ack else [1, 2])
+            assert redelivered == ([] if auto_ack else [0, 3])
+
+        run_against(script, scenario)
+
+
+def test_parts_of_a_message_that_never_comes_whole_are_acknowledged_in_time() -> None:
+    part = {"num_chunks_from_msg": 3, "total_chunk_msg_size": 6}
+    script = ConsumerScript([entry_bytes([b"xx"], uuid="a", chunk_id=number, **part) for number in (0, 1)])
+
+    async def scenario(client):
+        consumer = await client.subscribe("t", "s", expire_time_of_incomplete_chunked_message_ms=2000)
+        await wait_ms(1500)
+        assert script.acked() == []
+        await wait_ms(1500)
+        assert script.acked() == [0, 1]
+        await consumer.close()
+
+    run_against(script, scenario)
+
+
+def test_time_in_which_no_part_could_come_does_not_count() -> None:
+    """Of a message that is whole at the broker nothing is acknowledged: what was sent waits for the application, which
+    then pauses; the connection is gone; then the rest comes."""
+    parts = [
+        entry_bytes([b"xx"], uuid="a", chunk_id=number, num_chunks_from_msg=2, total_chunk_msg_size=4)
+        for number in (0, 1)
+    ]
+    script = ConsumerScript([parts[0], *singles(1)])
+    gone: list[bool] = []
+
+    def dying(command):
+        return [] if gone else script(command)
+
+    async def scenario(client):
+        consumer = await client.subscribe("t", "s", expire_time_of_incomplete_chunked_message_ms=2000)
+        await wait_ms(9000)
+        await consumer.acknowledge(await consumer.receive())
+        consumer.pause()
+        await wait_ms(9000)
+        consumer.resume()
+        await wait_ms(500)
+        gone.append(True)
+        for connection in list(client.pool._connections.values()):
+            connection.close()
+        await wait_ms(9000)
+        assert script.acked() == [1]
+        script.entries = parts
+        gone.clear()
+        assert (await consumer.receive()).data() == b"xxxx"
+        await consumer.close()
+
+    run_against(dying, scenario)
