@@ -19,7 +19,7 @@ from geminga.broker.core.delayed.waiting_entries import GAP_MIN
 from geminga.model import Position
 from geminga.model.errors import CorruptionError
 from geminga.runtime import SystemRng
-from support.house.examples import EXAMPLES
+from support.house.examples import FEW
 from support.worlds.delayed_heap import DelayedHeap
 
 BASE = 1_700_000_000_000
@@ -201,8 +201,7 @@ class AgainstTheHeap(RuleBasedStateMachine):
         self.index.check_invariants()
 
 
-#: Each example goes on for a second where it adds the most: fewer in ``make test``, twice as many in ``make test-long``.
-AgainstTheHeap.TestCase.settings = settings(max_examples=2 * EXAMPLES // 5, stateful_step_count=25, deadline=None)
+AgainstTheHeap.TestCase.settings = settings(max_examples=FEW, stateful_step_count=25, deadline=None)
 test_time_buckets_any_operations_give_what_the_heap_gives = AgainstTheHeap.TestCase
 
 

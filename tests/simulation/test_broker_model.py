@@ -26,7 +26,7 @@ from support.house.noted_seeds import noted_seed
 from support.house.weekly_sample import run_week, sampled
 from support.stories.broker_story import BrokerStory, broker_story
 
-SEEDS = int(os.environ.get("GEMINGA_SEEDS", "8"))
+SEEDS = int(os.environ.get("GEMINGA_SEEDS", "5"))
 SEEDS_LONG = int(os.environ.get("GEMINGA_SEEDS_LONG", "2000"))
 #: A planted defect must be noticed within so many seeds.
 NOTICED_WITHIN = 200

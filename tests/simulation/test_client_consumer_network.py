@@ -187,7 +187,7 @@ async def hostile_network(world: sim.SimWorld) -> None:
 
 @pytest.mark.slow
 def test_consumers_survive_a_hostile_network() -> None:
-    run_week(hostile_network, range(1000), least=20, most=200, labels=FAULTS)
+    run_week(hostile_network, range(1000), least=12, most=200, labels=FAULTS)
 
 
 @pytest.mark.long
@@ -252,7 +252,7 @@ PATTERN_FAULTS = ("network.cut down", "network.silence", "broker.restart", "dele
 
 @pytest.mark.slow
 def test_a_pattern_follows_topics_through_a_hostile_network() -> None:
-    run_week(topics_come_and_go, range(1000), least=20, most=200, labels=PATTERN_FAULTS)
+    run_week(topics_come_and_go, range(1000), least=12, most=200, labels=PATTERN_FAULTS)
 
 
 @pytest.mark.long

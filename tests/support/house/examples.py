@@ -9,6 +9,8 @@ from typing import Final
 EXAMPLES: Final = int(os.environ.get("PROPERTY_EXAMPLES", "50"))
 #: What ``make test-long`` tries of it.
 _EXAMPLES_LONG: Final = 200
+#: Of one whose examples are dear by themselves.
+FEW: Final = 2 * EXAMPLES // 5
 
 
 def many(examples: int) -> int:
