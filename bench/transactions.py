@@ -142,7 +142,6 @@ class Turns:
         if not self.cases:
             raise BenchError(f"no row's name contains {options.k!r}")
         self.console = Console(stderr=True, soft_wrap=True)
-        self.kinds = {name: kind for name, kind in find_kinds().items() if name in (GEMINGA, PULSAR)}
         self.servers: dict[str, StandaloneProcess] = {}
         #: (case, server) -> of each turn: in transactions, and what it is compared with.
         self.answers: dict[tuple[str, str], list[tuple[Answer, Answer | None]]] = defaultdict(list)
@@ -170,8 +169,9 @@ class Turns:
     def run(self) -> list[Row]:
         """All turns; the table."""
         with ExitStack() as stack:
-            for name, kind in self.kinds.items():
-                if kind.missing:
+            kinds = find_kinds()
+            for name in (GEMINGA, PULSAR):
+                if (kind := kinds[name]).missing:
                     self.say(f"without {kind.title}: {kind.missing}")
                     continue
                 self.servers[name] = stack.enter_context(self.started(kind))

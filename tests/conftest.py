@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from support.house.examples import EXAMPLES
+
 if TYPE_CHECKING:
     import pulsar
     from tools.standalone_process import StandaloneProcess
@@ -32,9 +34,6 @@ APACHE_VERSION = os.environ.get("INTEROP_PULSAR", "")
 SETTINGS = {"activeConsumerFailoverDelayTimeMillis": 0}
 
 _numbers = count(1)
-
-#: Of a property that says nothing else; ``make test-long`` and ``make search`` try more.
-EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "50"))
 
 settings.register_profile(
     "geminga",

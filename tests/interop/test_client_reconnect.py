@@ -9,6 +9,7 @@ import pytest
 
 import geminga.client as gc
 from support.house.waiting import until
+from support.house.weekly_sample import sampled
 from support.stories.client_stories import KEYS, RECEIVE_MS, contents, drain, publish, run
 from support.worlds.partitions import set_partitions
 from support.worlds.rest import Rest
@@ -61,7 +62,7 @@ class Load:
 
 @pytest.mark.parametrize("partitions", [0, 3])
 @pytest.mark.parametrize("batched", [True, False])
-@pytest.mark.parametrize("type_", list(Type))
+@pytest.mark.parametrize("type_", sampled("types whose topics are unloaded", Type, 2))
 def test_unloads_lose_nothing_and_what_has_its_receipt_does_not_come_again(
     broker, judge_is_apache, topic, type_, batched, partitions
 ) -> None:

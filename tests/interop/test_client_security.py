@@ -28,6 +28,7 @@ from geminga.client import (
     ConnectError,
 )
 from support.house.signing import OTHER_SECRET, SECRET, in_text, token_of
+from support.house.weekly_sample import sampled
 from support.processes.certificates import Authority, parts_of
 from support.processes.openid_issuer import OpenIdIssuer
 
@@ -140,7 +141,7 @@ def connected(secured: Secured, way: str, authentication: Any) -> blocking.Clien
     return blocking.connect(getattr(secured, way)[0], operation_timeout_ms=10_000, **options)
 
 
-@pytest.mark.parametrize(("kind", "way"), CELLS)
+@pytest.mark.parametrize(("kind", "way"), sampled("who has the right", CELLS, 4, are_rows=True))
 def test_who_has_the_right_publishes_consumes_and_looks(
     secured: Secured, fresh_topic: str, kind: str, way: str
 ) -> None:
@@ -164,14 +165,21 @@ def test_who_has_the_right_publishes_consumes_and_looks(
         assert refused.value.status == 401
 
 
-@pytest.mark.parametrize(("kind", "way"), CELLS)
+@pytest.mark.parametrize(("kind", "way"), sampled("who has no right", CELLS, 4, are_rows=True))
 def test_who_is_known_and_has_no_right_is_told_so(secured: Secured, fresh_topic: str, kind: str, way: str) -> None:
     with connected(secured, way, secured.by[kind]("stranger")) as client, pytest.raises(AuthorizationError):
         client.create_producer(fresh_topic)
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", ["nothing", "token", "expired", "password", "user", "certificate", "audience"])
+@pytest.mark.parametrize(
+    "kind",
+    sampled(
+        "who proves nothing",
+        ["nothing", "token", "expired", "password", "user", "certificate", "audience"],
+        3,
+    ),
+)
 def test_who_proves_nothing_is_told_so(secured: Secured, fresh_topic: str, kind: str, way: str) -> None:
     # Over TLS a certificate of another authority ends the handshake; without TLS there is none to show.
     expected = (AuthenticationError, ConnectError) if kind == "certificate" else AuthenticationError

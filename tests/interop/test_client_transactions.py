@@ -10,6 +10,7 @@ from tools.standalone_process import StandaloneProcess
 
 import geminga.client as gc
 from geminga.client import TransactionState as State
+from support.house.weekly_sample import sampled
 from support.stories.client_stories import RECEIVE_MS, contents, drain, publish, run
 from support.worlds.partitions import set_partitions
 from support.worlds.rest import Rest
@@ -61,7 +62,7 @@ def test_messages_are_seen_with_the_commit_alone(transacting, topic, batched: bo
     run(transacting, main)
 
 
-@pytest.mark.parametrize("type_", TYPES)
+@pytest.mark.parametrize("type_", sampled("types whose acknowledgements are aborted", TYPES, 2))
 @pytest.mark.parametrize("batched", [True, False])
 def test_acknowledgments_come_again_after_an_abort_and_never_after_a_commit(
     transacting, topic, type_: gc.ConsumerType, batched: bool
@@ -87,7 +88,7 @@ def test_acknowledgments_come_again_after_an_abort_and_never_after_a_commit(
     run(transacting, main)
 
 
-@pytest.mark.parametrize("type_", TYPES)
+@pytest.mark.parametrize("type_", sampled("types that are moved in transactions", TYPES, 2))
 @pytest.mark.parametrize("batched", [True, False])
 def test_consume_process_produce_stays_in_order_though_transactions_are_aborted(
     transacting, topic, batched: bool, type_: gc.ConsumerType

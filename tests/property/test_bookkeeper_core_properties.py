@@ -35,6 +35,7 @@ from geminga.model.errors import (
 )
 from geminga.wire.bookkeeper.digest import encode_entries, read_header
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetadata, LedgerState
+from support.house.examples import many
 
 #: The first of the bookies that are left.
 CHANCE = {"placement": Placement(), "below": lambda n: 0}
@@ -83,7 +84,7 @@ def test_coverage_means_that_the_silent_ones_can_acknowledge_nothing(distributio
 # ---- adds in order, counted by enumeration
 
 
-@settings(max_examples=200)
+@settings(max_examples=many(200))
 @given(distributions(4), st.lists(st.integers(1, 5), min_size=1, max_size=5), st.randoms())
 def test_adds_complete_in_order_once_their_quorum_is_there(distribution, counts, random):
     queue = AddQueue(distribution)
@@ -333,7 +334,7 @@ class World:
                 return self.metadata
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=many(300), deadline=None)
 @given(distributions(4), st.data(), st.randoms())
 def test_recoverers_agree_and_lose_nothing_acknowledged(distribution, data, random):
     count = data.draw(st.integers(0, 6))

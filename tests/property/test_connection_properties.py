@@ -11,6 +11,7 @@ from geminga.broker.connection.connection import TURN_COMMANDS_MAX
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import PING_FRAME, PONG_FRAME, encode_command
 from geminga.wire.pulsar.frame import encode_frame
+from support.house.examples import many
 from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker, send_frame
 
 
@@ -126,7 +127,7 @@ async def moment() -> None:
     await future
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=many(120), deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(FRAMES), MUTATION, st.booleans()), min_size=1, max_size=25),
     st.booleans(),

@@ -15,6 +15,7 @@ from geminga.broker.connection.services import Commands
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import encode_command
 from geminga.wire.pulsar.frame import encode_frame
+from support.house.examples import many
 from support.house.stepping_clock import let_time_pass
 from support.worlds.broker_world import BrokerWorld, Type, run_with_broker, send_frame
 
@@ -126,7 +127,7 @@ def outcome(
     return run_with_broker(scenario)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=many(200), deadline=None)
 @given(
     st.lists(KINDS, min_size=8, max_size=60),
     ENDS,

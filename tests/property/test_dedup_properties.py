@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from geminga.broker.core.dedup import Deduplication, Verdict
+from support.house.examples import many
 
 NAMES = ("a", "b")
 
@@ -123,4 +124,4 @@ class DedupMachine(RuleBasedStateMachine):
 
 
 TestDedup = DedupMachine.TestCase
-TestDedup.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestDedup.settings = settings(max_examples=many(150), stateful_step_count=40, deadline=None)

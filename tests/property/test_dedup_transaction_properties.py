@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from geminga.broker.core.dedup import Deduplication, Verdict
 from geminga.model.txn_id import TxnId
+from support.house.examples import many
 
 NAMES = ("a", "b")
 IDS = 12
@@ -204,4 +205,4 @@ class DedupTransactionMachine(RuleBasedStateMachine):
 
 
 TestDedupTransactions = DedupTransactionMachine.TestCase
-TestDedupTransactions.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestDedupTransactions.settings = settings(max_examples=many(150), stateful_step_count=40, deadline=None)

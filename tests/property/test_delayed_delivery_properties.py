@@ -11,6 +11,7 @@ from geminga.broker.core.delayed.delivery import DelayReader, TopicDelays
 from geminga.broker.core.delayed.time_buckets import precision_bits
 from geminga.model import Position
 from geminga.runtime import SystemRng
+from support.house.examples import many
 from support.house.weekly_sample import sampled
 from support.worlds.delayed_heap import DelayedHeap
 
@@ -142,7 +143,7 @@ class SharedIndex(RuleBasedStateMachine):
         assert not deliver_at or self.now >= deliver_at - early
 
 
-SharedIndex.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+SharedIndex.TestCase.settings = settings(max_examples=many(100), stateful_step_count=40, deadline=None)
 test_shared_delayed_index_gives_each_subscription_what_its_own_heap_would = SharedIndex.TestCase
 
 

@@ -10,6 +10,7 @@ from geminga.broker.core.dispatch.key_shared import KeySharedDispatcher
 from geminga.broker.core.dispatch.redelivery import RedeliveryTracker
 from geminga.broker.core.dispatch.shared import DispatchLimits, SharedDispatcher
 from geminga.wire.pulsar.keys import murmur3_32
+from support.house.examples import many
 from support.worlds.dispatch_world import DispatchWorld, run_actions
 
 small = st.integers(min_value=0, max_value=11)
@@ -19,14 +20,14 @@ LIMITS = DispatchLimits(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=many(300), deadline=None)
 @given(actions)
 def test_shared_any_history_keeps_books_and_gets_through(history):
     world = DispatchWorld(SharedDispatcher(LIMITS, RedeliveryTracker()), unacked_max=6)
     run_actions(world, history, keys=1)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=many(500), deadline=None)
 @given(actions, st.booleans())
 def test_key_shared_any_history_keeps_order_per_key(history, uses_ring):
     selector = ConsistentHashRing(10, murmur3_32) if uses_ring else HashRangeAutoSplit()
@@ -35,7 +36,7 @@ def test_key_shared_any_history_keeps_order_per_key(history, uses_ring):
     run_actions(world, history, keys=4)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=many(150), deadline=None)
 @given(actions)
 def test_key_shared_out_of_order_allowed_gets_through(history):
     core = KeySharedDispatcher(LIMITS, RedeliveryTracker(), HashRangeAutoSplit(), allow_out_of_order=True)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geminga.broker.core.compaction.entry_messages import DELETES, IS_GONE, taken_apart
@@ -22,6 +22,7 @@ from geminga.lake.key_rows import read_entries, read_keys, read_runs
 from geminga.lake.parquet import LedgerFacts, LedgerFileReader, LedgerFileWriter
 from geminga.model.position import Position
 from geminga.wire.pulsar.compacted import decode_compacted
+from support.house.examples import FEW
 from support.stories.any_entries import entries
 from support.worlds.lake_world import MemoryLakeStore
 
@@ -68,6 +69,7 @@ def file_of(stored: Sequence[bytes], aborted: frozenset[int], group_rows: int) -
     return LedgerFileReader(store, path)
 
 
+@settings(max_examples=FEW)
 @given(
     st.lists(entries(keys=st.sampled_from(["a", "b", "YQ==", ""])), min_size=1, max_size=12),
     st.integers(1, 9),
@@ -103,6 +105,7 @@ def test_what_is_kept_of_a_file_is_what_is_kept_of_its_entries(found, group_rows
     assert all(is_same(one.entry, entry) for one, (_, entry) in zip(wanted, got, strict=True))
 
 
+@settings(max_examples=FEW)
 @given(st.lists(entries(), min_size=1, max_size=8), st.integers(1, 9))
 def test_keys_and_what_they_say_are_those_of_the_entries(found, group_rows) -> None:
     stored = [entry for entry, _ in found]

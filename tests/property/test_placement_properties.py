@@ -20,6 +20,7 @@ from geminga.model.errors import NotEnoughBookiesError
 from geminga.sim import SimWorld
 from geminga.wire.bookkeeper.bookie_racks import BookieRack
 from geminga.wire.bookkeeper.isolation import EVERYWHERE, IN_NO_GROUP, IsolationGroups
+from support.house.examples import many
 
 NAMES = [f"b{i}" for i in range(7)]
 #: Those of who tells none are among them, too: a bookie may be told to be there.
@@ -121,7 +122,7 @@ class Judge:
         return regions, min(wanted, self.racks(ensemble, write, slots))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=many(300), deadline=None)
 @given(rules, told_places, own_groups, quorums(4), st.data())
 def test_new_ensembles_are_the_best_that_the_rules_allow(rules_, told, own, sizes, data):
     size, write = sizes
@@ -171,7 +172,7 @@ def test_who_tells_no_rack_is_beside_those_who_are_told_to_be_where_it_is_put(ru
         assert "b2" in chosen, seed
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=many(300), deadline=None)
 @given(rules, told_places, own_groups, quorums(4), st.data())
 def test_replacements_leave_the_others_where_they_are_and_are_the_best_there_is(rules_, told, own, sizes, data):
     size, write = sizes

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from geminga.bookkeeper.core.distribution import Distribution
 from geminga.bookkeeper.core.read_attempts import ReadAttempts, StickyReplica, read_order
 from geminga.model.errors import CorruptionError, DiskIOError, NoSuchEntryError, StorageError
+from support.house.examples import many
 
 ENSEMBLE = ("a", "b", "c", "d")
 
@@ -23,7 +24,7 @@ def distributions(draw):
     return Distribution(size, write, 1)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=many(400), deadline=None)
 @given(distributions(), st.integers(0, 5), st.integers(1, 6), st.booleans(), st.randoms())
 def test_reads_are_right_whatever_the_replicas_do(distribution, first, count, is_limited, random):
     entry_ids = range(first, first + count)

@@ -17,6 +17,7 @@ from geminga.broker.schema.core.avro_resolution import why_unreadable
 from geminga.broker.schema.core.compatibility import is_same_schema, why_incompatible
 from geminga.broker.schema.core.strategy import Strategy
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
+from support.house.examples import many
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 SYMBOLS = ("a", "b", "c")
@@ -138,7 +139,7 @@ def read_with(reader: Any, writer: Any) -> Any:
     return fastavro.schemaless_reader(buffer, copy.deepcopy(writer), copy.deepcopy(reader))
 
 
-generous = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+generous = settings(max_examples=many(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @generous

@@ -19,6 +19,7 @@ from geminga.broker.core.delayed.waiting_entries import GAP_MIN
 from geminga.model import Position
 from geminga.model.errors import CorruptionError
 from geminga.runtime import SystemRng
+from support.house.examples import FEW
 from support.worlds.delayed_heap import DelayedHeap
 
 BASE = 1_700_000_000_000
@@ -200,7 +201,7 @@ class AgainstTheHeap(RuleBasedStateMachine):
         self.index.check_invariants()
 
 
-AgainstTheHeap.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+AgainstTheHeap.TestCase.settings = settings(max_examples=FEW, stateful_step_count=25, deadline=None)
 test_time_buckets_any_operations_give_what_the_heap_gives = AgainstTheHeap.TestCase
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from geminga.broker.core.watched_topics import WatchedTopics
 from geminga.wire.pulsar.commands import topics_hash
 from geminga.wire.pulsar.topic_pattern import LinearPattern
+from support.house.examples import many
 
 ATOMS = [*"ab.^$|()[]{}*+?,-&:1U", "\\", "\\d", "\\w", "\\s", "\\Q", "\\E", "\\.", "\\b", "\\x41", "\\-", "\\A", "\\1"]
 ATOMS += [
@@ -32,7 +33,7 @@ ATOMS += [
 ]
 
 
-@settings(max_examples=500)
+@settings(max_examples=many(500))
 @given(
     st.lists(st.sampled_from(ATOMS), min_size=1, max_size=7).map("".join),
     st.lists(st.text("abAU1-.:,{&[]\\^", max_size=5), min_size=1, max_size=8),

@@ -11,6 +11,7 @@ from geminga.broker.core.dispatch.key_shared import KeySharedDispatcher
 from geminga.broker.core.dispatch.redelivery import RedeliveryTracker
 from geminga.broker.core.dispatch.shared import DispatchLimits, SharedDispatcher
 from geminga.broker.core.dispatch.unacked_budget import UnackedBudget
+from support.house.examples import many
 from support.worlds.dispatch_world import DispatchWorld, run_action
 
 SUBSCRIPTIONS = 3
@@ -83,7 +84,7 @@ class Broker:
                 assert not world.core._is_over_share
 
 
-@settings(max_examples=300)
+@settings(max_examples=many(300))
 @given(actions)
 def test_any_history_keeps_the_others_going_and_everybody_in_the_end(history):
     broker = Broker()

@@ -9,6 +9,7 @@ from geminga.broker.core.dispatch.hash_ranges import HashRangeAutoSplit
 from geminga.broker.core.dispatch.key_shared import KeySharedDispatcher
 from geminga.broker.core.dispatch.redelivery import RedeliveryTracker
 from geminga.broker.core.dispatch.shared import DispatchLimits, SharedDispatcher
+from support.house.examples import many
 from support.worlds.dispatch_world import run_actions
 from support.worlds.unacked_world import UnackedWorld
 
@@ -18,7 +19,7 @@ actions = st.lists(st.tuples(st.integers(min_value=0, max_value=17), small, smal
 limits = st.integers(min_value=0, max_value=9)
 
 
-@settings(max_examples=400)
+@settings(max_examples=many(400))
 @given(actions, limits, limits)
 def test_shared_any_history_keeps_within_its_limits_and_goes_on(history, per_consumer, per_subscription):
     core = SharedDispatcher(
@@ -28,7 +29,7 @@ def test_shared_any_history_keeps_within_its_limits_and_goes_on(history, per_con
     run_actions(world, history, keys=4)
 
 
-@settings(max_examples=400)
+@settings(max_examples=many(400))
 @given(actions, limits, limits)
 def test_key_shared_any_history_keeps_within_its_limits_and_goes_on(history, per_consumer, per_subscription):
     limit = DispatchLimits(read_entries_max=4, unacked_max=per_subscription, look_ahead_per_consumer=5)

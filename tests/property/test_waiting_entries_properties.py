@@ -9,6 +9,7 @@ from pyroaring import BitMap
 
 from geminga.broker.core.delayed.waiting_entries import WaitingEntries, absent_count, first_absent
 from geminga.model import Position
+from support.house.examples import many
 
 LEDGERS = st.integers(1, 3)
 ENTRIES = st.integers(0, 120)
@@ -76,5 +77,5 @@ class AgainstASet(RuleBasedStateMachine):
         assert self.waiting.count == len(self.oracle)
 
 
-AgainstASet.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+AgainstASet.TestCase.settings = settings(max_examples=many(100), stateful_step_count=30, deadline=None)
 test_waiting_entries_are_those_of_a_plain_set = AgainstASet.TestCase

@@ -8,6 +8,7 @@ import pytest
 
 from support.clusters.bundle_brokers import bundle_brokers
 from support.house.planted_defects import check_is_caught
+from support.house.weekly_sample import sampled
 
 #: By what ``tools/mutants/packages/ownership.toml`` says of them.
 DEFECTS: Final = (
@@ -21,6 +22,6 @@ SEEDS = 60
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("why", DEFECTS)
+@pytest.mark.parametrize("why", sampled("defects of the brokers of bundles", DEFECTS, 2))
 def test_planted_defect_is_caught_by_some_story(why: str) -> None:
     check_is_caught(bundle_brokers, why, SEEDS)

@@ -14,7 +14,7 @@ LONG_SEEDS = 400
 
 
 def test_what_was_deleted_is_gone_and_can_be_made_again() -> None:
-    run_week(cluster_deletions, range(SHORT_SEEDS + LONG_SEEDS), least=4, most=60, labels=LABELS)
+    run_week(cluster_deletions, range(SHORT_SEEDS + LONG_SEEDS), least=3, most=60, labels=LABELS)
 
 
 @pytest.mark.long

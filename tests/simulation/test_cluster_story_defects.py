@@ -31,6 +31,6 @@ SEEDS: Final = 100
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("why", sampled("defects of the cluster story", DEFECTS, 3))
+@pytest.mark.parametrize("why", sampled("defects of the cluster story", DEFECTS, 2))
 def test_planted_defect_is_caught_by_some_story(why: str) -> None:
     check_is_caught(cluster_story, why, SEEDS)

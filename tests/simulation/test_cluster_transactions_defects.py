@@ -33,6 +33,6 @@ SEEDS: Final = 100
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("why", sampled("defects of the cluster transactions", DEFECTS, 4))
+@pytest.mark.parametrize("why", sampled("defects of the cluster transactions", DEFECTS, 2))
 def test_planted_defect_is_caught_by_some_story(why: str) -> None:
     check_is_caught(cluster_transactions, why, SEEDS)

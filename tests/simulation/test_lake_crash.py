@@ -11,7 +11,7 @@ from geminga.sim import run_seeds
 from support.house.weekly_sample import run_week
 from support.stories.lake_crash import POINTS, lake_story
 
-SEEDS = int(os.environ.get("GEMINGA_SEEDS", "24"))
+SEEDS = int(os.environ.get("GEMINGA_SEEDS", "16"))
 SEEDS_LONG = int(os.environ.get("GEMINGA_SEEDS_LONG", "1000"))
 
 

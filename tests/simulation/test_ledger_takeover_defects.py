@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from support.house.planted_defects import check_is_caught
+from support.house.weekly_sample import sampled
 from support.stories.ledger_takeover import ledger_takeover
 
 #: By what ``tools/mutants/packages/bookkeeper.toml`` says of them.
@@ -28,7 +29,7 @@ SEEDS_LONG = 12_000
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("why", DEFECTS)
+@pytest.mark.parametrize("why", sampled("defects of takeovers", DEFECTS, 3))
 def test_planted_defect_is_caught_by_some_seed(why: str) -> None:
     check_is_caught(ledger_takeover, why, SEEDS)
 

@@ -10,7 +10,7 @@ from geminga.sim import run_seeds
 from support.house.weekly_sample import run_week
 from support.stories.storage_story import KINDS, beyond_story, storage_story
 
-SEEDS = int(os.environ.get("GEMINGA_STORAGE_SEEDS", "6"))
+SEEDS = int(os.environ.get("GEMINGA_STORAGE_SEEDS", "4"))
 SEEDS_LONG = int(os.environ.get("GEMINGA_STORAGE_SEEDS_LONG", "1000"))
 LABELS = (
     *KINDS,

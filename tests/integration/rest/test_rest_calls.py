@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 from starlette.routing import Match, Route
 from tools.interop.rest.calls import Call, Story
@@ -21,9 +23,6 @@ pytestmark = pytest.mark.integration
 #: What a page about differences is called.
 COMPATIBILITY = ROOT / "docs" / "compatibility.md"
 CALLS_MIN = 600
-ROWS = all_rows()
-#: As requests find them: the more particular first.
-ORDERED = [route for route in SegmentRouter(ROWS).routes if isinstance(route, Route)]
 #: What brokers of Geminga's ask each other; Apache's have nothing of it.
 BETWEEN_BROKERS = ("/admin/v3/transactions/bufferSnapshot/", "/admin/v3/transactions/standings/")
 #: What Apache's broker of the table does not serve (``tools/interop/apache_broker.py``): the tests of WebSockets ask.
@@ -35,6 +34,18 @@ OURS_ALONE = {
     *(("/acknowledge", "POST"), ("/negativeAcknowledge", "POST"), ("/tail", "GET")),
     *(("/leftTopics", "GET"), ("/leftTopics", "DELETE"), ("/shadowState", "GET"), ("/shadowState", "PUT")),
 }
+
+
+@cache
+def rows() -> list[Route]:
+    """Every route; made when a test asks, as they cost more than their file takes to be read."""
+    return list(all_rows())
+
+
+@cache
+def ordered() -> list[Route]:
+    """As requests find them: the more particular first."""
+    return [route for route in SegmentRouter(rows()).routes if isinstance(route, Route)]
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +87,7 @@ def test_every_route_is_called_and_calls_are_many() -> None:
     taken = [_route_of(method, path) for method, path in calls]
     missing = [
         f"{sorted(route.methods or ())} {route.path}"
-        for route in ROWS
+        for route in rows()
         if not route.path.startswith((*BETWEEN_BROKERS, *OF_SOCKETS))
         and not any(route.path.endswith(path) and method in (route.methods or ()) for path, method in OURS_ALONE)
         and not any(route is one for one in taken)
@@ -90,4 +101,4 @@ def _stories() -> list[Story]:
 
 def _route_of(method: str, path: str) -> Route | None:
     scope = {"type": "http", "method": method, "path": path}
-    return next((route for route in ORDERED if route.matches(scope)[0] is Match.FULL), None)
+    return next((route for route in ordered() if route.matches(scope)[0] is Match.FULL), None)

@@ -85,7 +85,7 @@ def run_week(
 
 
 #: Files whose tests take turns: the part of them that a week's ``make test`` runs. Each is a story of its own over
-#: Spark or a cluster of processes, and all of them cost more than each change should pay.
+#: Spark, a cluster of processes, or a broker of its own, and all of them cost more than each change should pay.
 TURNS: Final[Mapping[str, float]] = {
     "integration/spark/pipelines/test_spark_pipeline_windows.py": 0.5,
     "integration/spark/pipelines/test_spark_pipelines.py": 0.5,
@@ -98,6 +98,8 @@ TURNS: Final[Mapping[str, float]] = {
     "integration/test_growing_out.py": 0.5,
     "integration/test_local_cluster.py": 0.6,
     "integration/test_zookeeper_tls.py": 0.6,
+    "unit/app/testing/test_broker_process.py": 0.6,
+    "unit/plugin/test_pytest_plugin.py": 0.6,
 }
 
 

@@ -49,7 +49,7 @@ def test_version_loads_no_broker() -> None:
     assert result.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize("group", sampled("groups of commands", [*_GROUPS, "standalone"], 3))
+@pytest.mark.parametrize("group", sampled("groups of commands", [*_GROUPS, "standalone"], 2))
 def test_help_of_one_group_loads_no_other_and_nothing_heavy(group: str) -> None:
     code = (
         "import sys, geminga.__main__ as command\n"
@@ -77,7 +77,7 @@ def test_help_of_one_group_loads_no_other_and_nothing_heavy(group: str) -> None:
     assert len([name for name in loaded if name.startswith("geminga")]) < 24
 
 
-@pytest.mark.parametrize("group", sampled("groups whose help is Typer's", [*_GROUPS, "standalone", ""], 3))
+@pytest.mark.parametrize("group", sampled("groups whose help is Typer's", [*_GROUPS, "standalone", ""], 2))
 def test_help_is_what_typer_says(group: str) -> None:
     names = [group] if group else []
     app = app_for(names)
@@ -113,7 +113,9 @@ def test_package_and_plugin_load_nothing_heavy() -> None:
     assert result.stdout == "[]\n"
 
 
-@pytest.mark.parametrize("arguments", [["standalone", "--data"], ["fly"], ["standalone", "--nope"]])
+@pytest.mark.parametrize(
+    "arguments", sampled("bad arguments", [["standalone", "--data"], ["fly"], ["standalone", "--nope"]], 2)
+)
 def test_bad_arguments_end_with_code_two(arguments: list[str]) -> None:
     result = run(*arguments)
     assert result.returncode == 2
@@ -122,17 +124,22 @@ def test_bad_arguments_end_with_code_two(arguments: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
-    [
-        (["--set", "maxMessageSize=much"], "maxMessageSize=much (--set): expected bytes > 0"),
-        (["--set", "novalue"], "expected key=value"),
-        (["--broker-port", "70000"], "brokerServicePort=70000"),
-        (["--config", "/nowhere/broker.conf"], "No such file"),
-        (["--log-level", "loud"], "--log-level loud"),
-        (
-            ["--set", "bindAddresses=a:pulsar+ssl://127.0.0.1:0", "--broker-port", "0", "--web-port", "0"],
-            "tlsCertificateFilePath is not set",
-        ),
-    ],
+    sampled(
+        "errors of the command line",
+        [
+            (["--set", "maxMessageSize=much"], "maxMessageSize=much (--set): expected bytes > 0"),
+            (["--set", "novalue"], "expected key=value"),
+            (["--broker-port", "70000"], "brokerServicePort=70000"),
+            (["--config", "/nowhere/broker.conf"], "No such file"),
+            (["--log-level", "loud"], "--log-level loud"),
+            (
+                ["--set", "bindAddresses=a:pulsar+ssl://127.0.0.1:0", "--broker-port", "0", "--web-port", "0"],
+                "tlsCertificateFilePath is not set",
+            ),
+        ],
+        2,
+        are_rows=True,
+    ),
 )
 def test_error_is_one_readable_paragraph(tmp_path, arguments: list[str], expected: str) -> None:
     result = run("standalone", "--data", str(tmp_path / "d"), *arguments)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from support.house.python_calls import counted_calls
+from support.house.weekly_sample import sampled
 from support.stories.scaling_stories import STORIES, Story
 from support.worlds.broker_world import BrokerWorld
 from support.worlds.policy_levels import run_quietly
@@ -40,7 +41,7 @@ def require_linear(name: str, count: int) -> None:
     assert many <= GROWTH_MAX * few, f"{name}: {few} calls for {count}, {many} for {4 * count}: {many / few:.1f} times"
 
 
-@pytest.mark.parametrize("name", STORIES)
+@pytest.mark.parametrize("name", sampled("stories of many", STORIES, 13))
 def test_four_times_as_many_cost_four_times_as_much(name: str) -> None:
     require_linear(name, 16)
 

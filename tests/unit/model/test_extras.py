@@ -11,6 +11,7 @@ import pytest
 
 from geminga.model.extras import EXTRAS, MissingExtraError, missing_extra, needed_for
 from support.house.source_tree import ROOT, product_modules
+from support.house.weekly_sample import sampled
 
 #: Runs ``sys.argv[2]`` as if the packages of ``sys.argv[1]`` were not installed: neither found nor listed.
 PROGRAM = """
@@ -106,17 +107,22 @@ def told_without(gone: set[str], code: str, *arguments: str) -> str:
 
 @pytest.mark.parametrize(
     ("has", "arguments", "told"),
-    [
-        (set(), ["standalone"], "geminga: geminga standalone needs typer, which is not installed: [server]"),
-        (set(), ["client", "produce"], "geminga: geminga client needs typer, which is not installed: [cli]"),
-        (set(), ["pipeline", "list"], "geminga: geminga pipeline needs typer, which is not installed: [spark]"),
-        (set(), ["--help"], "geminga: geminga needs typer, which is not installed: [server]"),
-        (CLI, ["standalone"], "geminga: geminga standalone needs pyroaring, which is not installed: [server]"),
-        (CLI, ["broker", "--metadata", "zk:h:1"], "geminga: geminga broker needs pyroaring, which is not"),
-        (CLI, ["pipeline", "list"], "geminga: A pipeline file needs yaml, which is not installed: [spark]"),
-        (SERVER, ["broker", "--metadata", "zk:h:1"], "geminga: Metadata in ZooKeeper needs kazoo"),
-        ({*CLI, "yaml"}, ["pipeline", "run", "FILE"], "geminga: geminga.spark needs PySpark 4.2 or newer"),
-    ],
+    sampled(
+        "commands without their extra",
+        [
+            (set(), ["standalone"], "geminga: geminga standalone needs typer, which is not installed: [server]"),
+            (set(), ["client", "produce"], "geminga: geminga client needs typer, which is not installed: [cli]"),
+            (set(), ["pipeline", "list"], "geminga: geminga pipeline needs typer, which is not installed: [spark]"),
+            (set(), ["--help"], "geminga: geminga needs typer, which is not installed: [server]"),
+            (CLI, ["standalone"], "geminga: geminga standalone needs pyroaring, which is not installed: [server]"),
+            (CLI, ["broker", "--metadata", "zk:h:1"], "geminga: geminga broker needs pyroaring, which is not"),
+            (CLI, ["pipeline", "list"], "geminga: A pipeline file needs yaml, which is not installed: [spark]"),
+            (SERVER, ["broker", "--metadata", "zk:h:1"], "geminga: Metadata in ZooKeeper needs kazoo"),
+            ({*CLI, "yaml"}, ["pipeline", "run", "FILE"], "geminga: geminga.spark needs PySpark 4.2 or newer"),
+        ],
+        3,
+        are_rows=True,
+    ),
 )
 def test_a_command_says_what_to_install(tmp_path, has, arguments, told) -> None:
     file = tmp_path / "p.yaml"
@@ -129,21 +135,30 @@ def test_a_command_says_what_to_install(tmp_path, has, arguments, told) -> None:
 
 @pytest.mark.parametrize(
     ("gone", "code", "told"),
-    [
-        ({"pyroaring"}, "import geminga; geminga.Standalone", "MissingExtraError: geminga.Standalone needs pyroaring"),
-        ({"kazoo"}, "import geminga.metadata.zookeeper", "MissingExtraError: Metadata in ZooKeeper needs kazoo"),
-        ({"cryptography"}, ENCRYPTING, "MissingExtraError: End-to-end encryption needs cryptography"),
-        ({"fastavro"}, AVRO, "InvalidConfiguration: Avro schemas need fastavro"),
-        ({"pyarrow"}, LAKE, "MissingExtraError: A bucket as lake needs pyarrow"),
-        ({"pyarrow"}, OFFLOAD, "DiskIOError: the lake needs pyarrow"),
-        (
-            {"pyspark"},
-            "import geminga.spark; geminga.spark.session",
-            "PySparkMissingError: geminga.spark needs PySpark",
-        ),
-        ({"pyspark"}, "import pyspark_geminga", "PySparkMissingError: geminga.spark needs PySpark"),
-        ({"yaml"}, "import geminga.spark.pipelines", "MissingExtraError: A pipeline file needs yaml"),
-    ],
+    sampled(
+        "programs without an extra",
+        [
+            (
+                {"pyroaring"},
+                "import geminga; geminga.Standalone",
+                "MissingExtraError: geminga.Standalone needs pyroaring",
+            ),
+            ({"kazoo"}, "import geminga.metadata.zookeeper", "MissingExtraError: Metadata in ZooKeeper needs kazoo"),
+            ({"cryptography"}, ENCRYPTING, "MissingExtraError: End-to-end encryption needs cryptography"),
+            ({"fastavro"}, AVRO, "InvalidConfiguration: Avro schemas need fastavro"),
+            ({"pyarrow"}, LAKE, "MissingExtraError: A bucket as lake needs pyarrow"),
+            ({"pyarrow"}, OFFLOAD, "DiskIOError: the lake needs pyarrow"),
+            (
+                {"pyspark"},
+                "import geminga.spark; geminga.spark.session",
+                "PySparkMissingError: geminga.spark needs PySpark",
+            ),
+            ({"pyspark"}, "import pyspark_geminga", "PySparkMissingError: geminga.spark needs PySpark"),
+            ({"yaml"}, "import geminga.spark.pipelines", "MissingExtraError: A pipeline file needs yaml"),
+        ],
+        3,
+        are_rows=True,
+    ),
 )
 def test_a_program_gets_an_error_of_ours(gone, code, told) -> None:
     line = told_without(gone, CATCH.format(code))

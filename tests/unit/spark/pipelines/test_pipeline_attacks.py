@@ -13,6 +13,7 @@ from geminga.spark.pipelines.core.columns import missing_columns
 from geminga.spark.pipelines.core.identity import check_change, definition_json
 from geminga.spark.pipelines.core.parsing import parse_pipeline, read_document
 from geminga.spark.pipelines.core.yaml_text import TEXT_CHARACTERS_MAX
+from support.house.weekly_sample import sampled
 
 PLAIN = "pipeline: x\nsources:\n  - topic: a\nsink:\n  topic: b\n"
 FILES = "pipeline: x\nsources:\n  - parquet: in\nsink:\n  parquet: out\n"
@@ -113,20 +114,24 @@ def test_pattern_that_a_matcher_could_go_back_in_for_ever_is_checked_at_once() -
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "text",
-    [
-        "a: " + "{b: " * 50_000,
-        "pipeline: x" + " " * 250_000 + "y\n",
-        "pipeline" + " " * 250_000 + "y\n",
-        "pipeline: " + " #" * 100_000 + "\n",
-        "pipeline: " + "a:b" * 80_000 + "\n",
-        'pipeline: "' + "\\\\" * 100_000 + "\n",
-        "".join(f"k{number}: 1\n" for number in range(20_000)),
-        PLAIN.replace("topic: a", "topics: [" + ",".join(f"t{number}" for number in range(40_000)) + "]"),
-        PLAIN.replace("- topic: a", "\n  ".join(f"- topic: a{number}" for number in range(12_000))),
-        GROUPED.replace("{n: count(*)}", "{" + ",".join(f"n{n}: count(*)" for n in range(12_000)) + "}"),
-        GROUPED.replace("id long", ", ".join(f"id{n} long" for n in range(12_000)) + ", ID1 long"),
-        GROUPED.replace("count(*)", "(" * 90_000 + ")" * 90_000),
-    ],
+    sampled(
+        "large pipeline files",
+        [
+            "a: " + "{b: " * 50_000,
+            "pipeline: x" + " " * 250_000 + "y\n",
+            "pipeline" + " " * 250_000 + "y\n",
+            "pipeline: " + " #" * 100_000 + "\n",
+            "pipeline: " + "a:b" * 80_000 + "\n",
+            'pipeline: "' + "\\\\" * 100_000 + "\n",
+            "".join(f"k{number}: 1\n" for number in range(20_000)),
+            PLAIN.replace("topic: a", "topics: [" + ",".join(f"t{number}" for number in range(40_000)) + "]"),
+            PLAIN.replace("- topic: a", "\n  ".join(f"- topic: a{number}" for number in range(12_000))),
+            GROUPED.replace("{n: count(*)}", "{" + ",".join(f"n{n}: count(*)" for n in range(12_000)) + "}"),
+            GROUPED.replace("id long", ", ".join(f"id{n} long" for n in range(12_000)) + ", ID1 long"),
+            GROUPED.replace("count(*)", "(" * 90_000 + ")" * 90_000),
+        ],
+        4,
+    ),
     ids=range(12),
 )
 def test_a_large_file_is_read_or_refused_in_a_time_that_grows_with_its_size(text) -> None:
