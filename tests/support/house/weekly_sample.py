@@ -87,16 +87,26 @@ def run_week(
 #: Files whose tests take turns: the part of them that a week's ``make test`` runs. Each is a story of its own over
 #: Spark or a cluster of processes, and all of them cost more than each change should pay.
 TURNS: Final[Mapping[str, float]] = {
-    "integration/spark/test_spark_exactly_once_queries.py": 0.5,
-    "integration/spark/test_spark_pipelines.py": 0.5,
-    "integration/spark/test_spark_read_topic.py": 0.6,
+    "integration/spark/test_spark_exactly_once_queries.py": 0.35,
+    "integration/spark/test_spark_pipelines.py": 0.35,
+    "integration/spark/test_spark_read_topic.py": 0.4,
     "integration/spark/test_spark_sink_queries.py": 0.5,
-    "integration/test_broker_processes.py": 0.6,
-    "integration/test_cluster_brokers.py": 0.6,
+    "integration/spark/test_spark_source_queries.py": 0.5,
+    "integration/test_backup.py": 0.7,
+    "integration/test_bookie_cluster.py": 0.5,
+    "integration/test_broker_processes.py": 0.4,
+    "integration/test_cluster_brokers.py": 0.4,
+    "integration/test_cluster_metadata_commands.py": 0.5,
     "integration/test_cluster_processes.py": 0.5,
     "integration/test_growing_out.py": 0.5,
-    "integration/test_local_cluster.py": 0.6,
-    "integration/test_zookeeper_tls.py": 0.6,
+    "integration/test_inspect_commands.py": 0.5,
+    "integration/test_kill9.py": 0.5,
+    "integration/test_local_cluster.py": 0.4,
+    "integration/test_standalone_process.py": 0.6,
+    "integration/test_stop.py": 0.6,
+    "integration/test_three_bookies_of_both_kinds.py": 0.6,
+    "integration/test_zookeeper.py": 0.6,
+    "integration/test_zookeeper_tls.py": 0.4,
 }
 
 
