@@ -94,6 +94,7 @@ TURNS: Final[Mapping[str, float]] = {
     "integration/spark/test_spark_source_queries.py": 0.5,
     "integration/test_backup.py": 0.7,
     "integration/test_bookie_cluster.py": 0.5,
+    "integration/test_bookie_process.py": 0.6,
     "integration/test_broker_processes.py": 0.4,
     "integration/test_cluster_brokers.py": 0.4,
     "integration/test_cluster_metadata_commands.py": 0.5,
