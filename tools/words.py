@@ -83,10 +83,19 @@ def homonyms(modules: Iterable[tuple[str, ast.Module]]) -> Definitions:
     found: dict[str, set[str]] = defaultdict(set)
     for module, tree in modules:
         if not module.startswith(_FACADES):
-            for node in ast.walk(tree):
-                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            for node in _classes(tree):
+                if not node.name.startswith("_"):
                     found[node.name].add(module)
     return {name: where for name, where in sorted(found.items()) if len(where) > 1}
+
+
+def _classes(node: ast.AST) -> Iterator[ast.ClassDef]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ClassDef):
+            yield child
+        # An expression holds none, and most of a tree is expressions.
+        if not isinstance(child, ast.expr):
+            yield from _classes(child)
 
 
 def _counted(source: Path, words: list[str]) -> dict[str, list[str]]:

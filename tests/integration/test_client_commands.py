@@ -11,6 +11,8 @@ import sys
 import pytest
 from tools.standalone_process import ROOT
 
+from support.house.weekly_sample import sampled
+
 
 def command(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
     """Run it to its end."""
@@ -96,13 +98,18 @@ def test_interruption_is_a_clean_end(url, fresh_topic, interruptible) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [
-        (["client", "produce", "t"], "nothing to send"),
-        (["client", "produce", "t", "-m", "x", "-p", "novalue"], "expected KEY=VALUE"),
-        (["client", "consume", "t", "-s", "s", "-t", "Odd"], "expected one of Exclusive, Shared"),
-        (["client", "read", "t", "-m", "12"], "LEDGER:ENTRY"),
-        (["client", "read", "t", "--url", "ftp://x"], "pulsar://"),
-    ],
+    sampled(
+        "mistakes at the client's commands",
+        [
+            (["client", "produce", "t"], "nothing to send"),
+            (["client", "produce", "t", "-m", "x", "-p", "novalue"], "expected KEY=VALUE"),
+            (["client", "consume", "t", "-s", "s", "-t", "Odd"], "expected one of Exclusive, Shared"),
+            (["client", "read", "t", "-m", "12"], "LEDGER:ENTRY"),
+            (["client", "read", "t", "--url", "ftp://x"], "pulsar://"),
+        ],
+        2,
+        are_rows=True,
+    ),
 )
 def test_mistake_is_one_paragraph(url, arguments, said) -> None:
     done = command(*arguments, *([] if "--url" in arguments else url))

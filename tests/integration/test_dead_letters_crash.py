@@ -10,6 +10,7 @@ import pytest
 from pulsar import ConsumerDeadLetterPolicy, ConsumerType, InitialPosition
 from tools.standalone_process import StandaloneProcess
 
+from support.house.weekly_sample import sampled
 from support.processes.official import quiet_client
 
 pytestmark = pytest.mark.integration
@@ -22,7 +23,7 @@ DELIVERIES = 70
 IDLE_MS = 3000
 
 
-@pytest.mark.parametrize("kind", [ConsumerType.Shared, ConsumerType.KeyShared])
+@pytest.mark.parametrize("kind", sampled("dead letters, killed", [ConsumerType.Shared, ConsumerType.KeyShared], 1))
 def test_every_poisonous_message_becomes_a_dead_letter_although_the_broker_is_killed(
     restartable: StandaloneProcess, tmp_path: Path, fresh_topic: str, kind: ConsumerType
 ) -> None:

@@ -16,6 +16,7 @@ from tools.standalone_process import StandaloneProcess, StartError
 
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.house.waiting import until
+from support.house.weekly_sample import sampled
 from support.processes.raw_protocol import RawConnection, producer_frame
 
 pytestmark = pytest.mark.integration
@@ -32,7 +33,7 @@ def few_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, LIMIT))
 
 
-@pytest.fixture(params=["uvloop", "asyncio"])
+@pytest.fixture(params=sampled("few descriptors", ["uvloop", "asyncio"], 1))
 def process(request, tmp_path) -> Iterator[StandaloneProcess]:
     """A process whose hard limit is small too."""
     if request.param == "uvloop":

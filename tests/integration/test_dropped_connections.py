@@ -30,6 +30,7 @@ from geminga.metadata.socket.server import MetadataServer
 from geminga.runtime import real_runtime
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.bookkeeper import v2
+from support.house.weekly_sample import sampled
 from support.processes.certificates import Authority
 from support.processes.dropped_connections import (
     COUNTS,
@@ -69,8 +70,8 @@ BOOKIE_REQUESTS = {
 }
 
 
-@pytest.mark.parametrize("data", BOOKIE_REQUESTS.values(), ids=BOOKIE_REQUESTS.keys())
-@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("data", sampled("dropped at a bookie", BOOKIE_REQUESTS.values(), 3, ids=[*BOOKIE_REQUESTS]))
+@pytest.mark.parametrize("loop", sampled("a bookie's loop", LOOPS, 1))
 @pytest.mark.parametrize("count", COUNTS)
 def test_of_a_bookie(loop: str, data: bytes, count: int) -> None:
     served = on_thread(loop)
@@ -94,8 +95,8 @@ def test_of_a_bookie(loop: str, data: bytes, count: int) -> None:
 # ---- the socket of --brokers
 
 
-@pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.parametrize("kind", ["nothing", "half a hello", "half a request"])
+@pytest.mark.parametrize("loop", sampled("the metadata socket's loop", LOOPS, 1))
+@pytest.mark.parametrize("kind", sampled("dropped hellos", ["nothing", "half a hello", "half a request"], 2))
 @pytest.mark.parametrize("count", COUNTS)
 def test_of_the_metadata_socket(loop: str, kind: str, tmp_path: Path, count: int) -> None:
     served = on_thread(loop)
@@ -127,7 +128,7 @@ def test_of_the_metadata_socket(loop: str, kind: str, tmp_path: Path, count: int
 # ---- a broker: the binary protocol, and REST
 
 
-@pytest.fixture(scope="module", params=["asyncio", "uvloop"])
+@pytest.fixture(scope="module", params=sampled("a dropping broker's loop", LOOPS, 1))
 def broker(request: pytest.FixtureRequest) -> Iterator[geminga.Standalone]:
     if request.param == "uvloop":
         pytest.importorskip("uvloop")
@@ -168,7 +169,7 @@ BROKER_USES: dict[str, Callable[[geminga.Standalone], Drop]] = {
 }
 
 
-@pytest.mark.parametrize("use", BROKER_USES.values(), ids=BROKER_USES.keys())
+@pytest.mark.parametrize("use", sampled("dropped uses", BROKER_USES.values(), 4, ids=[*BROKER_USES]))
 @pytest.mark.parametrize("count", COUNTS)
 def test_of_a_broker(broker: geminga.Standalone, use: Callable[[geminga.Standalone], Drop], count: int) -> None:
     assert_nothing_left(partial(use, broker), lambda: broker._call(some_turns()), count)
@@ -185,7 +186,7 @@ REST_REQUESTS = {
 }
 
 
-@pytest.mark.parametrize("data", REST_REQUESTS.values(), ids=REST_REQUESTS.keys())
+@pytest.mark.parametrize("data", sampled("dropped calls", REST_REQUESTS.values(), 3, ids=[*REST_REQUESTS]))
 @pytest.mark.parametrize("count", COUNTS)
 def test_of_the_rest(broker: geminga.Standalone, data: bytes, count: int) -> None:
     assert_nothing_left(partial(to_port, broker.web_port, data), lambda: broker._call(some_turns()), count)
@@ -197,7 +198,10 @@ def test_of_the_rest(broker: geminga.Standalone, data: bytes, count: int) -> Non
 HALF_HELLO = bytes.fromhex("1603010200010001fc0303")
 
 
-@pytest.fixture(scope="module", params=LOOPS)
+HELLOS = ["half a handshake", "no handshake", "nothing behind it", "half a command behind it"]
+
+
+@pytest.fixture(scope="module", params=sampled("a TLS broker's loop", LOOPS, 1))
 def secured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[geminga.Standalone]:
     if request.param == "uvloop":
         pytest.importorskip("uvloop")
@@ -207,7 +211,7 @@ def secured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield made
 
 
-@pytest.mark.parametrize("kind", ["half a handshake", "no handshake", "nothing behind it", "half a command behind it"])
+@pytest.mark.parametrize("kind", sampled("dropped handshakes", HELLOS, 2))
 @pytest.mark.parametrize("url", ["service_url_tls", "web_service_url_tls"])
 @pytest.mark.parametrize("count", COUNTS)
 def test_of_tls(secured: geminga.Standalone, url: str, kind: str, count: int) -> None:
@@ -265,8 +269,10 @@ def test_of_our_client(broker: geminga.Standalone, is_cut_off: bool, count: int)
     served.close()
 
 
-@pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.parametrize("answer", [b"", b"\0\0\1\0half an answer", b"\x7f\xff\xff\xffno answer"])
+@pytest.mark.parametrize("loop", sampled("a ledger client's loop", LOOPS, 1))
+@pytest.mark.parametrize(
+    "answer", sampled("half answers", [b"", b"\0\0\1\0half an answer", b"\x7f\xff\xff\xffno answer"], 2)
+)
 @pytest.mark.parametrize("count", COUNTS)
 def test_of_the_ledger_client(loop: str, answer: bytes, count: int) -> None:
     """A bookie that answers half, or nonsense, and is gone."""

@@ -114,7 +114,7 @@ ANSWERS = {
 }
 
 
-@pytest.mark.parametrize("answer", sampled("dropped answers", ANSWERS.values(), 2, ids=[*ANSWERS]))
+@pytest.mark.parametrize("answer", sampled("dropped answers", ANSWERS.values(), 1, ids=[*ANSWERS]))
 @pytest.mark.parametrize("count", COUNTS)
 def test_of_calls_of_other_brokers(served: OnThread, answer: bytes, count: int) -> None:
     listener = served.call(half_answering(answer))
@@ -244,7 +244,7 @@ def test_of_consumers_behind_entry_filters(broker: geminga.Standalone, count: in
 # ---- the administration's client
 
 
-@pytest.mark.parametrize("answer", sampled("dropped answers to calls", ANSWERS.values(), 2, ids=[*ANSWERS]))
+@pytest.mark.parametrize("answer", sampled("dropped answers to calls", ANSWERS.values(), 1, ids=[*ANSWERS]))
 @pytest.mark.parametrize("count", COUNTS)
 def test_of_the_administrations_client(answer: bytes, count: int) -> None:
     served = on_thread("asyncio")
@@ -276,7 +276,7 @@ def source(broker: geminga.Standalone, topic: str) -> PulsarDataSource:
 
 
 @pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize("kind", ["reads half", "writes half"])
+@pytest.mark.parametrize("kind", sampled("dropped tasks", ["reads half", "writes half"], 1))
 def test_of_spark_tasks(broker: geminga.Standalone, kind: str, count: int) -> None:
     """Tasks of one process, which end in the middle."""
     topic = f"{TOPIC}-tasks-{kind[0]}"

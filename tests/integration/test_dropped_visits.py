@@ -98,7 +98,7 @@ SOCKETS = {
 
 
 @pytest.mark.parametrize(
-    ("path", "data"), sampled("dropped sockets", SOCKETS.values(), 4, ids=[*SOCKETS], are_rows=True)
+    ("path", "data"), sampled("dropped sockets", SOCKETS.values(), 2, ids=[*SOCKETS], are_rows=True)
 )
 @pytest.mark.parametrize("count", COUNTS)
 def test_of_web_sockets(broker: geminga.Standalone, path: str, data: bytes, count: int) -> None:
@@ -124,7 +124,7 @@ REQUESTS = {
 }
 
 
-@pytest.mark.parametrize("data", sampled("dropped requests", REQUESTS.values(), 4, ids=[*REQUESTS]))
+@pytest.mark.parametrize("data", sampled("dropped requests", REQUESTS.values(), 2, ids=[*REQUESTS]))
 @pytest.mark.parametrize("count", COUNTS)
 def test_of_pages_and_messages(broker: geminga.Standalone, data: bytes, count: int) -> None:
     for first in ("/console/", "/console/topics"):
@@ -203,7 +203,7 @@ PROXY_USES: dict[str, Callable[[ServedProxy, geminga.Standalone], Drop]] = {
 }
 
 
-@pytest.mark.parametrize("use", sampled("dropped proxy uses", PROXY_USES.values(), 4, ids=[*PROXY_USES]))
+@pytest.mark.parametrize("use", sampled("dropped proxy uses", PROXY_USES.values(), 3, ids=[*PROXY_USES]))
 @pytest.mark.parametrize("count", COUNTS)
 def test_of_a_proxy(
     proxy: ServedProxy,

@@ -14,6 +14,7 @@ from bench.frames import send_frame
 from tools.standalone_process import ROOT, StandaloneProcess
 
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.house.weekly_sample import sampled
 from support.processes.official import quiet_client
 from support.processes.raw_protocol import RawConnection, producer_frame
 
@@ -55,14 +56,19 @@ def publish_until_closed(port: int, first: int, trigger: Path) -> int:
 
 @pytest.mark.parametrize(
     ("pattern", "part"),
-    [
-        ("*.journal", "journal"),
-        ("*.log", "bookie flush"),
-        pytest.param("*.index.tmp", "bookie flush", marks=pytest.mark.long),
-        ("*/checkpoint.tmp", "bookie flush"),
-        pytest.param("*/bookie/ledgers", "bookie flush", marks=pytest.mark.long),
-        ("metadata", "metadata store"),
-    ],
+    sampled(
+        "failed syncs",
+        [
+            ("*.journal", "journal"),
+            ("*.log", "bookie flush"),
+            ("*.index.tmp", "bookie flush"),
+            ("*/checkpoint.tmp", "bookie flush"),
+            ("*/bookie/ledgers", "bookie flush"),
+            ("metadata", "metadata store"),
+        ],
+        2,
+        are_rows=True,
+    ),
 )
 def test_failed_sync_stops_the_process_and_loses_nothing(tmp_path, pattern, part) -> None:
     settings = {

@@ -6,8 +6,9 @@ import contextlib
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from tools.standalone_process import StandaloneProcess
@@ -36,12 +37,14 @@ def ask(broker: StandaloneProcess, method: str, path: str, body: object = None) 
 
 
 @contextlib.contextmanager
-def clusters(tmp_path: Path, **of_west: object) -> Iterator[dict[str, StandaloneProcess]]:
-    """Each knows the other, and its default namespace lives in both. ``of_west``: more settings of it."""
+def clusters(
+    tmp_path: Path, of_both: Mapping[str, object] = MappingProxyType({}), **of_west: object
+) -> Iterator[dict[str, StandaloneProcess]]:
+    """Each knows the other, and its default namespace lives in both. ``of_both``, ``of_west``: more settings."""
     found = {}
     with contextlib.ExitStack() as stack:
         for name in NAMES:
-            settings = {"clusterName": name, **SETTINGS, **(of_west if name == "west" else {})}
+            settings = {"clusterName": name, **SETTINGS, **of_both, **(of_west if name == "west" else {})}
             broker = StandaloneProcess(tmp_path / name, log=tmp_path / f"{name}.log", settings=settings)
             found[name] = stack.enter_context(broker)
         for name, other in (NAMES, NAMES[::-1]):

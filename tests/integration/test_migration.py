@@ -28,6 +28,12 @@ def pair(tmp_path: Path) -> Iterator[tuple[Standalone, Standalone]]:
         yield blue, green
 
 
+@pytest.fixture(scope="module")
+def unmoved() -> Iterator[Standalone]:
+    with Standalone() as broker:
+        yield broker
+
+
 def place_of(broker: Standalone) -> dict[str, str]:
     return {"serviceUrl": broker.web_service_url, "brokerServiceUrl": broker.service_url}
 
@@ -96,10 +102,11 @@ def test_new_clients_are_led_there_and_come_back_when_nothing_moves(pair: tuple[
         ("", "green", 400, "the body"),
     ],
 )
-def test_a_place_that_can_be_none_is_refused(query: str, body: object, status: int, why: str) -> None:
-    with Standalone() as broker:
-        refused = Rest(broker.web_service_url).post(f"clusters/standalone/migrate{query}", body)
-        assert (refused.status, why in refused.reason) == (status, True), refused.reason
+def test_a_place_that_can_be_none_is_refused(
+    unmoved: Standalone, query: str, body: object, status: int, why: str
+) -> None:
+    refused = Rest(unmoved.web_service_url).post(f"clusters/standalone/migrate{query}", body)
+    assert (refused.status, why in refused.reason) == (status, True), refused.reason
 
 
 def test_each_address_has_its_scheme() -> None:

@@ -17,6 +17,8 @@ pytestmark = pytest.mark.integration
 
 STATUS = f"{TOPICS}/t/subscription/s/replicatedSubscriptionStatus"
 NAME = "persistent://public/default/t"
+#: Where a consumer is told every tenth of a second, not every second.
+SETTINGS = {"replicatedSubscriptionsSnapshotFrequencyMillis": 100}
 
 
 def stats(broker: StandaloneProcess) -> dict[str, object]:
@@ -76,7 +78,7 @@ def fails_over(
 
 
 def test_a_consumer_that_fails_over_goes_on_where_it_was(tmp_path: Path) -> None:
-    with clusters(tmp_path) as brokers:
+    with clusters(tmp_path, SETTINGS) as brokers:
         for first, then in (NAMES, NAMES[::-1]):
             fails_over(brokers, first, then, 50)
         assert ask(brokers["east"], "PUT", f"{TOPICS}/t/subscription/s?replicated=true")[0] == 204

@@ -7,11 +7,11 @@ import ast
 import pytest
 
 from support.house.compilable import compiled_modules, faults
-from support.house.source_tree import product_modules
+from support.house.source_tree import nodes_of, product_modules
 
 
 def _nodes(text: str) -> tuple[ast.AST, ...]:
-    return tuple(ast.walk(ast.parse(text)))
+    return nodes_of(ast.parse(text))
 
 
 def test_listed_modules_are_there_in_order_and_keep_the_rules() -> None:

@@ -90,7 +90,8 @@ def undeclared(module: SourceModule, extras: dict[str, set[str]]) -> list[str]:
 
 
 def test_what_the_product_imports_is_declared() -> None:
-    found = [line for module in product_modules() for line in undeclared(module, project())]
+    extras = project()
+    found = [line for module in product_modules() for line in undeclared(module, extras)]
     assert not found, "\n".join(found)
 
 

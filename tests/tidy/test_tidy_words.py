@@ -6,9 +6,10 @@ import ast
 import re
 from collections.abc import Iterable
 
-from tools.words import defined_words, homonyms, modules_of, word_of
+from tools.words import defined_words, homonyms, word_of
 
-from support.house.source_tree import ROOT, SOURCE
+from support.house.source_tree import ROOT
+from support.house.used_names import product_trees
 
 _SECTION = "## Names with two meanings"
 _NAME = re.compile(r"`(\w+)`")
@@ -35,7 +36,7 @@ def word_violations(page: str, found: Iterable[str]) -> list[str]:
 
 def test_the_glossary_tells_of_each_name_with_two_meanings() -> None:
     page = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
-    assert not (found := word_violations(page, homonyms(modules_of(SOURCE)))), "\n".join(found)
+    assert not (found := word_violations(page, homonyms(product_trees().items()))), "\n".join(found)
 
 
 PAGE = f"{_SECTION}\n| Name | Meanings |\n|---|---|\n| `A`, `B` | two `C` |\n## More\n| `D` | |\n"

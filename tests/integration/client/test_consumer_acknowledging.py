@@ -8,6 +8,7 @@ import pytest
 
 import geminga.client as gc
 from support.house.waiting import until
+from support.house.weekly_sample import sampled
 from support.stories.client_stories import RECEIVE_MS, contents, drain, publish, run
 from support.worlds.partitions import set_partitions
 from support.worlds.rest import Rest
@@ -33,7 +34,7 @@ def test_a_failure_tells_what_client_and_broker_knew(broker, topic) -> None:
 
 @pytest.mark.parametrize("partitions", [0, 3])
 @pytest.mark.parametrize("batched", [True, False])
-@pytest.mark.parametrize("receipts", [False, True], ids=["", "receipts"])
+@pytest.mark.parametrize("receipts", sampled("receipts", [False, True], 1, ids=["", "receipts"]))
 @pytest.mark.parametrize("kind", ["one", "list", "cumulative", "id", "whole batches"])
 @pytest.mark.parametrize("type_", list(Type))
 def test_acknowledged_messages_do_not_come_again(broker, topic, type_, kind, receipts, batched, partitions) -> None:
@@ -73,10 +74,19 @@ def test_acknowledged_messages_do_not_come_again(broker, topic, type_, kind, rec
                 await consumer.acknowledge(message)
         await consumer.close()
         again = await client.subscribe(topic, "sub", **options)
-        assert await drain(again) == []
+        await assert_nothing_before_what_is_sent_now(client, again)
         await again.close()
 
     run(broker, main)
+
+
+async def assert_nothing_before_what_is_sent_now(client: gc.Client, consumer: gc.Consumer[bytes]) -> None:
+    """What comes again does so before what is newer, so that nobody waits for nothing; each partition gets its own."""
+    for name in consumer.topics():
+        producer = await client.create_producer(name)
+        await producer.send(b"last")
+        await producer.close()
+    assert {(await consumer.receive(RECEIVE_MS)).data() for _ in consumer.topics()} == {b"last"}
 
 
 @pytest.mark.parametrize("type_", list(Type))

@@ -20,13 +20,14 @@ from tools.standalone_process import ROOT, StandaloneProcess
 
 from geminga.broker.rest.families import all_rows
 from support.house.leaks import LEAKS
+from support.house.weekly_sample import week
 from support.processes.hostile import COMPLAINTS, Session, Witness
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-SEED = int(os.environ.get("HOSTILE_SEED", "1"))
+SEED = os.environ.get("HOSTILE_SEED") or week()
 #: Requests of the short test for each path and method.
-REQUESTS_PER_ROUTE = 4
+REQUESTS_PER_ROUTE = 2
 REQUESTS_PER_LOOK = 50
 NUMBERS = (
     *(0, 1, -1, -2, 64, 65_536, (1 << 31) - 1, 1 << 31, -(1 << 31), (1 << 32) - 1, (1 << 53) + 1),
@@ -150,6 +151,7 @@ LASTS = "/tail"
 def run_requests(tmp_path: Path, count: int | None) -> None:
     keys, queries = names_asked_for()
     choose = random.Random(SEED)
+    print(f"HOSTILE_SEED={SEED}")
     process = StandaloneProcess(tmp_path / "data", log=tmp_path / "broker.log", settings=SETTINGS)
     with process:
         connection = http.client.HTTPConnection("127.0.0.1", process.web_port, timeout=30)

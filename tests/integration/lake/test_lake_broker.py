@@ -13,6 +13,7 @@ from geminga.broker.rest.topic_routes import lake
 from geminga.broker.topic.offload import LOOK_S
 from geminga.client.blocking import connect
 from support.house.waiting import until
+from support.house.weekly_sample import sampled
 from support.processes.s3_server import S3Server
 from support.worlds.rest import Rest
 
@@ -29,7 +30,7 @@ CONFIG = {
 }
 
 
-@pytest.fixture(params=["directory", "bucket"])
+@pytest.fixture(params=sampled("a broker's lake", ["directory", "bucket"], 1))
 def settings(request, tmp_path, monkeypatch):
     """Where the lake is."""
     if request.param == "directory":

@@ -11,7 +11,9 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import count
+from typing import NamedTuple
 
 import pytest
 from tools.standalone_process import StandaloneProcess
@@ -45,10 +47,14 @@ SHORT_MS = 5000
 _queries = count(1)
 
 
-@pytest.fixture
-def query() -> str:
+def new_query() -> str:
     """A streaming query's id that nobody used."""
     return f"exact{os.getpid()}-{next(_queries)}"
+
+
+@pytest.fixture
+def query() -> str:
+    return new_query()
 
 
 def stream_writer(standalone, topic: str, **more: str) -> StreamWriter:
@@ -196,51 +202,65 @@ def test_missing_messages_and_those_of_other_batches_are_errors(standalone, offi
     assert_holds(official, fresh_topic)
 
 
-def test_transaction_older_than_half_its_time_out_is_not_decided(standalone, official, fresh_topic, query) -> None:
-    writer = stream_writer(standalone, fresh_topic, txnTimeoutMs=str(SHORT_MS))
-    messages = written(writer, query, 0)
-    until(lambda: age_ms(writer, messages) > SHORT_MS / 2, "half of the time is over")
+class Outage(NamedTuple):
+    """A driver that died after it decided; its transactions have timed out."""
+
+    topic: str
+    query: str
+    writer: StreamWriter
+    messages: list[TaskCommit]
+
+
+#: Where each driver dies; None: it is late, and decides nothing.
+OUTAGES = {"late": None, "none": crash_points.DECIDED, "redo": crash_points.TXN_ENDED, "skip": crash_points.TXN_ENDED}
+
+
+@pytest.fixture(scope="module")
+def outages(standalone) -> dict[str, Outage]:
+    """By name: all time-outs are waited for at once."""
+    begun = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decision_log, "ENDING_AT_ONCE", 1)  # so that one is committed when the driver dies
+        for name, label in OUTAGES.items():
+            query = new_query()
+            topic = f"persistent://public/default/{query}-{name}"
+            writer = stream_writer(standalone, topic, txnTimeoutMs=str(SHORT_MS))
+            messages = written(writer, query, 0)
+            if label is not None:
+                killed(partial(writer.commit, messages, 0), label)
+            begun[name] = Outage(topic, query, writer, messages)
+    youngest_ms = max(one.transaction.opened_ms for each in begun.values() for one in each.messages if one.transaction)
+    until(lambda: time.time() * 1000 - youngest_ms > SHORT_MS + 500, "the transactions have timed out")
+    return begun
+
+
+def test_transaction_older_than_half_its_time_out_is_not_decided(outages, official) -> None:
+    topic, query, writer, messages = outages["late"]
     with pytest.raises(SinkError, match="more than half of its"):
         writer.commit(messages, 0)
     replayed(writer, query, 0)
-    assert_holds(official, fresh_topic, 0)
+    assert_holds(official, topic, 0)
 
 
-def age_ms(writer: StreamWriter, messages: list[TaskCommit]) -> float:
-    """Of the youngest transaction."""
-    return time.time() * 1000 - max(one.transaction.opened_ms for one in messages if one.transaction is not None)
-
-
-def outage(writer: StreamWriter, query: str, label: str) -> None:
-    """A driver that dies after it decided, and comes back when its transactions have timed out."""
-    messages = written(writer, query, 0)
-    killed(lambda: writer.commit(messages, 0), label)
-    until(lambda: age_ms(writer, messages) > SHORT_MS + 500, "the transactions have timed out")
-
-
-def test_outage_of_which_nothing_was_committed_is_mended_by_the_replay(
-    standalone, official, fresh_topic, query
-) -> None:
-    writer = stream_writer(standalone, fresh_topic, txnTimeoutMs=str(SHORT_MS))
-    outage(writer, query, crash_points.DECIDED)
+def test_outage_of_which_nothing_was_committed_is_mended_by_the_replay(outages, official) -> None:
+    topic, query, writer, _ = outages["none"]
     replayed(writer, query, 0)
-    assert_holds(official, fresh_topic, 0)
+    assert_holds(official, topic, 0)
 
 
 @pytest.mark.parametrize("choice", ["redo", "skip"])
 def test_outage_of_which_a_part_was_committed_asks_what_to_do(
-    standalone, official, fresh_topic, query, choice, monkeypatch
+    standalone, official, outages, choice, monkeypatch
 ) -> None:
-    monkeypatch.setattr(decision_log, "ENDING_AT_ONCE", 1)  # so that one is committed when the driver dies
-    short = {"txnTimeoutMs": str(SHORT_MS)}
-    writer = stream_writer(standalone, fresh_topic, **short)
-    outage(writer, query, crash_points.TXN_ENDED)
+    monkeypatch.setattr(decision_log, "ENDING_AT_ONCE", 1)
+    topic, query, writer, _ = outages[choice]
     replay = written(writer, query, 0, attempt=1)
     with pytest.raises(DecisionLostError, match=r"1 committed, 1 aborted.*lostBatch=redo:0 .*lostBatch=skip:0"):
         writer.commit(replay, 0)
     writer.abort(replay, 0)
-    replayed(stream_writer(standalone, fresh_topic, lostBatch=f"{choice}:0", **short), query, 0)
-    found = sorted(message.data().decode() for message in stored(official, fresh_topic, 90 if choice == "redo" else 30))
+    chosen = {"txnTimeoutMs": str(SHORT_MS), "lostBatch": f"{choice}:0"}
+    replayed(stream_writer(standalone, topic, **chosen), query, 0)
+    found = sorted(message.data().decode() for message in stored(official, topic, 90 if choice == "redo" else 30))
     assert set(found) == (set(expected(0)) if choice == "redo" else {value for (value,) in rows(0, 0)})
 
 

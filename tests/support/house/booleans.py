@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from support.house.source_tree import SourceModule
+from support.house.source_tree import SourceModule, nodes_of
 from support.house.towers import base_name, homes_of
 
 #: Boolean attributes of a class and of its bases.
@@ -65,7 +65,7 @@ def _own_booleans(node: ast.ClassDef) -> Iterator[str]:
 
 def _assigned(function: ast.FunctionDef | ast.AsyncFunctionDef, parameters: frozenset[str]) -> Iterator[str]:
     """Attributes of ``self`` that are given a truth value or a boolean parameter, or are annotated so."""
-    for node in ast.walk(function):
+    for node in nodes_of(function):
         pairs: list[tuple[ast.expr, bool]] = []
         if isinstance(node, ast.AnnAssign):
             pairs = [(node.target, _says_bool(node.annotation))]

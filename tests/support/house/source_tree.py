@@ -42,14 +42,34 @@ class SourceModule:
 
     @cached_property
     def nodes(self) -> tuple[ast.AST, ...]:
-        """All nodes of the tree, as ``ast.walk`` gives them: many rules look at each."""
-        return tuple(ast.walk(self.tree))
+        """All nodes of the tree, as :func:`nodes_of` gives them: many rules look at each."""
+        return nodes_of(self.tree)
+
+    @cached_property
+    def import_statements(self) -> tuple[tuple[ast.Import | ast.ImportFrom, bool], ...]:
+        """Each, and whether it is in a function or under TYPE_CHECKING: most rules look at them."""
+        return tuple(_import_statements(self.tree.body, is_deferred=False))
 
     @property
     def package(self) -> str:
         """``broker`` for ``geminga.broker.core.dedup``; empty for the modules right below ``geminga``."""
         parts = self.name.split(".")
         return parts[1] if len(parts) > 2 or (self.is_package_init and len(parts) == 2) else ""
+
+
+def nodes_of(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """What ``ast.walk`` gives, in its order and in a third of its time, but for whether names are loaded or stored."""
+    found = [tree]
+    for node in found:  # which grows meanwhile
+        for name in node._fields:
+            if name == "ctx":
+                continue
+            value = getattr(node, name, None)
+            if isinstance(value, ast.AST):
+                found.append(value)
+            elif isinstance(value, list):
+                found += [one for one in value if isinstance(one, ast.AST)]
+    return tuple(found)
 
 
 @lru_cache(maxsize=1)
@@ -87,7 +107,7 @@ class ImportedName:
 def imports_of(module: SourceModule, known: frozenset[str] = frozenset()) -> Iterator[ImportedName]:
     """Every import statement's targets, absolute; relative ones resolved against the module's name."""
     base = module.name.split(".") if module.is_package_init else module.name.split(".")[:-1]
-    for node, is_deferred in _import_statements(module.tree.body, is_deferred=False):
+    for node, is_deferred in module.import_statements:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield ImportedName(alias.name, node.lineno, is_deferred)
@@ -106,10 +126,10 @@ def imported_modules(test: SourceModule, modules: Mapping[str, SourceModule]) ->
     """
     known = frozenset(modules)
     found: set[str] = set()
-    for node in test.nodes:
+    for node, _ in test.import_statements:
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+        elif node.module and not node.level:
             found.update(_origin(node.module, alias.name, modules, known) for alias in node.names)
     return found & known
 
@@ -130,12 +150,16 @@ def _exports(package: SourceModule, known: frozenset[str]) -> dict[str, tuple[st
     """What a package's ``__init__`` imports: name -> (module, name there)."""
     base = package.name.split(".")
     found = {}
-    for node, _ in _import_statements(package.tree.body, is_deferred=False):
+    for node, _ in package.import_statements:
         if isinstance(node, ast.ImportFrom):
             prefix = base[: len(base) - node.level + 1] if node.level else []
             source = ".".join([*prefix, *([node.module] if node.module else [])])
             found.update({alias.asname or alias.name: (source, alias.name) for alias in node.names})
     return found
+
+
+def _asks_for_typing(test: ast.expr) -> bool:
+    return any("TYPE_CHECKING" in (getattr(one, "id", ""), getattr(one, "attr", "")) for one in nodes_of(test))
 
 
 def _import_statements(
@@ -147,7 +171,7 @@ def _import_statements(
             yield node, is_deferred
             continue
         is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        is_typing_block = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        is_typing_block = isinstance(node, ast.If) and _asks_for_typing(node.test)
         inside = is_deferred or is_function or is_typing_block
         for part in (node, *getattr(node, "handlers", ()), *getattr(node, "cases", ())):
             for name in ("body", "orelse", "finalbody"):

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from support.house.source_tree import SourceModule, product_modules
+from support.house.source_tree import SourceModule, nodes_of, product_modules
 
 #: Packages whose ``__all__`` is what users import.
 PUBLIC: Final = (
@@ -48,7 +48,7 @@ class Defined(NamedTuple):
 def uses_of(tree: ast.Module) -> Counter[str]:
     """How often each name is used."""
     found: Counter[str] = Counter()
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Name):
             found[node.id] += isinstance(node.ctx, ast.Load)
         elif isinstance(node, ast.Attribute):

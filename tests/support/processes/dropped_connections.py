@@ -217,12 +217,13 @@ def left_behind(half_use: HalfUse, count: int, *, warm: int, settle: Callable[[]
         gc.enable()
     objects = more.total() - kinds.total()
     more.subtract(kinds)
-    return Left(objects, size_after - size, resident, more.most_common(12))
+    most = [(f"{kind.__module__}.{kind.__qualname__}", count) for kind, count in more.most_common(12)]
+    return Left(objects, size_after - size, resident, most)
 
 
-def _least(settle: Callable[[], None]) -> tuple[Counter[str], int]:
+def _least(settle: Callable[[], None]) -> tuple[Counter[type], int]:
     """Objects by kind and bytes, when they were fewest: what is under way, such as a read of a disk, ends meanwhile."""
-    best: tuple[Counter[str], int] | None = None
+    best: tuple[Counter[type], int] | None = None
     patience = LOOKS_IN_VAIN
     never = threading.Event()
     while patience:
@@ -262,5 +263,5 @@ def _waves(half_use: HalfUse, count: int, before: int, settle: Callable[[], None
         settle()
 
 
-def _kinds() -> Counter[str]:
-    return Counter(f"{type(thing).__module__}.{type(thing).__qualname__}" for thing in gc.get_objects())
+def _kinds() -> Counter[type]:
+    return Counter(map(type, gc.get_objects()))
