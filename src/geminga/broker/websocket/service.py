@@ -22,7 +22,7 @@ from geminga.broker.websocket.opening import (
     reader_arguments,
     reader_start,
 )
-from geminga.broker.websocket.room import ReceiverRoom, PublishRoom
+from geminga.broker.websocket.room import PublishRoom, ReceiverRoom
 from geminga.broker.websocket.sessions import (
     ConsumerSession,
     PingSession,

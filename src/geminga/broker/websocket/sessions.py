@@ -55,7 +55,7 @@ from geminga.client import (
 from geminga.runtime import Clock, Raised, attempt_await, get_logger, next_turn, spawn
 
 if TYPE_CHECKING:
-    from geminga.broker.websocket.room import ReceiverRoom, PublishRoom
+    from geminga.broker.websocket.room import PublishRoom, ReceiverRoom
     from geminga.client import MessageFields
 
 _log = get_logger(__name__)

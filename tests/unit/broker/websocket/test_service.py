@@ -13,7 +13,7 @@ import pytest
 from geminga.broker.websocket.clients import Carried, SocketOwner, carried_by
 from geminga.broker.websocket.core.parameters import consumer_parameters, producer_parameters, reader_parameters
 from geminga.broker.websocket.opening import OpeningError
-from geminga.broker.websocket.room import ReceiverRoom, PublishRoom
+from geminga.broker.websocket.room import PublishRoom, ReceiverRoom
 from geminga.broker.websocket.service import INTERVAL_S, LOOK_S, LOOKED_AT_PER_TURN, RIGHTS_S
 from geminga.broker.websocket.sessions import OPERATIONS_MAX
 from geminga.client._transport.handshake import CLIENT_VERSION
