@@ -71,7 +71,7 @@ chaos: $(STAMP) ## ZooKeeper, bookies and brokers as processes, killed and pause
 	@PYTHONPATH=tests:. $(BIN)/python -m tools.chaos $(if $(CLUSTERS),--clusters $(CLUSTERS) --cuts $(or $(CUTS),50) --kills $(or $(KILLED),20) --seed $(or $(DRAW),1) $(if $(JSON),--json),$(if $(SECURITY),--security) --rounds $(ROUNDS) --seed $(or $(DRAW),1) --bookies $(BOOKIES) --brokers $(or $(BROKERS),1) --zookeepers $(or $(ZOOKEEPERS),1) $(if $(JSON),--json))
 
 hung: $(STAMP) ## each peer hangs under load, by real processes and sockets: memory and rates (HUNG_SECONDS=180 LINK=bookies)
-	@HUNG_S=$(HUNG_SECONDS) $(BIN)/python -m pytest -q -rP tests/integration/test_hung_peers.py $(if $(LINK),-k "$(LINK)") $(PYTEST_ARGS)
+	@HUNG_S=$(HUNG_SECONDS) $(BIN)/python -m pytest -q -rP tests/integration/test_hung_peers.py tests/integration/test_hung_visitors.py $(if $(LINK),-k "$(LINK)") $(PYTEST_ARGS)
 
 boards: $(STAMP) ## every panel of our Grafana boards, and of those in BOARDS=DIRECTORY, on a cluster with a real Prometheus
 	@$(BIN)/python -m tools.boards try $(BOARDS)

@@ -7,7 +7,6 @@ import contextlib
 import json
 import logging
 import os
-import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -34,6 +33,7 @@ from support.processes.dropped_connections import (
 )
 from support.processes.raw_protocol import RawConnection, frame, producer_frame
 from support.processes.served_proxy import ServedProxy
+from support.processes.web_sockets import text_frame, upgraded
 
 pytestmark = pytest.mark.integration
 
@@ -63,26 +63,6 @@ def broker(request: pytest.FixtureRequest) -> Iterator[geminga.Standalone]:
 
 
 # ---- WebSockets
-
-
-def upgraded(port: int, path: str) -> socket.socket:
-    made = socket.create_connection(("127.0.0.1", port), timeout=30)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    key = base64.b64encode(bytes(16)).decode()
-    made.sendall(
-        f"GET {path} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n".encode()
-    )
-    answer = made.recv(4096)
-    assert answer.startswith(b"HTTP/1.1 101 "), answer
-    return made
-
-
-def text_frame(data: bytes, *, size_bytes: int | None = None) -> bytes:
-    """Masked with zeros; ``size_bytes``: what it says that it has."""
-    size = len(data) if size_bytes is None else size_bytes
-    head = pack(">BBH", 0x81, 0x80 | 126, size) if size < 1 << 16 else pack(">BBQ", 0x81, 0x80 | 127, size)
-    return head + bytes(4) + data
 
 
 PUBLISHED = text_frame(json.dumps({"payload": base64.b64encode(b"m").decode()}).encode())

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
-import socket
-import subprocess
-import sys
 import threading
 import urllib.request
 from pathlib import Path
-from typing import Self
 
 import pytest
 from tools.standalone_process import StandaloneProcess
 
 from support.processes.official import quiet_client
+from support.processes.proxy_process import ProxyProcess
 from support.stories.crash_load import Consuming, Publishing, drain
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
@@ -25,37 +21,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.long]
 KILLS = int(os.environ.get("PROXY_KILLS", "20"))
 SEED = int(os.environ.get("PROXY_SEED", "1"))
 LOAD_S_MAX = 0.8
-
-
-class ProxyProcess:
-    """A proxy before one broker, on a port of its own that it keeps."""
-
-    def __init__(self, broker: StandaloneProcess, directory: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            self.port = taken.getsockname()[1]
-        self.words = [
-            *(sys.executable, "-m", "geminga", "proxy", "--json", "--port", str(self.port), "--web-port", "0"),
-            *("--broker", broker.service_url, "--web", broker.web_url),
-            *("--set", f"brokerProxyAllowedTargetPorts={broker.broker_port}"),
-        ]
-        self.log = directory / f"proxy-{self.port}.log"
-        self.process: subprocess.Popen[str]
-        self.ready: dict[str, object] = {}
-
-    def start(self) -> Self:
-        with self.log.open("a") as log:
-            self.process = subprocess.Popen(self.words, stdout=subprocess.PIPE, stderr=log, text=True)
-        assert self.process.stdout is not None
-        self.ready = json.loads(self.process.stdout.readline() or "{}")
-        assert self.ready, self.log.read_text()
-        return self
-
-    def end(self, number: signal.Signals) -> int:
-        self.process.send_signal(number)
-        code = self.process.wait(30)
-        if self.process.stdout is not None:
-            self.process.stdout.close()
-        return code
 
 
 def test_it_starts_tells_of_itself_and_stops_in_order(tmp_path: Path) -> None:

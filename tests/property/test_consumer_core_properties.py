@@ -302,11 +302,12 @@ class PrefetchMachine(RuleBasedStateMachine):
     """Permits and the queue together: the broker never owes more than the capacity, and never starves."""
 
     CAPACITY = 10
+    BYTES_MAX = 0
 
     def __init__(self) -> None:
         super().__init__()
         self.queue: PrefetchQueue[Entry] = PrefetchQueue()
-        self.flow = FlowControl(self.CAPACITY)
+        self.flow = FlowControl(self.CAPACITY, self.BYTES_MAX)
         self.permits = self.flow.restart()
         self.model: list[tuple[Entry, int]] = []
 
@@ -367,13 +368,36 @@ class PrefetchMachine(RuleBasedStateMachine):
         assert self.queue.total_count == len(self.model)
         # An entry counts whole until its last message is received.
         assert self.queue.total_bytes == sum({id(entry): entry.size_bytes for entry, _ in self.model}.values())
-        assert self.permits + self.flow.owed + len(self.model) == self.CAPACITY
+        assert self.permits + self.flow.owed + len(self.model) == self.flow.capacity
         if not self.flow.is_paused and not self.model:
             assert self.permits > 0, "nothing here and nothing asked for"
 
 
+class FittingPrefetchMachine(PrefetchMachine):
+    """The same where bytes say how many messages wait: ``came`` of the consumer's permits, as the client calls it."""
+
+    BYTES_MAX = 12
+
+    @rule(count=st.integers(1, 4), size=st.integers(0, 9))
+    def arrive(self, count, size) -> None:
+        if self.permits <= 0:
+            return
+        super().arrive(count, size)
+        self.flow.fit(count, size)
+        if self.flow.owed >= self.flow.threshold:
+            self.permits += self.flow.take()
+        assert self.flow.capacity == min(10, max(1, 12 * count // max(1, size)))
+
+    @invariant()
+    def no_more_is_asked_for_than_fits(self) -> None:
+        if self.flow.owed >= 0:
+            assert max(0, self.permits) + len(self.model) <= self.flow.capacity + 3  # the rest of one batch
+
+
 TestPrefetch = PrefetchMachine.TestCase
 TestPrefetch.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestFittingPrefetch = FittingPrefetchMachine.TestCase
+TestFittingPrefetch.settings = TestPrefetch.settings
 
 
 @given(st.data())

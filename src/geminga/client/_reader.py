@@ -121,6 +121,14 @@ class Reader(Generic[T]):
         if last is not None:
             await self._consumer.acknowledge_cumulative(last)
 
+    def watch_prefetched(self, hook: Callable[[int], None]) -> None:
+        """See :meth:`Consumer.watch_prefetched`."""
+        self._consumer.watch_prefetched(hook)
+
+    def prefetched_bytes(self) -> int:
+        """See :meth:`Consumer.prefetched_bytes`."""
+        return self._consumer.prefetched_bytes()
+
     def has_reached_end_of_topic(self) -> bool:
         """See :meth:`Consumer.has_reached_end_of_topic`."""
         return self._consumer.has_reached_end_of_topic()

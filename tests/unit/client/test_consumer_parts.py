@@ -104,6 +104,33 @@ def test_permits_go_back_by_half_of_the_queue_and_not_while_paused() -> None:
     assert line.heard[4:] == [10], "on a fresh connection what was owed before counts no more"
 
 
+def test_bytes_say_how_many_messages_are_asked_for() -> None:
+    line = Line()
+    permits = Permits(line, 10, 1000)
+    permits.start_over()
+    assert line.heard == [1], "nothing is known of their size"
+    permits.came(1, 100)
+    assert line.heard == [1, 9], "ten of these fit, and one of them is here"
+    permits.came(5, 5000)
+    for _ in range(9):
+        permits.give_back(1)
+    assert line.heard == [1, 9], "one fits, and ten were asked for"
+    permits.give_back(1)
+    assert line.heard == [1, 9, 1]
+    permits.came(1, 0)
+    assert line.heard == [1, 9, 1, 9], "what has no size is no end of the queue"
+
+
+def test_whatever_was_asked_for_of_another_size_starts_over_with_a_fresh_connection() -> None:
+    line = Line()
+    permits = Permits(line, 10, 1000)
+    permits.start_over()
+    permits.came(1, 100)
+    permits.came(1, 1000)
+    permits.start_over()
+    assert line.heard == [1, 9, 1]
+
+
 def test_without_prefetching_one_message_is_asked_for_until_it_comes() -> None:
     line = Line()
     permits = Permits(line, 0)
@@ -178,6 +205,62 @@ def test_a_topic_that_comes_to_a_paused_consumer_is_paused() -> None:
 
 
 # ---- what is prefetched
+
+
+def test_a_consumer_that_starts_paused_gets_nothing_before_it_resumes() -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        waiting = await client.subscribe("t", "s", consumer_type=gc.ConsumerType.Shared, start_paused=True)
+        producer = await client.create_producer("t", batching_enabled=False)
+        for number in range(5):
+            await producer.send(b"%d" % number)
+        with pytest.raises(gc.Timeout):
+            await waiting.receive(1000)
+        assert waiting.prefetched_bytes() == 0
+        other = await client.subscribe("t", "s", consumer_type=gc.ConsumerType.Shared)
+        assert [(await other.receive()).data() for _ in range(5)] == [b"0", b"1", b"2", b"3", b"4"]
+        await other.close()
+        waiting.resume()
+        assert {(await waiting.receive()).data() for _ in range(5)} == {b"0", b"1", b"2", b"3", b"4"}
+
+    run_with_broker(scenario)
+
+
+def test_a_listener_that_starts_paused_hears_nothing_before_it_resumes() -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        heard: list[bytes] = []
+        consumer = await client.subscribe(
+            "t", "s", start_paused=True, message_listener=lambda _, message: heard.append(message.data())
+        )
+        await (await client.create_producer("t")).send(b"m")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.get_running_loop().create_future(), 1)
+        assert heard == []
+        consumer.resume()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.get_running_loop().create_future(), 1)
+        assert heard == [b"m"]
+
+    run_with_broker(scenario)
+
+
+@pytest.mark.parametrize(("size", "most"), [(40_000, 1), (20_000, 3), (100, 10)])
+def test_no_more_bytes_are_prefetched_than_are_wanted(size: int, most: int) -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        consumer = await client.subscribe("t", "s", receiver_queue_size=10, receiver_queue_bytes=64_000)
+        seen: list[int] = []
+        consumer.watch_prefetched(seen.append)
+        producer = await client.create_producer("t", batching_enabled=False)
+        for _ in range(50):
+            producer.send_nowait(bytes(size))
+        await producer.flush()
+        for _ in range(50):
+            await consumer.receive(1000)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(asyncio.get_running_loop().create_future(), 0.1)
+        assert max(seen) == most * size
+        assert consumer.prefetched_bytes() == 0
+
+    run_with_broker(scenario)
 
 
 def test_who_waits_hears_of_the_end_and_a_gone_topic_of_a_pattern_is_no_end() -> None:

@@ -50,6 +50,8 @@ from geminga.model.errors import RemoteError
 #: Messages that a client holds for a socket, of each topic or partition, before they are sent: what a socket can make
 #: the broker hold is so many of the largest messages. The broker is not far, so more bring nothing.
 PREFETCH_MAX: Final = 16
+#: Bytes of them, but for the first.
+PREFETCH_BYTES: Final = 64 * 1024
 _STATUSES: Final[Mapping[type[PulsarException], int]] = {
     InvalidConfiguration: 400,
     InvalidTopicName: 400,
@@ -117,6 +119,9 @@ def consumer_arguments(given: ConsumerParameters, topic: str, subscription: str)
     found: ConsumerArguments = {
         "consumer_type": _TYPES[given.subscription_type],
         "receiver_queue_size": min(given.receiver_queue_size, PREFETCH_MAX),
+        "receiver_queue_bytes": PREFETCH_BYTES,
+        # What nobody has permitted yet is for other consumers.
+        "start_paused": given.pull_mode,
         "consumer_name": given.name,
         "unacked_messages_timeout_ms": given.ack_timeout_ms,
         "is_durable": given.is_durable,
@@ -136,6 +141,7 @@ def reader_arguments(given: ReaderParameters) -> ReaderArguments:
     """Of ``create_reader``."""
     return {
         "receiver_queue_size": min(given.receiver_queue_size, PREFETCH_MAX),
+        "receiver_queue_bytes": PREFETCH_BYTES,
         "crypto_failure_action": ConsumerCryptoFailureAction[given.crypto_failure_action],
     }
 

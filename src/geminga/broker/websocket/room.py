@@ -1,4 +1,5 @@
-"""Bytes of messages that sockets published and nobody answered, over all: beyond the limit they are not read."""
+"""Bytes of messages over all sockets: those that were published and nobody answered, beyond whose limit sockets are not
+read, and those that wait to be sent."""
 
 from __future__ import annotations
 
@@ -60,3 +61,48 @@ class PublishRoom:
     def leaves(self, waiting: Waiting) -> None:
         """It is gone."""
         self._waiting.pop(waiting, None)
+
+
+class Receiver(Protocol):
+    """A socket that is sent messages."""
+
+    @property
+    def may_send(self) -> bool:
+        """Whether its peer takes messages now."""
+
+    def cut_off(self) -> None:
+        """Let go what waits for it."""
+
+
+class ReceiverRoom:
+    """Bytes that wait in the broker for peers of sockets. Beyond the limit, of those that take nothing whoever has most
+    waiting is cut off: its messages stay in their topics, and are there when it comes again."""
+
+    __slots__ = ("_held", "_limit_bytes", "cut_off_count", "held_bytes")
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        #: Bytes of each that has any, in the order in which their first came.
+        self._held: dict[Receiver, int] = {}
+        self.held_bytes = 0
+        self.cut_off_count = 0
+
+    def holds(self, receiver: Receiver, size_bytes: int) -> None:
+        """So many wait for it now."""
+        self.held_bytes += size_bytes - self._held.get(receiver, 0)
+        if not size_bytes:
+            self._held.pop(receiver, None)
+            return
+        self._held[receiver] = size_bytes
+        while self.held_bytes > self._limit_bytes:
+            stuck = [one for one in self._held if not one.may_send]
+            if not stuck:
+                return
+            most = max(stuck, key=self._held.__getitem__)
+            self.leaves(most)
+            self.cut_off_count += 1
+            most.cut_off()
+
+    def leaves(self, receiver: Receiver) -> None:
+        """Nothing waits for it any more."""
+        self.held_bytes -= self._held.pop(receiver, 0)

@@ -22,7 +22,7 @@ from geminga.broker.websocket.opening import (
     reader_arguments,
     reader_start,
 )
-from geminga.broker.websocket.room import PublishRoom
+from geminga.broker.websocket.room import PublishRoom, ReceiverRoom
 from geminga.broker.websocket.sessions import (
     ConsumerSession,
     PingSession,
@@ -44,6 +44,8 @@ HALVES_BYTES_MAX: Final = 64 * 1024 * 1024
 UNREAD_BYTES_MAX: Final = 64 * 1024 * 1024
 #: Bytes that are published and not answered, of all sockets, where no setting says otherwise.
 PUBLISHED_BYTES_MAX: Final = 64 * 1024 * 1024
+#: Bytes of messages that wait in the broker to be sent, of all sockets.
+INBOX_BYTES_MAX: Final = 64 * 1024 * 1024
 #: Seconds between two looks at all sockets, and between two times that rights are asked about.
 LOOK_S: Final = 1.0
 RIGHTS_S: Final = 10.0
@@ -78,6 +80,8 @@ class ServiceLimits(NamedTuple):
     of_each: SocketLimits
     #: 0: :data:`PUBLISHED_BYTES_MAX`.
     published_bytes_max: int = 0
+    #: 0: :data:`INBOX_BYTES_MAX`.
+    inbox_bytes_max: int = 0
 
 
 class Admitted(NamedTuple):
@@ -115,6 +119,7 @@ class SocketService:
             limits.of_each, FrameRoom(clock.monotonic, HALVES_BYTES_MAX), UnreadResponses(UNREAD_BYTES_MAX)
         )
         self._published = PublishRoom(limits.published_bytes_max or PUBLISHED_BYTES_MAX)
+        self._inbox = ReceiverRoom(limits.inbox_bytes_max or INBOX_BYTES_MAX)
         #: Those that are being made among them.
         self._members: dict[_Member, None] = {}
         self._by_session: dict[SocketSession, _Member] = {}
@@ -163,7 +168,7 @@ class SocketService:
             window = PullWindow() if given.pull_mode else PushWindow(given.receiver_queue_size)
             mode = "Durable" if given.is_durable else "NonDurable"
             named = (subscription, given.subscription_type, mode)
-            return ConsumerSession(told, admitted.peer, self._counts_of(told), consumer, window, named)
+            return ConsumerSession(told, admitted.peer, self._counts_of(told), self._inbox, consumer, window, named)
 
         return await self._open(admitted, make)
 
@@ -175,7 +180,7 @@ class SocketService:
             reader = await client.create_reader(topic, start, reader_name=given.name, **reader_arguments(given))
             window = CountWindow(given.receiver_queue_size)
             name = reader.subscription_name()
-            return ReaderSession(topic, admitted.peer, self._counts_of(topic), reader, window, name)
+            return ReaderSession(topic, admitted.peer, self._counts_of(topic), self._inbox, reader, window, name)
 
         return await self._open(admitted, make)
 
@@ -344,6 +349,8 @@ class SocketService:
             "geminga_websocket_refused_total": self.refused_count,
             "geminga_websocket_published_unanswered_bytes": self._published.held_bytes,
             "geminga_websocket_waiting_producers": self._published.waiting_count,
+            "geminga_websocket_inbox_bytes": self._inbox.held_bytes,
+            "geminga_websocket_cut_off_total": self._inbox.cut_off_count,
         }
         every = list(self._counts.values())
         for name, field in _COUNTED.items():

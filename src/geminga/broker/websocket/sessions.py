@@ -55,7 +55,7 @@ from geminga.client import (
 from geminga.runtime import Clock, Raised, attempt_await, get_logger, next_turn, spawn
 
 if TYPE_CHECKING:
-    from geminga.broker.websocket.room import PublishRoom
+    from geminga.broker.websocket.room import PublishRoom, ReceiverRoom
     from geminga.client import MessageFields
 
 _log = get_logger(__name__)
@@ -69,6 +69,7 @@ OPERATIONS_MAX: Final = 1000
 KNOWN_IDS_MAX: Final = 10_000
 #: RFC 6455.
 _NORMAL_CLOSURE: Final = 1000
+_TRY_AGAIN_LATER: Final = 1013
 
 
 class Socket(Protocol):
@@ -279,8 +280,14 @@ class ProducerSession(SocketSession):
 class _ReceivingSession(SocketSession, ABC):
     """Sends what comes while its window is open and its peer takes it."""
 
-    def __init__(self, topic: str, peer: str, counts: SocketCounts) -> None:
+    def __init__(
+        self, topic: str, peer: str, counts: SocketCounts, inbox: ReceiverRoom, source: Consumer[bytes] | Reader[bytes]
+    ) -> None:
+        """``inbox``: of all sockets. ``source``: where its messages come from."""
         super().__init__(topic, peer, counts)
+        self._inbox = inbox
+        self._source = source
+        source.watch_prefetched(self._came)
         self._task: asyncio.Task[None] | None = None
         self._wake: asyncio.Future[None] | None = None
 
@@ -311,6 +318,7 @@ class _ReceivingSession(SocketSession, ABC):
             if message is None:
                 in_turn = 0
                 message = await self._receive()
+            self._inbox.holds(self, self._source.prefetched_bytes())
             self._send(self.socket, message)
             in_turn += 1
             if in_turn >= MESSAGES_PER_TURN:
@@ -336,6 +344,26 @@ class _ReceivingSession(SocketSession, ABC):
         self.messages += 1
         self.counts.delivered(len(payload))
         socket.send(encode_message(fields))
+
+    def _came(self, waiting_bytes: int) -> None:
+        if not self.is_over:
+            self._inbox.holds(self, waiting_bytes)
+
+    @property
+    def may_send(self) -> bool:
+        """Whether its peer takes messages now."""
+        return self.socket is not None and self.socket.is_writable and self._is_window_open()
+
+    def cut_off(self) -> None:
+        """Let go what waits for it."""
+        if self.socket is not None:
+            self.socket.close(_TRY_AGAIN_LATER, "more messages wait for sockets than the broker has room for")
+        self.lost()
+
+    def lost(self) -> None:
+        """The socket is gone, or there will be none: nothing is kept for it."""
+        self._inbox.leaves(self)
+        super().lost()
 
     async def _close(self) -> None:
         task, self._task, self._wake = self._task, None, None
@@ -369,12 +397,13 @@ class ConsumerSession(_ReceivingSession):
         topic: str,
         peer: str,
         counts: SocketCounts,
+        inbox: ReceiverRoom,
         consumer: Consumer[bytes],
         window: PushWindow | PullWindow,
         subscription: tuple[str, str, str],
     ) -> None:
         """``subscription``: its name, type and mode."""
-        super().__init__(topic, peer, counts)
+        super().__init__(topic, peer, counts, inbox, consumer)
         self._consumer = consumer
         self._window = window
         self.subscription = subscription
@@ -395,6 +424,7 @@ class ConsumerSession(_ReceivingSession):
             return
         if isinstance(frame, PermitFrame):
             self._window.permitted(frame.messages)
+            self._consumer.resume()
             self.writable()
             return
         if isinstance(frame, EndOfTopicFrame):
@@ -484,9 +514,16 @@ class ReaderSession(_ReceivingSession):
     """See the module."""
 
     def __init__(
-        self, topic: str, peer: str, counts: SocketCounts, reader: Reader[bytes], window: CountWindow, subscription: str
+        self,
+        topic: str,
+        peer: str,
+        counts: SocketCounts,
+        inbox: ReceiverRoom,
+        reader: Reader[bytes],
+        window: CountWindow,
+        subscription: str,
     ) -> None:
-        super().__init__(topic, peer, counts)
+        super().__init__(topic, peer, counts, inbox, reader)
         self._reader = reader
         self._window = window
         self.subscription = (subscription, "Exclusive", "NonDurable")

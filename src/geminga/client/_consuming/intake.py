@@ -174,6 +174,8 @@ class Intake:
                 arrived.append(entry)
             elif self._accept(entry):
                 arrived.append(entry)
+        if read and source.permits.flow.bytes_max:
+            source.permits.came(sum(max(1, one.batch_size) for one in read), sum(one.size_bytes for one in read))
         if arrived and (self._gate is None or not self._gate.holds(arrived)):
             self._delivery.on_entries(arrived)
         if len(arrived) < len(frames) and not is_holding:

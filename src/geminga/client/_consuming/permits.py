@@ -34,10 +34,10 @@ class Permits:
 
     __slots__ = ("_line", "flow", "is_asked")
 
-    def __init__(self, line: Line, capacity: int) -> None:
-        """``capacity``: messages that are prefetched; 0: one, for who waits."""
+    def __init__(self, line: Line, capacity: int, bytes_max: int = 0) -> None:
+        """``capacity``: messages that are prefetched; 0: one, for who waits. ``bytes_max``: of them, 0 for any."""
         self._line = line
-        self.flow = FlowControl(capacity)
+        self.flow = FlowControl(capacity, bytes_max)
         if capacity == 0:
             self.flow.threshold = _NO_PREFETCH
         #: Without prefetching: a message was asked for, and has not come.
@@ -53,6 +53,14 @@ class Permits:
         permits = self.flow.received(count)
         if permits:
             self.send(permits)
+
+    def came(self, messages: int, size_bytes: int) -> None:
+        """They are ``size_bytes`` large together: more or fewer are prefetched from now on, where bytes say it."""
+        flow = self.flow
+        if flow.bytes_max and flow.capacity and messages:
+            flow.fit(messages, size_bytes)
+            if flow.owed >= flow.threshold:
+                self.send(flow.take())
 
     def send(self, permits: int) -> None:
         """FLOW; without a connection there is a fresh start later."""

@@ -46,6 +46,7 @@ class Receiving(Generic[T]):
         "_topics",
         "_turns",
         "is_open",
+        "on_prefetched",
     )
 
     def __init__(
@@ -65,11 +66,18 @@ class Receiving(Generic[T]):
         self._interceptors = subscription.interceptors
         #: Whether the application may receive, else :meth:`check` says why not; whoever takes many looks at it alone.
         self.is_open = subscription.options.message_listener is None
+        #: Hears of entries that came, with the bytes of all that wait.
+        self.on_prefetched: Callable[[int], None] | None = None
 
     @property
     def count(self) -> int:
         """Messages that were prefetched and not received."""
         return self._queue.total_count
+
+    @property
+    def bytes_waiting(self) -> int:
+        """Bytes of what was prefetched and not received."""
+        return self._queue.total_bytes
 
     def check(self) -> None:
         """Whether the application may receive; raises OperationNotSupported, AlreadyClosed."""
@@ -82,6 +90,7 @@ class Receiving(Generic[T]):
         self.is_open = False
         self._topics = HeldTopics()  # those there were know this one
         self._queue.close()
+        self.on_prefetched = None
         self._arrivals.wake_all()
 
     # ---- one after the other
@@ -325,6 +334,8 @@ class Receiving(Generic[T]):
     def on_entries(self, entries: Sequence[EntryBatch]) -> None:
         """Entries arrived."""
         self._arrivals.arrived(self._queue.extend(entries))
+        if self.on_prefetched is not None:
+            self.on_prefetched(self._queue.total_bytes)
 
     def on_passed_over(self) -> None:
         """Entries came that gave no message: who waits for one asks again, or learns that there is none left."""

@@ -94,6 +94,10 @@ class SubscriptionConsumer(Consumer[T]):
         self.listening: Listening | None = None
         if options.message_listener is not None:
             self.listening = Listening(self.receiving, options.message_listener)
+        if options.start_paused:
+            self.held.pause()
+            if self.listening is not None:
+                self.listening.pause()
         #: Who looks for its topics and partitions; set by whoever makes it.
         self.topic_set: TopicSet | None = None
         self.discovery: PatternTopics | None = None
@@ -315,6 +319,14 @@ class SubscriptionConsumer(Consumer[T]):
         """See :meth:`Consumer.mark_delete_positions`."""
         self.condition.check_open()
         return [(await topic.last_message_ids())[1] for topic in self.held.all()]
+
+    def watch_prefetched(self, hook: Callable[[int], None]) -> None:
+        """See :meth:`Consumer.watch_prefetched`."""
+        self.receiving.on_prefetched = hook
+
+    def prefetched_bytes(self) -> int:
+        """See :meth:`Consumer.prefetched_bytes`."""
+        return self.receiving.bytes_waiting
 
     def has_reached_end_of_topic(self) -> bool:
         """See :meth:`Consumer.has_reached_end_of_topic`."""

@@ -106,7 +106,7 @@ class TopicConsumer:
         self._delivery = delivery
         self._attachment = Attachment(cluster, self, str(topic))
         self.consumer_id: int = self._attachment.consumer_id
-        self.permits = Permits(self._attachment, capacity)
+        self.permits = Permits(self._attachment, capacity, options.receiver_queue_bytes)
         self.flow = self.permits.flow
         #: -1 on Shared and Key_Shared, which have none.
         self.epoch = -1 if options.shares_messages else 0

@@ -8,7 +8,7 @@ nothing. Each topic has its own permits, so a busy one does not starve the other
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -238,6 +238,14 @@ class Consumer(ABC, Generic[T]):
     @abstractmethod
     async def mark_delete_positions(self) -> list[MessageId | None]:
         """Up to where the subscription is acknowledged on each topic or partition; None: the broker does not say."""
+
+    @abstractmethod
+    def watch_prefetched(self, hook: Callable[[int], None]) -> None:
+        """``hook`` hears of messages that came, with the bytes of all that wait to be received."""
+
+    @abstractmethod
+    def prefetched_bytes(self) -> int:
+        """Of messages that wait to be received; an entry counts whole until its last one is."""
 
     @abstractmethod
     def has_reached_end_of_topic(self) -> bool:

@@ -147,6 +147,9 @@ class ConsumerOptions:
     message_listener: MessageListener | None = None
     #: Messages prefetched, per partition; 0: none, a message is asked for when ``receive`` waits.
     receiver_queue_size: int = 1000
+    #: Of each partition no more messages are prefetched than have so many bytes, by the size of the last ones, but
+    #: always one; 0: any.
+    receiver_queue_bytes: int = 0
     #: Messages prefetched, of all partitions together.
     max_total_receiver_queue_size_across_partitions: int = 50_000
     consumer_name: str = ""
@@ -169,6 +172,8 @@ class ConsumerOptions:
     properties: Mapping[str, str] = field(default_factory=dict)
     subscription_properties: Mapping[str, str] = field(default_factory=dict)
     initial_position: InitialPosition = InitialPosition.Latest
+    #: Nothing is prefetched, and no listener called, before ``resume``.
+    start_paused: bool = False
     #: False: the subscription lives in the broker's memory and ends with its consumer.
     is_durable: bool = True
     #: Where a subscription that is not durable starts; durable ones start at ``initial_position`` or where they are.
@@ -235,6 +240,7 @@ class ConsumerArguments(TypedDict, total=False):
     consumer_type: ConsumerType
     message_listener: MessageListener | None
     receiver_queue_size: int
+    receiver_queue_bytes: int
     max_total_receiver_queue_size_across_partitions: int
     consumer_name: str
     unacked_messages_timeout_ms: int
@@ -250,6 +256,7 @@ class ConsumerArguments(TypedDict, total=False):
     properties: Mapping[str, str]
     subscription_properties: Mapping[str, str]
     initial_position: InitialPosition
+    start_paused: bool
     is_durable: bool
     start_message_id: MessageId | None
     start_message_id_inclusive: bool
@@ -277,6 +284,7 @@ class ReaderArguments(TypedDict, total=False):
     """The options of ``create_reader`` and ``create_table_view``; see :class:`ConsumerOptions`."""
 
     receiver_queue_size: int
+    receiver_queue_bytes: int
     max_total_receiver_queue_size_across_partitions: int
     consumer_name: str
     ack_group_time_ms: int
@@ -314,6 +322,7 @@ _CONSUMER_KINDS: Final[Mapping[str, Kind]] = {
     "consumer_type": Member(ConsumerType),
     "message_listener": Either(NOTHING, Function("a function of a consumer and a message")),
     "receiver_queue_size": COUNT,
+    "receiver_queue_bytes": COUNT,
     "max_total_receiver_queue_size_across_partitions": COUNT,
     "consumer_name": TEXT,
     "unacked_messages_timeout_ms": TIME_MS,
@@ -329,6 +338,7 @@ _CONSUMER_KINDS: Final[Mapping[str, Kind]] = {
     "properties": TEXTS,
     "subscription_properties": TEXTS,
     "initial_position": Member(InitialPosition),
+    "start_paused": FLAG,
     "is_durable": FLAG,
     "start_message_id": Either(NOTHING, Instance(MessageId, "a MessageId that can be", holds="is_possible")),
     "start_message_id_inclusive": FLAG,

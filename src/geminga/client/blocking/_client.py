@@ -53,6 +53,7 @@ class ConsumerArguments(TypedDict, total=False):
     consumer_type: ConsumerType
     message_listener: MessageListener | None
     receiver_queue_size: int
+    receiver_queue_bytes: int
     max_total_receiver_queue_size_across_partitions: int
     consumer_name: str
     unacked_messages_timeout_ms: int
@@ -68,6 +69,7 @@ class ConsumerArguments(TypedDict, total=False):
     properties: Mapping[str, str]
     subscription_properties: Mapping[str, str]
     initial_position: InitialPosition
+    start_paused: bool
     is_durable: bool
     start_message_id: MessageId | None
     start_message_id_inclusive: bool

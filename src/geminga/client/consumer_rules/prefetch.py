@@ -29,15 +29,20 @@ E = TypeVar("E", bound=PrefetchedEntry)
 class FlowControl:
     """Permits of one consumer of one topic. ``capacity`` 0: no prefetching, a permit only for who waits."""
 
-    __slots__ = ("capacity", "is_paused", "owed", "threshold")
+    __slots__ = ("bytes_max", "capacity", "is_paused", "most", "owed", "threshold")
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, bytes_max: int = 0) -> None:
+        """``bytes_max``: so many bytes of messages wait, by the size of those that came last, though always one
+        message; 0: ``capacity`` alone says it."""
         invariant(capacity >= 0, f"a prefetch queue of {capacity} messages")
-        self.capacity = capacity
+        self.most = capacity
+        self.bytes_max = bytes_max
+        # Of what size messages are is known with the first.
+        self.capacity = min(capacity, 1) if bytes_max else capacity
         #: Messages received since permits were last given back.
         self.owed = 0
         #: As many give permits back.
-        self.threshold = max(1, capacity // 2)
+        self.threshold = max(1, self.capacity // 2)
         #: While paused, permits are counted and not given back.
         self.is_paused = False
 
@@ -46,9 +51,17 @@ class FlowControl:
         self.owed += count
         return self.take() if self.owed >= self.threshold else 0
 
+    def fit(self, messages: int, size_bytes: int) -> None:
+        """Messages came that have so many bytes together: as many as fit wait from now on. What is more than that and
+        under way already is made up for by permits that are not given back."""
+        capacity = min(self.most, max(1, self.bytes_max * messages // max(1, size_bytes)))
+        self.owed += capacity - self.capacity
+        self.capacity = capacity
+        self.threshold = max(1, capacity // 2)
+
     def take(self) -> int:
         """Everything owed, unless paused."""
-        if self.is_paused:
+        if self.is_paused or self.owed <= 0:
             return 0
         owed, self.owed = self.owed, 0
         return owed

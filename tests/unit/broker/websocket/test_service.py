@@ -13,7 +13,7 @@ import pytest
 from geminga.broker.websocket.clients import Carried, SocketOwner, carried_by
 from geminga.broker.websocket.core.parameters import consumer_parameters, producer_parameters, reader_parameters
 from geminga.broker.websocket.opening import OpeningError
-from geminga.broker.websocket.room import PublishRoom
+from geminga.broker.websocket.room import PublishRoom, ReceiverRoom
 from geminga.broker.websocket.service import INTERVAL_S, LOOK_S, LOOKED_AT_PER_TURN, RIGHTS_S
 from geminga.broker.websocket.sessions import OPERATIONS_MAX
 from geminga.client._transport.handshake import CLIENT_VERSION
@@ -392,6 +392,102 @@ def test_room_lets_those_go_on_who_have_room_of_their_own() -> None:
     room.give_back(1)
     assert (one.went_on, other.went_on) == (1, 1)
     assert room.waiting_count == 0
+
+
+LARGE = "eHh4" * 10_000
+
+
+async def published(sockets: SocketWorld, count: int) -> None:
+    sending = await producer(sockets)
+    for number in range(count):
+        sending.tell(payload=LARGE, context=str(number))
+    await sending.told(count)
+
+
+def test_whoever_has_most_waiting_and_takes_nothing_is_cut_off_and_loses_nothing() -> None:
+    """A consumer that does not acknowledge is sent no more; one message of 30,000 bytes waits for each of them."""
+
+    async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
+        names = [f"s{number}" for number in range(4)]
+        given = consumer_parameters({"subscriptionType": "Shared", "receiverQueueSize": "1"})
+        peers = []
+        for name in names:
+            session = await sockets.service.open_consumer(sockets.admitted(), TOPIC, name, given)
+            peers.append(await sockets.socket(session))
+        await published(sockets, 3)
+        for peer in peers:
+            await peer.told(1)
+        await pause(1)
+        assert len(list(sockets.service.sessions)) == 5 - 1, "three of them, and the producer"
+        (gone,) = (peer for peer in peers if peer.protocol.close_rcvd is not None)
+        assert await gone.ended() == (1013, "more messages wait for sockets than the broker has room for")
+        found = sockets.service.metrics()
+        assert found["geminga_websocket_cut_off_total"] == 1
+        assert 90_000 <= found["geminga_websocket_inbox_bytes"] <= 100_000
+        # The others go on, and everything is there for who comes again.
+        for peer in peers:
+            for number in range(3 if peer is not gone else 0):
+                message = (await peer.told(number + 1))[number]
+                peer.tell(messageId=message["messageId"])
+        session = await sockets.service.open_consumer(sockets.admitted(), TOPIC, names[peers.index(gone)], SHARED)
+        again = await sockets.socket(session)
+        for message in await again.told(3):
+            again.tell(messageId=message["messageId"])
+        await pause(2)
+        subscriptions = world.broker.topics[TOPIC].subscriptions
+        assert [subscriptions[name].cursor.backlog_count for name in names] == [0] * 4
+
+    with_sockets(story, inbox_bytes_max=100_000)
+
+
+def test_nothing_waits_for_a_socket_that_has_permitted_nothing() -> None:
+    """Other consumers of its subscription have the messages."""
+
+    async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
+        pulling = await consumer(sockets, pullMode="true")
+        await published(sockets, 3)
+        await pause(1)
+        assert sockets.service.metrics()["geminga_websocket_inbox_bytes"] == 0
+        other = await consumer(sockets)
+        assert len(await other.told(3)) == 3
+        await published(sockets, 40)
+        pulling.tell(type="permit", permitMessages=1)
+        assert len(await pulling.told(1)) == 1
+        await pause(1)
+        assert sockets.service.metrics()["geminga_websocket_inbox_bytes"] >= len(LARGE) * 3 // 4
+        for peer in (pulling, other):
+            peer.transport.abort()
+        await pause(1)
+        assert sockets.service.metrics()["geminga_websocket_inbox_bytes"] == 0, "nothing waits for who is gone"
+
+    with_sockets(story)
+
+
+class Receiver:
+    def __init__(self, *, may_send: bool = False) -> None:
+        self.may_send = may_send
+        self.was_cut_off = False
+
+    def cut_off(self) -> None:
+        self.was_cut_off = True
+
+
+def test_inbox_lets_those_be_whose_peers_take_messages() -> None:
+    room = ReceiverRoom(100)
+    small, large, quick = Receiver(), Receiver(), Receiver(may_send=True)
+    room.holds(quick, 80)
+    room.holds(small, 5)
+    room.holds(large, 10)
+    assert room.held_bytes == 95
+    room.holds(large, 16)
+    assert (small.was_cut_off, large.was_cut_off, quick.was_cut_off) == (False, True, False)
+    assert room.held_bytes == 85
+    room.holds(small, 0)
+    room.holds(quick, 200)
+    assert (small.was_cut_off, quick.was_cut_off) == (False, False)
+    room.leaves(quick)
+    room.leaves(quick)
+    assert (room.held_bytes, room.cut_off_count) == (0, 1)
 
 
 def test_delays_hashes_and_clusters_of_a_message_are_passed_on() -> None:

@@ -199,16 +199,29 @@ class HttpInbox:
 
     def pop(self) -> Arrived:
         """The first one."""
-        arrived = self._entries.popleft()
-        self._freed(len(arrived.data))
+        arrived = self.take()
+        self.free(len(arrived.data))
         return arrived
+
+    def take(self) -> Arrived:
+        """The first one, whose bytes still count here until they are freed: they are on their way to a client."""
+        return self._entries.popleft()
+
+    def free(self, size_bytes: int) -> None:
+        """So many of what was taken are gone."""
+        self._freed(size_bytes)
 
     def drop(self, is_dropped: Callable[[Arrived], bool]) -> None:
         """Those that will be sent again."""
-        kept = deque(entry for entry in self._entries if not is_dropped(entry))
-        size_bytes = sum(len(entry.data) for entry in kept)
-        self._entries, freed = kept, self._bytes - size_bytes
-        self._freed(freed)
+        kept: deque[Arrived] = deque()
+        dropped_bytes = 0
+        for entry in self._entries:
+            if is_dropped(entry):
+                dropped_bytes += len(entry.data)
+            else:
+                kept.append(entry)
+        self._entries = kept
+        self._freed(dropped_bytes)
 
     def close(self) -> None:
         """Nobody reads it any more."""

@@ -113,6 +113,11 @@ class _Tail(Response):
         self._last: dict[int, MessageRef] = {}
         #: Entries that were sent and are not acknowledged, the last of each.
         self._taken: dict[int, Position] = {}
+        #: Events on their way to the client, and how many bytes of entries they were.
+        self._chunk = bytearray()
+        self._chunk_entry_bytes = 0
+        #: The client has half of an event, and gets no more of it.
+        self._is_cut = False
         self._may_have_lost = False
         self._over = ""
         self._is_gone = False
@@ -208,6 +213,9 @@ class _Tail(Response):
             await self._write_what_came(send)
             now_s = monotonic()
             if self._over or now_s - began_s >= TAIL_S_MAX or self._inbox.at_end >= self._consumers.keys():
+                if self._is_cut:
+                    # Without the line that would end it, half of an event is none.
+                    break
                 why = self._over or ("the topic is terminated" if self._inbox.at_end else "an hour is over; come again")
                 await self._write(send, event({"reason": why}, kind="end"))
                 break
@@ -238,6 +246,8 @@ class _Tail(Response):
     def _give_up(self) -> None:
         """Others wait for the room of what was read ahead, and the client takes nothing."""
         self._over = self._over or "nothing was taken for too long; come again"
+        self._is_cut = bool(self._chunk)
+        self._end_chunk()
         self._close()
 
     async def _wait(self, left_s: float) -> None:
@@ -252,18 +262,34 @@ class _Tail(Response):
             return
 
     async def _write_what_came(self, send: Send) -> None:
-        chunk = bytearray()
         while len(self._inbox) and not self._is_gone:
-            self._take(self._inbox.pop(), chunk)
-            if len(chunk) >= CHUNK_BYTES:
-                await self._write(send, bytes(chunk))
-                chunk.clear()
-        if chunk:
-            await self._write(send, bytes(chunk))
+            await self._write_some(send)
         for number, consumer in self._consumers.items():
             self._acknowledge(number, consumer)
             if consumer.permits < PERMITS // 2 and not consumer.is_closed:
                 consumer.flow(PERMITS - consumer.permits)
+
+    async def _write_some(self, send: Send) -> None:
+        """Events of about :data:`CHUNK_BYTES`, at least one. What the client has not taken counts as read ahead, and is
+        here once: the server holds one piece of it."""
+        chunk = self._chunk
+        try:
+            while len(self._inbox) and len(chunk) < CHUNK_BYTES:
+                arrived = self._inbox.take()
+                self._chunk_entry_bytes += len(arrived.data)
+                self._take(arrived, chunk)
+                del arrived
+            while chunk:
+                piece = bytes(chunk[:CHUNK_BYTES])
+                del chunk[:CHUNK_BYTES]
+                await self._write(send, piece)
+        finally:
+            self._end_chunk()
+
+    def _end_chunk(self) -> None:
+        self._chunk.clear()
+        size_bytes, self._chunk_entry_bytes = self._chunk_entry_bytes, 0
+        self._inbox.free(size_bytes)
 
     def _take(self, arrived: Arrived, chunk: bytearray) -> None:
         number = arrived.consumer_id

@@ -60,7 +60,8 @@ class Tail:
     def events(self) -> list[dict[str, str]]:
         """Those that a browser would hand out, with the last id so far."""
         found, last = [], ""
-        for block in self.text.split("\n\n"):
+        # What no empty line ends is none.
+        for block in self.text.split("\n\n")[:-1]:
             fields = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
             last = fields.get("id", last)
             if "data" in fields:
@@ -226,6 +227,33 @@ def test_tail_that_takes_nothing_gives_up_what_was_read_for_it_where_others_need
             assert found[0]["payload"] == "first"
             stuck.takes.set()
             await wait_ms(50)
+            # Half of an event was on its way: it stays half, which is none, and the stream ends.
+            assert [len(one) for one in stuck.payloads] == [5, 50_000]
+            assert stuck.text.endswith("xxx")
+            assert stuck.is_over
+            async with followed(web, last=stuck.events[-1]["id"]) as again:
+                assert [len(one) for one in again.payloads] == [50_000] * 8
+
+    run(scenario)
+
+
+def test_tail_that_has_whole_events_is_told_why_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumers, "INBOX_BYTES_MAX", 100_000)
+
+    async def scenario(web: Web) -> None:
+        consumer = await web.make(f"{PATH}/subscriptions/s/consumers")
+        async with followed(web) as stuck:
+            stuck.takes.clear()
+            await web.produce("first")
+            await wait_ms(50)
+            await web.produce("x" * 120_000)
+            await wait_ms(50)
+            assert await web.receive(consumer, "waitMs=100") == []
+            await wait_ms(6000)
+            assert (await web.receive(consumer, "waitMs=1000"))[0]["payload"] == "first"
+            stuck.takes.set()
+            await wait_ms(50)
+            assert stuck.events[0]["id"]
             assert "nothing was taken for too long" in stuck.events[-1]["data"]
             assert stuck.is_over
 
