@@ -6,6 +6,8 @@ A budget that is met can be lowered; one that is not is kept by making something
 
 from __future__ import annotations
 
+import re
+
 from support.house.source_tree import ROOT
 from support.house.worker_groups import ledger
 
@@ -31,3 +33,14 @@ def test_every_file_is_in_the_ledger_and_the_ledger_names_no_other() -> None:
     assert set(ledger()) <= set(files)
     missing = [name for name in sorted(set(files) - set(ledger())) if "mark.long" not in files[name].read_text("utf-8")]
     assert not missing
+
+
+def test_what_make_test_long_runs_alone_is_there_and_has_long_tests() -> None:
+    """A name that leads nowhere would be told after an hour, and its file would run among the others."""
+    found = re.search(
+        r"^LONG_ALONE := \$\(addprefix (\S+),(.*)\)$", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE
+    )
+    assert found
+    files = [ROOT / f"{found[1]}{name}" for name in found[2].split()]
+    assert len(files) > 5
+    assert [path.name for path in files if not path.is_file() or "mark.long" not in path.read_text("utf-8")] == []
