@@ -43,6 +43,7 @@ BOOKIES ?= 5
 BROKERS ?=
 ZOOKEEPERS ?=
 WORKERS ?= 4
+LONG_WORKERS ?= 2
 MUTATED_FRAMES ?= 100000
 PROPERTY_EXAMPLES ?= 200
 FUZZ_SECONDS ?= 60
@@ -134,9 +135,21 @@ test-ledger: export PYTHONPATH := tests
 test-ledger: $(STAMP) $(CLASSES) ## make test, which writes what each file costs to tests/cpu_ledger.json (FILES="tests/unit/wire ..." for some)
 	@$(BIN)/python -m pytest -q -m "not long" -n $(WORKERS) -p support.house.cpu_ledger --file-ledger tests/cpu_ledger.json $(PYTEST_ARGS) $(FILES)
 
-test-long: $(STAMP) $(CLASSES) $(SPARK_EXTRAS) ## the long tests: many seeds, 100 crash rounds, 100,000 mutated frames, Spark jobs killed (EVENTS=file)
-	@PROPERTY_EXAMPLES=$(PROPERTY_EXAMPLES) $(BIN)/python -m pytest -q -m "not long" -n $(WORKERS) tests/property
-	@EVENTS="$(EVENTS)" CRASH_ROUNDS=$(CRASH_ROUNDS) MUTATED_FRAMES=$(MUTATED_FRAMES) $(BIN)/python -m pytest -q -m long $(PYTEST_ARGS)
+# Clocks, processor time, rates or the memory of a process are what they judge: one after the other, behind the rest.
+LONG_ALONE := $(addprefix tests/integration/,test_balance.py test_client_failover.py test_open_transaction_cpu.py test_rotation_under_load.py test_takeover.py test_tls_ports.py rest/test_websocket_memory.py test_hung_peers.py)
+# Of a long test that says nothing else, seconds.
+LONG_TIMEOUT ?= 600
+
+test-long: export EVENTS := $(EVENTS)
+test-long: export CRASH_ROUNDS := $(CRASH_ROUNDS)
+test-long: export MUTATED_FRAMES := $(MUTATED_FRAMES)
+test-long: export HUNG_S := $(HUNG_SECONDS)
+test-long: $(STAMP) $(CLASSES) $(SPARK_EXTRAS) ## the long tests, two at a time, a line for each: many seeds, 100 crash rounds, 100,000 mutated frames, Spark jobs killed, peers that hang (EVENTS=file LONG_WORKERS=2)
+	@failed=0; \
+	PROPERTY_EXAMPLES=$(PROPERTY_EXAMPLES) $(BIN)/python -m pytest -q -m "not long" -n $(LONG_WORKERS) tests/property || failed=1; \
+	$(BIN)/python -m pytest -v -m long --timeout=$(LONG_TIMEOUT) --durations=30 -n $(LONG_WORKERS) $(addprefix --ignore=,$(LONG_ALONE)) $(PYTEST_ARGS) || failed=1; \
+	$(BIN)/python -m pytest -v -m long --timeout=$(LONG_TIMEOUT) --durations=30 $(PYTEST_ARGS) $(LONG_ALONE) || failed=1; \
+	exit $$failed
 
 search: $(STAMP) ## the property tests with new random examples (SEED=number)
 	@echo "SEED=$(SEED)"

@@ -10,6 +10,7 @@ where none could be made. Users' sessions are not touched.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,7 +25,8 @@ ARCHIVE: Final = HOME / "classes.jsa"
 VARIABLE: Final = "SPARK_SUBMIT_OPTS"
 #: A JVM that can not take the archive would say so where programs print their results.
 QUIET: Final = "-Xshare:auto -Xlog:disable"
-_LIMIT_S: Final = 300
+#: Some 40 s of processor time, on a machine that others use.
+_LIMIT_S: Final = 900
 
 _SESSION: Final = """
 import sys
@@ -76,17 +78,22 @@ def make() -> bool:
     options = f"-XX:ArchiveClassesAtExit={unfinished} {QUIET}"
     with tempfile.TemporaryDirectory() as directory:
         program = [sys.executable, "-c", _SESSION, directory]
-        try:
-            subprocess.run(
-                program,
-                env={**os.environ, "SPARK_HOME": str(HOME), VARIABLE: options},
-                # Open in the JVM, too, which writes the archive after its program has ended.
-                capture_output=True,
-                timeout=_LIMIT_S,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return False
+        environment_of_session = {**os.environ, "SPARK_HOME": str(HOME), VARIABLE: options}
+        with subprocess.Popen(
+            program,
+            env=environment_of_session,
+            # Open in the JVM, too, which writes the archive after its program has ended.
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        ) as session:
+            try:
+                session.communicate(timeout=_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                # With its JVM, which would go on, and write what nobody takes.
+                os.killpg(session.pid, signal.SIGKILL)
+                unfinished.unlink(missing_ok=True)
+                return False
     if not unfinished.is_file():
         return False
     unfinished.replace(ARCHIVE)

@@ -11,7 +11,8 @@ import pytest
 
 from support.house.source_tree import ROOT
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+# Five rounds of a minute, and the start.
+pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(960)]
 
 
 def test_brokers_that_join_carry_their_part_within_a_few_rounds(tmp_path: Path) -> None:

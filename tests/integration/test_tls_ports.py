@@ -28,7 +28,7 @@ pytestmark = pytest.mark.integration
 WAIT_MS = 20_000
 #: What a client says first, as far as its length: the rest never comes.
 HALF_HELLO = bytes.fromhex("1603010200010001fc0303")
-BATCHES_BEFORE = 8
+BATCHES_BEFORE = 80
 GROWN_BYTES_MAX = 64 * 1024 * 1024
 
 
@@ -213,7 +213,8 @@ def test_ten_thousand_halves_of_handshakes_leave_nothing_and_others_are_served(p
     client = secured.official(str(process.ready["brokerServiceUrlTls"]))
     producer, consumer = client.create_producer("witness"), client.subscribe("witness", "s")
     before_bytes = before_files = 0
-    # The first make what the C library keeps: room for as many as are under way at once, touched here and there.
+    # The first make what the C library keeps: room for as many as are under way at once, touched here and there. It
+    # grows ever less: by 106 MiB from the 8th to the 18th, by 57 from the 30th, by 0.6 from the 80th.
     for batch in range(BATCHES_BEFORE + 10):
         count = 1_000
         halves = [socket.create_connection(("127.0.0.1", ports[number % 2])) for number in range(count)]

@@ -17,6 +17,8 @@ from geminga.managed_ledger.rules.near_readers import (
 from geminga.model.position import Position
 
 LEDGERS = st.integers(1, 2)
+#: Of readers, in order.
+POSITIONS = st.lists(st.builds(Position, LEDGERS, st.integers(0, 70)), max_size=6).map(sorted)
 SPANS = st.builds(lambda ledger, first, count: Span(ledger, first, first + count), LEDGERS, *[st.integers(0, 30)] * 2)
 
 
@@ -44,7 +46,7 @@ def test_nothing_is_read_that_is_there_or_on_its_way(ledger_id, first, more, hel
         assert up_to == last or (ledger_id, up_to + 1) in there.union(*on_its_way)
 
 
-@given(SPANS, st.lists(st.builds(Position, LEDGERS, st.integers(0, 70)), max_size=6), st.booleans())
+@given(SPANS, POSITIONS, st.booleans())
 def test_who_comes_for_a_span_is_in_its_ledger_and_not_past_it_nor_far_behind(span, positions, is_far):
     moved = NEAR_ENTRIES if is_far else 0
     span = Span(span.ledger_id, span.first + moved, span.end + moved)
@@ -58,7 +60,7 @@ def test_who_comes_for_a_span_is_in_its_ledger_and_not_past_it_nor_far_behind(sp
     assert found.least == min([each.entry_id for each in coming], default=span.end)
 
 
-@given(st.lists(SPANS, max_size=3), st.lists(st.builds(Position, LEDGERS, st.integers(0, 70)), max_size=6))
+@given(st.lists(SPANS, max_size=3), POSITIONS)
 def test_nothing_is_let_go_that_somebody_near_comes_for(held, positions):
     held = sorted(held)
     for index, (span, least) in enumerate(zip(held, least_needed(held, positions), strict=True)):

@@ -6,6 +6,7 @@ A budget that is met can be lowered; one that is not is kept by making something
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from support.house.source_tree import ROOT
@@ -52,3 +53,14 @@ def test_no_file_of_tests_is_longer_than_a_module_may_be() -> None:
 def test_a_long_file_is_caught() -> None:
     assert long_files({"short": "a = 1\n" * MODULE_LINES_MAX}) == []
     assert len(long_files({"long": "a = 1\n" * (MODULE_LINES_MAX + 1)})) == 1
+
+
+def test_what_make_test_long_runs_alone_is_there_and_has_long_tests() -> None:
+    """A name that leads nowhere would be told after an hour, and its file would run among the others."""
+    found = re.search(
+        r"^LONG_ALONE := \$\(addprefix (\S+),(.*)\)$", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE
+    )
+    assert found
+    files = [ROOT / f"{found[1]}{name}" for name in found[2].split()]
+    assert len(files) > 5
+    assert [path.name for path in files if not path.is_file() or "mark.long" not in path.read_text("utf-8")] == []

@@ -8,6 +8,7 @@ import random  # noqa: TID251  (seeded)
 import pytest
 
 from geminga.managed_ledger import ManagedLedgerConfig
+from geminga.managed_ledger.log.shared_reads import LOOKS_PER_READ
 from geminga.managed_ledger.rules import near_readers
 from geminga.model.errors import LedgerClosedError, StorageError
 from geminga.model.position import EARLIEST
@@ -58,6 +59,21 @@ def test_cursors_that_catch_up_side_by_side_read_each_entry_once(in_world, count
             await cursor.close()
         assert w.factory.cache.size_bytes == 0
         assert w.factory.read_budget.held_bytes == 0
+
+    in_world(scenario, CONFIG)
+
+
+def test_many_cursors_read_each_entry_once_though_they_are_looked_at_rarely(in_world):
+    async def scenario(w):
+        wanted = payloads(500)
+        ml = await cold(w, wanted)
+        cursors = [await ml.open_cursor(f"s{number}", initial=EARLIEST) for number in range(5 * LOOKS_PER_READ)]
+        found = await asyncio.gather(*(catch_up(cursor, 500, 20) for cursor in cursors))
+        assert all(each == wanted for each in found)
+        assert w.factory.cache.misses == 500
+        for cursor in cursors:
+            await cursor.close()
+        assert w.factory.cache.size_bytes == 0
 
     in_world(scenario, CONFIG)
 

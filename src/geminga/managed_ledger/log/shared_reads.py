@@ -3,7 +3,8 @@
 Ten cursors that catch up side by side read each entry once: the first one asks for it, who comes meanwhile waits for
 the same answer, who comes later finds it in memory. It is kept while a cursor near behind needs it
 (``rules.near_readers``), in the entry cache, whose limit and age hold; of one log at most a part of that. Where one
-cursor reads alone nothing is kept.
+cursor reads alone nothing is kept. Where many read, they are looked at once for several reads: what all have passed
+goes a little later.
 """
 
 from __future__ import annotations
@@ -17,11 +18,15 @@ from geminga.managed_ledger.rules.near_readers import CameFrom, Span, coming_for
 from geminga.managed_ledger.shared.entry_cache import TailWindow
 from geminga.model.errors import StorageError
 from geminga.model.limits import count_within
+from geminga.model.position import Position
 
 #: Reads of one log under way that others may wait for; more are read by everybody for himself.
 COMING_MAX: Final = 4
 #: Runs of entries that are kept of one log: of the ledger that some are at the end of, and of the next.
 SPANS_MAX: Final = 2
+
+#: So many cursors are looked at for each read, on average: of a thousand, all are for each sixty-third.
+LOOKS_PER_READ: Final = 16
 
 SharedDone = Callable[[Sequence[bytes] | StorageError], None]
 
@@ -57,11 +62,14 @@ class _Coming:
 class SharedReads:
     """See the module."""
 
-    __slots__ = ("_coming", "_tail")
+    __slots__ = ("_coming", "_positions", "_since_look", "_tail")
 
     def __init__(self, tail: Tail) -> None:
         self._tail = tail
         self._coming: list[_Coming] = []
+        #: Where cursors were at the last look, and how often that was asked since.
+        self._positions: Sequence[Position] = ()
+        self._since_look = 0
 
     def ask(self, ledger_id: int, ask: Ask, read: Read) -> None:
         """Answer from memory, with what another asked for, or by ``read``; never within this call but by ``read``."""
@@ -106,7 +114,7 @@ class SharedReads:
         """Keep what somebody else needs, behind what is kept already or beside it."""
         held = self._let_go()
         # Who asked is where this begins, and takes it now.
-        if coming_for(span, held, self._tail.positions()) < 2:
+        if coming_for(span, held, self._where_readers_are()) < 2:
             return
         is_next = any((each.ledger_id, each.end) == span[:2] for each in held)
         if is_next or len(held) < SPANS_MAX:
@@ -117,10 +125,17 @@ class SharedReads:
         tail = self._tail
         if not tail.behind:
             return []
-        needed = least_needed([_span_of(each) for each in tail.behind], tail.positions())
+        needed = least_needed([_span_of(each) for each in tail.behind], self._where_readers_are())
         for window, least in zip(tail.behind, needed, strict=True):
             tail.pass_behind(window, least - 1)
         return [_span_of(each) for each in tail.behind]
+
+    def _where_readers_are(self) -> Sequence[Position]:
+        """The positions of all, in order; of many, as they were some reads ago."""
+        self._since_look += 1
+        if not self._positions or self._since_look * LOOKS_PER_READ >= self._tail.reader_count:
+            self._positions, self._since_look = self._tail.positions(), 0
+        return self._positions
 
 
 def _span_of(window: TailWindow) -> Span:

@@ -98,9 +98,14 @@ class Tail:
 
     # ---- what was read behind it
 
+    @property
+    def reader_count(self) -> int:
+        """How many cursors read."""
+        return len(self._readers)
+
     def positions(self) -> list[Position]:
-        """The next entry of each cursor that reads."""
-        return [reader.read_position for reader in self._readers]
+        """The next entry of each cursor that reads, in order."""
+        return sorted(reader.read_position for reader in self._readers)
 
     def keep_behind(self, ledger_id: int, first_entry_id: int, payloads: Sequence[bytes]) -> None:
         """Keep entries that were read, with those before them or alone; not beyond this log's part of the cache."""

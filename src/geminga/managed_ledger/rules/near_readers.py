@@ -1,8 +1,12 @@
-"""What is read from storage once for all readers of a log that follow near each other: who needs it still. Pure."""
+"""What is read from storage once for all readers of a log that follow near each other: who needs it still. Pure.
+
+Where the readers are is given in order, so that who is near is found without a look at each of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -78,11 +82,8 @@ def coming_for(span: Span, held: Sequence[Span], positions: Sequence[Position]) 
     return near(span, positions).readers + sum(near(each, positions).readers for each in before)
 
 
-def near(span: Span, positions: Iterable[Position]) -> Near:
+def near(span: Span, positions: Sequence[Position]) -> Near:
     """The readers at ``positions`` that come for ``span``; 0 and its end: nobody does."""
-    behind = [
-        entry_id
-        for ledger_id, entry_id in positions
-        if ledger_id == span.ledger_id and span.first - NEAR_ENTRIES <= entry_id < span.end
-    ]
-    return Near(len(behind), min(behind, default=span.end))
+    first = bisect_left(positions, Position(span.ledger_id, span.first - NEAR_ENTRIES))
+    end = bisect_left(positions, Position(span.ledger_id, span.end), lo=first)
+    return Near(end - first, positions[first].entry_id if first < end else span.end)
