@@ -136,7 +136,7 @@ test-ledger: $(STAMP) $(CLASSES) ## make test, which writes what each file costs
 	@$(BIN)/python -m pytest -q -m "not long" -n $(WORKERS) -p support.house.cpu_ledger --file-ledger tests/cpu_ledger.json $(PYTEST_ARGS) $(FILES)
 
 # Clocks, processor time, rates or the memory of a process are what they judge: one after the other, behind the rest.
-LONG_ALONE := $(addprefix tests/integration/,test_balance.py test_client_failover.py test_open_transaction_cpu.py test_rotation_under_load.py test_takeover.py test_tls_ports.py rest/test_websocket_memory.py test_hung_peers.py)
+LONG_ALONE := $(addprefix tests/integration/,test_balance.py test_client_failover.py test_open_transaction_cpu.py test_rotation_under_load.py test_takeover.py test_tls_ports.py rest/test_websocket_memory.py test_hung_peers.py test_hung_visitors.py)
 # Of a long test that says nothing else, seconds.
 LONG_TIMEOUT ?= 600
 
