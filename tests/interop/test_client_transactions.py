@@ -62,7 +62,7 @@ def test_messages_are_seen_with_the_commit_alone(transacting, topic, batched: bo
     run(transacting, main)
 
 
-@pytest.mark.parametrize("type_", sampled("types whose acknowledgements are aborted", TYPES, 2))
+@pytest.mark.parametrize("type_", sampled("types whose acknowledgments are aborted", TYPES, 2))
 @pytest.mark.parametrize("batched", [True, False])
 def test_acknowledgments_come_again_after_an_abort_and_never_after_a_commit(
     transacting, topic, type_: gc.ConsumerType, batched: bool

@@ -505,7 +505,9 @@ def text_violations(name: str, text: str) -> list[str]:
     """Leftover markers, paths of somebody's machine, hosts of package indexes, papers that nobody finds here."""
     found: list[str] = []
     # Most files hold none of them, and one look at a whole text is cheaper than one at each line.
-    if _UNFINISHED not in text and not any(one.search(text) for one in (_MARKERS, _HOST_PATH, _PAPER, _REGISTRY)):
+    if _UNFINISHED not in text and not any(
+        one.search(text) for one in (_MARKERS, _HOST_PATH, _PAPER, _REGISTRY, _LONG_SPELLING)
+    ):
         return found
     for number, line in enumerate(text.splitlines(), 1):
         if _MARKERS.search(line):

@@ -338,6 +338,7 @@ def run_with_broker(
     ledger_config: ManagedLedgerConfig | None = None,
     ownership: Ownership | None = None,
     access: Access = OPEN,
+    seed: int = 0,
     bookies: int = 1,
     telemetry: Traces | None = None,
     lake_store: LakeStore | None = None,
@@ -364,4 +365,4 @@ def run_with_broker(
 
         return await world.node("broker").run(on_node)
 
-    return sim.run(main)
+    return sim.run(main, seed=seed)

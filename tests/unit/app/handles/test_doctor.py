@@ -20,6 +20,7 @@ from geminga.model.position import EARLIEST
 from geminga.runtime import next_turn, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.clusters.transacting import Transacting
+from support.house.weekly_sample import sampled
 from support.stories.compaction_story import CompactionStory
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 from support.worlds.filter_processes import SimulatedProcesses
@@ -171,7 +172,7 @@ PAIRS = [
 ]
 
 
-def in_ward(scenario: Callable[[Ward], Awaitable[None]]) -> None:
+def in_ward(scenario: Callable[[Ward], Awaitable[None]], seed: int = 0) -> None:
     async def main(world: BrokerWorld) -> None:
         client = Transacting(await world.client())
         await client.client.create_producer()
@@ -180,6 +181,7 @@ def in_ward(scenario: Callable[[Ward], Awaitable[None]]) -> None:
 
     run_with_broker(
         main,
+        seed=seed,
         bookies=2,
         ledger_config=ManagedLedgerConfig(ensemble_size=2, write_quorum=2),
         allow_override_entry_filters=True,
@@ -360,8 +362,9 @@ def test_what_can_not_be_read(is_in_lake: bool) -> None:
     run_lives(first, second, ground=ground, ledger_config=LAKE_LEDGERS if is_in_lake else BOOKIE_LEDGERS)
 
 
-def test_nothing_is_named_where_all_gets_on() -> None:
-    """100 rounds of consumers of every type that take and acknowledge what they like of what comes, and ask on."""
+@pytest.mark.parametrize("seed", sampled("worlds without a cause", range(100), 2))
+def test_nothing_is_named_where_all_gets_on(seed: int) -> None:
+    """100 rounds of consumers of every type that acknowledge what comes, some of it ten rounds later, and ask on."""
 
     async def scenario(ward: Ward) -> None:
         kinds = pb.CommandSubscribe
@@ -371,7 +374,11 @@ def test_nothing_is_named_where_all_gets_on() -> None:
             if kind != kinds.Exclusive:
                 await ward.subscribe(name, kind)
         chance = ward.world.runtime.rng
+        later: list[tuple[int, pb.CommandMessage]] = []
         for number in range(100):
+            while later and later[0][0] <= number:
+                message = later.pop(0)[1]
+                await ward.client.acknowledge([message.message_id], consumer_id=message.consumer_id)
             await ward.publish(chance.below(4))
             await seconds(chance.random())
             for command, _ in list(ward.client.client.received):
@@ -379,11 +386,13 @@ def test_nothing_is_named_where_all_gets_on() -> None:
                     message = command.message
                     if chance.random() < 0.9:
                         await ward.client.acknowledge([message.message_id], consumer_id=message.consumer_id)
+                    else:
+                        later.append((number + 10, message))
                     ward.client.flow(message.consumer_id, 1)
             ward.client.messages()
             assert await ward.found() == [], number
 
-    in_ward(scenario)
+    in_ward(scenario, seed)
 
 
 def test_shadows_and_topics_that_move_say_why_they_wait() -> None:
