@@ -7,12 +7,14 @@ import contextlib
 import itertools
 import logging
 import os
+import threading
 from collections.abc import Coroutine, Iterator
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, StructField, StructType
+from tools.zookeeper_server import ZooKeeperServer
 
 import geminga
 import geminga.admin.blocking
@@ -24,11 +26,14 @@ from geminga.broker.peers.http_client import PeerHttp
 from geminga.broker.peers.links import PLAIN
 from geminga.client import blocking
 from geminga.lake.bucket_store import BucketStore
+from geminga.metadata.core.zookeeper_address import parse_zookeeper_address
+from geminga.metadata.zookeeper import ZooKeeperMetadataStore
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
 from geminga.runtime import real_runtime
 from geminga.spark.datasource import PulsarDataSource
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.house.waiting import until
 from support.house.weekly_sample import sampled
 from support.processes.dropped_connections import (
     COUNTS,
@@ -36,6 +41,7 @@ from support.processes.dropped_connections import (
     Drop,
     OnThread,
     assert_nothing_left,
+    descriptors,
     half_answering,
     no_fatal,
     on_thread,
@@ -187,6 +193,48 @@ def test_of_clusters_that_answer_half(served: OnThread, count: int) -> None:
         return all_of_it
 
     assert_nothing_left(half_use, lambda: served.call(some_turns()), count)
+    served.call(listener.close())
+
+
+# ---- ZooKeeper, with which a process has one session at a time
+
+
+def passed_over(task: asyncio.Task[object]) -> None:
+    if not task.cancelled():
+        task.exception()
+
+
+def test_of_sessions_with_zookeeper(served: OnThread, zookeeper: ZooKeeperServer) -> None:
+    """With watches, and requests that nobody waits for. kazoo's objects know one another: the collector has them."""
+    address = parse_zookeeper_address(f"zk:{zookeeper.hosts}/dropped")
+
+    async def half_use() -> None:
+        store = await ZooKeeperMetadataStore.open(real_runtime(no_fatal), address)
+        for number in range(5):
+            store.watch_node(f"/{number}", lambda _: None)
+            store.watch_children(f"/{number}", lambda _: None)
+            asyncio.get_running_loop().create_task(store.exists(f"/{number}")).add_done_callback(passed_over)
+        await store.close()
+
+    served.call(half_use())
+    threads, files = threading.active_count(), descriptors()
+    for _ in range(20):
+        served.call(half_use())
+    until(lambda: threading.active_count() <= threads and descriptors() <= files, "all threads and files are gone")
+
+
+def test_of_sessions_that_nobody_answers(served: OnThread) -> None:
+    """Whoever opens one is cut off before it is there."""
+    listener = served.call(half_answering(b""))
+    address = parse_zookeeper_address(f"zk:127.0.0.1:{listener.port}")
+
+    async def open_one() -> ZooKeeperMetadataStore:
+        return await ZooKeeperMetadataStore.open(real_runtime(no_fatal), address, session_timeout_ms=1000)
+
+    threads, files = threading.active_count(), descriptors()
+    for drop in [begun(served, open_one()) for _ in range(5)]:
+        drop()
+    until(lambda: threading.active_count() <= threads and descriptors() <= files, "all threads and files are gone")
     served.call(listener.close())
 
 

@@ -100,7 +100,8 @@ class ZooKeeperMetadataStore:
             raise MetadataUnavailableError(
                 f"{address}: not reached within {connect_timeout_s:g} s{f' ({why})' if why else ''}"
             ) from None
-        except MetadataError:
+        except BaseException:
+            # Also of who was cut off: the connection's thread would try on.
             await store.close()
             raise
         return store
