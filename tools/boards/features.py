@@ -6,6 +6,7 @@ import base64
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Final
 import pulsar
 from websockets.sync.client import connect
 
+from tools.boards.prometheus import SCRAPE_S
 from tools.chaos.cluster import Cluster
 from tools.standalone_process import StandaloneProcess
 
@@ -112,3 +114,5 @@ def over_websockets(broker: StandaloneProcess, count: int) -> None:
                 raise RuntimeError(f"a WebSocket's message was refused: {receipt}")
             got = json.loads(consumer.recv(READY_S))
             consumer.send(json.dumps({"messageId": got["messageId"]}))
+        # However quick that was, a scrape sees that they are open.
+        time.sleep(2 * SCRAPE_S)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -281,14 +282,21 @@ def _page(target: Target) -> str:
 
 
 def _ask(cluster: Cluster, method: str, path: str, *, may_fail: bool = False) -> None:
+    """Of the broker that owns what it is about: the other one sends on, which urllib follows for no PUT.
+
+    What is not there is as good as deleted. Raises HTTPError, unless it ``may_fail``.
+    """
+    refused: urllib.error.HTTPError | None = None
     for broker in cluster.brokers.values():
         request = urllib.request.Request(f"{broker.web_service_url}/admin/v2/{path}", method=method)
         try:
             with urllib.request.urlopen(request, timeout=30):
                 return
-        except OSError:
-            if may_fail:
-                return
+        except urllib.error.HTTPError as error:
+            if error.code not in (307, 404):
+                refused = error
+    if refused is not None and not may_fail:
+        raise refused
 
 
 def _put(process: StandaloneProcess, path: str, document: object, *, method: str = "PUT") -> None:

@@ -226,7 +226,7 @@ CHAINS: Final[dict[str, tuple[str, ...]]] = {
         "transactions pending-ack-internal-stats -t {topic} -s s",
         "transactions buffer-snapshot-internal-stats -t {topic}",
         "transactions position-stats-in-pending-ack -t {topic} -s s -l {ledger} -e 0",
-        "transactions slow-transactions -t 1s",
+        "transactions slow-transactions -t 0s",
         "transactions abort-transaction -m {most} -l {least}",
         "transactions transaction-metadata -m {most} -l {least}",
         "transactions scale-transactionCoordinators -r 20",
