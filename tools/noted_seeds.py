@@ -3,6 +3,10 @@
 A seed is good if the defect makes it fail and without the defect it passes; what both runs take is its price. For each
 defect the first ``--catches`` good seeds of at most ``--seeds`` are looked at, and the cheapest is noted. For when a
 simulation changed: ``PYTHONPATH=tests:. python -m tools.noted_seeds [--scenario cluster_story] [--why beginning]``.
+
+A noted seed that catches nothing any more makes its test try all others, seen only when the week draws that test.
+``--check`` runs each noted seed once with its defect, says which are stale, and ends with 1 if any is; ``--stale``
+looks for others for these alone.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import argparse
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from importlib import import_module
@@ -75,6 +79,18 @@ def cpu_s(scenario: Scenario, seed: int) -> tuple[float, bool]:
     return time.process_time() - began, not failures
 
 
+def stale(listed: Iterable[Defect]) -> Iterator[Defect]:
+    """Those whose noted seed passes in spite of the defect, and those of which none is noted; each takes one run."""
+    for defect in listed:
+        seed = noted_seed(defect.scenario.__name__, defect.why)
+        if seed is not None:
+            with defect.plant():
+                _, passes = cpu_s(defect.scenario, seed)
+            if not passes:
+                continue
+        yield defect
+
+
 def cheapest(defect: Defect, seeds: int, catches: int) -> tuple[int, float] | None:
     """A seed and its price; None if none is good."""
     good: list[tuple[float, int]] = []
@@ -100,19 +116,38 @@ def _note(scenario: str, why: str, seed: int) -> None:
     NOTED.write_text(json.dumps(kept, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def main() -> None:
+def _check(chosen: Iterable[Defect]) -> None:
+    found = 0
+    for defect in stale(chosen):
+        found += 1
+        name = defect.scenario.__name__
+        print(f"{name:20} seed {noted_seed(name, defect.why)} is stale: {defect.why}", flush=True)
+    if found:
+        raise SystemExit(f"{found} stale: python -m tools.noted_seeds --stale")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scenario", default="", help="of one scenario alone")
     parser.add_argument("--why", default="", help="defects whose description begins so")
     parser.add_argument("--seeds", type=int, default=100, help="tried at most (%(default)s)")
     parser.add_argument("--catches", type=int, default=4, help="of which the cheapest is taken (%(default)s)")
-    given = parser.parse_args()
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--check", action="store_true", help="says which noted seeds are stale, writes nothing")
+    only.add_argument("--stale", action="store_true", help="only for defects whose noted seed is stale")
+    given = parser.parse_args(arguments)
     logging.disable(logging.CRITICAL)  # what fails on purpose has much to say
+    chosen: Iterable[Defect] = (
+        defect
+        for defect in defects()
+        if given.scenario in ("", defect.scenario.__name__) and defect.why.startswith(given.why)
+    )
+    if given.check:
+        _check(chosen)
+        return
     missing = []
-    for defect in defects():
+    for defect in stale(chosen) if given.stale else chosen:
         name = defect.scenario.__name__
-        if given.scenario not in ("", name) or not defect.why.startswith(given.why):
-            continue
         found = cheapest(defect, given.seeds, given.catches)
         if found is None:
             missing.append(f"{name}: {defect.why}")
