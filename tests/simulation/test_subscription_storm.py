@@ -175,6 +175,7 @@ def test_storm_with_negative_acknowledgments_loses_nothing(seed, sub_type):
     )
 
 
+@pytest.mark.uncompiled("another method of CursorState")
 @pytest.mark.parametrize("seed", sampled("storm", range(12), 5))
 @pytest.mark.parametrize("sub_type", [Sub.Shared, Sub.Key_Shared])
 def test_storm_with_acknowledgments_on_disk_only_loses_nothing(seed, sub_type, monkeypatch):

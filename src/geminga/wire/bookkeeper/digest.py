@@ -90,7 +90,7 @@ class EntryDigest(Protocol):
         ...
 
 
-def read_header(entry: bytes) -> EntryHeader:
+def read_header(entry: EntryData) -> EntryHeader:
     """The header of a whole entry, not checked; raises CorruptionError if the entry is shorter than a header."""
     if len(entry) < HEADER_BYTES:
         raise CorruptionError(f"entry of {len(entry)} bytes is shorter than its header of {HEADER_BYTES}")

@@ -94,6 +94,7 @@ def test_decode_of_encode_is_the_payload(kind, ledger_id, first, length, payload
         length += len(payload)
         assert digest.payload(ledger_id, entry_id, entry) == payload
         assert read_header(entry) == EntryHeader(ledger_id, entry_id, first - 1, length)
+        assert read_header(memoryview(entry)) == EntryHeader(ledger_id, entry_id, first - 1, length)
         assert len(entry) == digest.overhead_bytes + len(payload)
 
 
