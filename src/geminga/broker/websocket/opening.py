@@ -47,8 +47,8 @@ from geminga.client import (
 )
 from geminga.model.errors import RemoteError
 
-#: Messages that a client holds for a socket, of each topic or partition, before they are sent: what a socket can make
-#: the broker hold is so many of the largest messages. The broker is not far, so more bring nothing.
+#: Messages that a client holds for a socket, of each topic or partition, before they are sent. The broker is not far,
+#: so more bring nothing.
 PREFETCH_MAX: Final = 16
 #: Bytes of them, but for the first.
 PREFETCH_BYTES: Final = 64 * 1024

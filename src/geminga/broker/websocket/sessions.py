@@ -318,7 +318,7 @@ class _ReceivingSession(SocketSession, ABC):
             if message is None:
                 in_turn = 0
                 message = await self._receive()
-            self._inbox.holds(self, self._source.prefetched_bytes())
+            self._came(self._source.prefetched_bytes())
             self._send(self.socket, message)
             in_turn += 1
             if in_turn >= MESSAGES_PER_TURN:

@@ -15,7 +15,8 @@ from geminga.broker.websocket.core.parameters import consumer_parameters, produc
 from geminga.broker.websocket.opening import OpeningError
 from geminga.broker.websocket.room import PublishRoom, ReceiverRoom
 from geminga.broker.websocket.service import INTERVAL_S, LOOK_S, LOOKED_AT_PER_TURN, RIGHTS_S
-from geminga.broker.websocket.sessions import OPERATIONS_MAX
+from geminga.broker.websocket.sessions import OPERATIONS_MAX, ConsumerSession
+from geminga.broker.websocket.socket import WebSocket
 from geminga.client._transport.handshake import CLIENT_VERSION
 from geminga.model.errors import AuthorizationError, UnavailableError
 from support.worlds.broker_world import BrokerWorld, run_with_broker
@@ -459,6 +460,31 @@ def test_nothing_waits_for_a_socket_that_has_permitted_nothing() -> None:
             peer.transport.abort()
         await pause(1)
         assert sockets.service.metrics()["geminga_websocket_inbox_bytes"] == 0, "nothing waits for who is gone"
+
+    with_sockets(story)
+
+
+def test_nothing_counts_for_a_socket_that_went_as_a_batch_came() -> None:
+    """Its first message is taken before the session ends, the others wait behind it."""
+
+    async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
+        await consumer(sockets)
+        sending = await producer(sockets, batchingEnabled="true", batchingMaxMessages="5")
+        (session,) = (one for one in sockets.service.sessions if isinstance(one, ConsumerSession))
+        heard: list[int] = []
+
+        def go(size_bytes: int) -> None:
+            heard.append(size_bytes)
+            assert isinstance(session.socket, WebSocket)
+            session.socket.connection_lost(None)
+
+        session._consumer.watch_prefetched(go)
+        for number in range(5):
+            sending.tell(payload="YWE=", context=str(number))
+        await sending.told(5)
+        await pause(2)
+        assert len(heard) == 1
+        assert sockets.service.metrics()["geminga_websocket_inbox_bytes"] == 0
 
     with_sockets(story)
 
