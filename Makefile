@@ -139,15 +139,17 @@ test-ledger: $(STAMP) $(CLASSES) ## make test, which writes what each file costs
 LONG_ALONE := $(addprefix tests/integration/,test_balance.py test_client_failover.py test_open_transaction_cpu.py test_rotation_under_load.py test_takeover.py test_tls_ports.py rest/test_websocket_memory.py test_hung_peers.py test_hung_visitors.py)
 # Of a long test that says nothing else, seconds.
 LONG_TIMEOUT ?= 600
+# How long each peer hangs in `make test-long`; `make hung` is the patient one.
+LONG_HUNG_SECONDS ?= 30
 
 test-long: export EVENTS := $(EVENTS)
 test-long: export CRASH_ROUNDS := $(CRASH_ROUNDS)
 test-long: export MUTATED_FRAMES := $(MUTATED_FRAMES)
-test-long: export HUNG_S := $(HUNG_SECONDS)
-test-long: $(STAMP) $(CLASSES) $(SPARK_EXTRAS) ## the long tests, two at a time, a line for each: many seeds, 100 crash rounds, 100,000 mutated frames, Spark jobs killed, peers that hang (EVENTS=file LONG_WORKERS=2)
+test-long: export HUNG_S := $(LONG_HUNG_SECONDS)
+test-long: $(STAMP) $(CLASSES) $(SPARK_EXTRAS) ## the long tests, two at a time, a line for each: a third of the many seeds (LONG_PARTS=1: all), 100 crash rounds, 100,000 mutated frames, Spark jobs killed, peers that hang (EVENTS=file LONG_WORKERS=2 LONG_HUNG_SECONDS=30)
 	@failed=0; \
 	PROPERTY_EXAMPLES=$(PROPERTY_EXAMPLES) $(BIN)/python -m pytest -q -m "not long" -n $(LONG_WORKERS) tests/property || failed=1; \
-	$(BIN)/python -m pytest -v -m long --timeout=$(LONG_TIMEOUT) --durations=30 -n $(LONG_WORKERS) $(addprefix --ignore=,$(LONG_ALONE)) $(PYTEST_ARGS) || failed=1; \
+	$(BIN)/python -m pytest -v -m long --timeout=$(LONG_TIMEOUT) --durations=60 -n $(LONG_WORKERS) --dist=worksteal $(addprefix --ignore=,$(LONG_ALONE)) $(PYTEST_ARGS) || failed=1; \
 	$(BIN)/python -m pytest -v -m long --timeout=$(LONG_TIMEOUT) --durations=30 $(PYTEST_ARGS) $(LONG_ALONE) || failed=1; \
 	exit $$failed
 

@@ -23,7 +23,7 @@ from geminga.managed_ledger import trimming
 from geminga.managed_ledger.rules import trim as core_trim
 from geminga.sim import SimWorld, run_in, run_seeds
 from support.house.noted_seeds import noted_seed
-from support.house.weekly_sample import run_week, sampled
+from support.house.weekly_sample import of_week, run_week, sampled
 from support.stories.broker_story import BrokerStory, broker_story
 
 SEEDS = int(os.environ.get("GEMINGA_SEEDS", "5"))
@@ -129,7 +129,7 @@ def test_planted_defects_are_noticed(monkeypatch, capsys, plant):
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_whatever_a_broker_deletes_nothing_promised_is_gone_over_many_seeds(capsys):
-    report = run_seeds(broker_story, range(10_000, 10_000 + SEEDS_LONG))
+    report = run_seeds(broker_story, of_week(range(10_000, 10_000 + SEEDS_LONG)))
     with capsys.disabled():
         print("\n" + report.table())
     report.check()

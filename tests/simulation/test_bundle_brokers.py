@@ -11,7 +11,7 @@ import pytest
 
 from geminga.sim.seeds import run_seeds
 from support.clusters.bundle_brokers import bundle_brokers
-from support.house.weekly_sample import run_week
+from support.house.weekly_sample import of_week, run_week, share
 
 SHORT_SEEDS = 8
 LONG_SEEDS = 500
@@ -28,4 +28,6 @@ def test_one_writer_nothing_lost_every_topic_served() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(3000)
 def test_one_writer_nothing_lost_every_topic_served_over_many_seeds() -> None:
-    run_seeds(bundle_brokers, range(SHORT_SEEDS, SHORT_SEEDS + LONG_SEEDS)).check(hits_min=100, labels=CHANGES)
+    run_seeds(bundle_brokers, of_week(range(SHORT_SEEDS, SHORT_SEEDS + LONG_SEEDS))).check(
+        hits_min=share(100), labels=CHANGES
+    )

@@ -19,7 +19,7 @@ from geminga import sim
 from geminga.model import TopicName
 from geminga.runtime import spawn
 from geminga.sim.seeds import run_seeds
-from support.house.weekly_sample import run_week, sampled
+from support.house.weekly_sample import of_week, run_week, sampled
 from support.worlds.client_scenario import ClientScenario
 from support.worlds.client_world import SLOW, STRUCK
 
@@ -192,7 +192,7 @@ def test_consumers_survive_a_hostile_network() -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("block", range(20))
+@pytest.mark.parametrize("block", of_week(range(20)))
 def test_consumers_survive_a_hostile_network_for_a_thousand_seeds(block: int) -> None:
     run_seeds(hostile_network, range(1000 + block * 50, 1050 + block * 50)).check(hits_min=1, labels=FAULTS)
 
@@ -257,7 +257,7 @@ def test_a_pattern_follows_topics_through_a_hostile_network() -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", of_week(range(4)))
 def test_a_pattern_follows_topics_through_a_hostile_network_for_a_thousand_seeds(block: int) -> None:
     seeds = range(1000 + block * 250, 1250 + block * 250)
     run_seeds(topics_come_and_go, seeds).check(hits_min=1, labels=PATTERN_FAULTS)

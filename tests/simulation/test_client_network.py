@@ -20,7 +20,7 @@ from geminga.sim.seeds import run_seeds
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.hot import encode_send_receipts
-from support.house.weekly_sample import run_week
+from support.house.weekly_sample import of_week, run_week
 from support.worlds.client_scenario import ClientScenario
 from support.worlds.client_world import SLOW, STRUCK, URL, Stored
 from support.worlds.scripted_broker import polite, run_against
@@ -395,6 +395,6 @@ def test_producers_survive_a_hostile_network() -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("block", range(20))
+@pytest.mark.parametrize("block", of_week(range(20)))
 def test_producers_survive_a_hostile_network_for_a_thousand_seeds(block: int) -> None:
     run_seeds(hostile_network, range(1000 + block * 50, 1050 + block * 50)).check(hits_min=1, labels=FAULTS)

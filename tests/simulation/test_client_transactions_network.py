@@ -16,7 +16,7 @@ import geminga.client as gc
 from geminga import sim
 from geminga.client import TransactionState as State
 from geminga.sim.seeds import run_seeds
-from support.house.weekly_sample import run_week
+from support.house.weekly_sample import of_week, run_week
 from support.worlds.client_scenario import ClientScenario
 from support.worlds.client_world import STRUCK
 
@@ -208,7 +208,7 @@ def test_what_is_committed_is_there_once_and_what_is_aborted_never() -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", of_week(range(10)))
 def test_what_is_committed_is_there_once_and_what_is_aborted_never_over_many_seeds(block: int) -> None:
     report = run_seeds(hostile_transactions, range(1000 + 100 * block, 1100 + 100 * block))
     print(report.table())

@@ -7,7 +7,7 @@ import pytest
 from geminga.sim.seeds import run_seeds
 from support.clusters.cluster_deletions import LABELS, cluster_deletions
 from support.house.planted_defects import check_is_caught
-from support.house.weekly_sample import run_week
+from support.house.weekly_sample import of_week, run_week, share
 
 SHORT_SEEDS = 12
 LONG_SEEDS = 400
@@ -20,7 +20,9 @@ def test_what_was_deleted_is_gone_and_can_be_made_again() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_what_was_deleted_is_gone_and_can_be_made_again_over_many_seeds() -> None:
-    run_seeds(cluster_deletions, range(SHORT_SEEDS, SHORT_SEEDS + LONG_SEEDS)).check(hits_min=20, labels=LABELS)
+    run_seeds(cluster_deletions, of_week(range(SHORT_SEEDS, SHORT_SEEDS + LONG_SEEDS))).check(
+        hits_min=share(20), labels=LABELS
+    )
 
 
 #: By what ``tools/mutants/packages`` says of them.

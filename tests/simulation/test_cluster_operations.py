@@ -6,7 +6,7 @@ import pytest
 
 from geminga.sim.seeds import run_seeds
 from support.clusters.cluster_operations import LABELS, cluster_operations
-from support.house.weekly_sample import run_week
+from support.house.weekly_sample import of_week, run_week, share
 
 SHORT_SEEDS = 4
 LONG_SEEDS = 150
@@ -19,4 +19,6 @@ def test_what_an_operator_was_answered_holds() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(3000)
 def test_what_an_operator_was_answered_holds_over_many_seeds() -> None:
-    run_seeds(cluster_operations, range(SHORT_SEEDS, SHORT_SEEDS + LONG_SEEDS)).check(hits_min=20, labels=LABELS)
+    run_seeds(cluster_operations, of_week(range(SHORT_SEEDS, SHORT_SEEDS + LONG_SEEDS))).check(
+        hits_min=share(20), labels=LABELS
+    )

@@ -11,7 +11,7 @@ import pytest
 from geminga.sim.seeds import run_seeds
 from support.clusters.cluster_faults import LABELS
 from support.clusters.cluster_story import cluster_story
-from support.house.weekly_sample import run_week
+from support.house.weekly_sample import of_week, run_week, share
 
 SHORT_SEEDS = 13
 LONG_SEEDS = 300
@@ -24,4 +24,6 @@ def test_cluster_keeps_what_it_promised() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(3000)
 def test_cluster_keeps_what_it_promised_over_many_seeds() -> None:
-    run_seeds(cluster_story, range(SHORT_SEEDS, SHORT_SEEDS + LONG_SEEDS)).check(hits_min=100, labels=LABELS)
+    run_seeds(cluster_story, of_week(range(SHORT_SEEDS, SHORT_SEEDS + LONG_SEEDS))).check(
+        hits_min=share(100), labels=LABELS
+    )

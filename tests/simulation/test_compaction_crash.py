@@ -8,7 +8,7 @@ import os
 import pytest
 
 from geminga.sim import run_seeds
-from support.house.weekly_sample import run_week
+from support.house.weekly_sample import of_week, run_week, share
 from support.stories.compaction_story import POINTS, compaction_lives
 
 SEEDS = int(os.environ.get("GEMINGA_SEEDS", "4"))
@@ -28,7 +28,7 @@ def test_what_was_compacted_survives_a_crash_at_any_step() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_what_was_compacted_survives_crashes_over_many_seeds(capsys) -> None:
-    report = run_seeds(compaction_lives, range(10_000, 10_000 + SEEDS_LONG))
+    report = run_seeds(compaction_lives, of_week(range(10_000, 10_000 + SEEDS_LONG)))
     with capsys.disabled():
         print("\n" + report.table())
-    report.check(hits_min=20, labels=POINTS)
+    report.check(hits_min=share(20), labels=POINTS)

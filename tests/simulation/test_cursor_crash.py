@@ -11,7 +11,7 @@ from geminga.managed_ledger.rules import cursor_format
 from geminga.managed_ledger.shared import crash_points
 from geminga.sim import SimWorld, run_seeds
 from support.house.planted_defects import check_is_caught
-from support.house.weekly_sample import run_week
+from support.house.weekly_sample import of_week, run_week, share
 from support.stories.cursor_crash import topic_story
 from support.stories.cursor_window import window_story, window_story_of_pulsar
 
@@ -59,17 +59,19 @@ def test_a_write_a_second_would_lose_older_acknowledgments():
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_nothing_acknowledged_more_than_a_second_before_a_crash_is_lost_over_many_seeds():
-    run_seeds(window_story, range(10_000, 10_000 + SEEDS_LONG)).check()
+    run_seeds(window_story, of_week(range(10_000, 10_000 + SEEDS_LONG))).check()
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_topic_crash_points_over_many_seeds_are_all_hit(capsys):
-    report = run_seeds(topic_story, range(10_000, 10_000 + SEEDS_LONG))
+    report = run_seeds(topic_story, of_week(range(10_000, 10_000 + SEEDS_LONG)))
     with capsys.disabled():
         print("\n" + report.table())
-    report.check(hits_min=20, labels=crash_points.ALL)
-    rare = {label: report.crashes[label] for label in crash_points.ALL if report.crashes[label] < SEEDS_LONG / 50}
+    report.check(hits_min=share(20), labels=crash_points.ALL)
+    rare = {
+        label: report.crashes[label] for label in crash_points.ALL if report.crashes[label] < share(SEEDS_LONG // 50)
+    }
     assert not rare, f"too few crashes at {rare}"
 
 

@@ -17,7 +17,7 @@ from geminga import sim
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
 from geminga.sim.seeds import run_seeds
-from support.house.weekly_sample import run_week
+from support.house.weekly_sample import of_week, run_week
 from support.worlds.client_world import CLIENT, STRUCK, URL, BrokerOnNode, HostileProxy
 
 MESSAGES = 200
@@ -124,6 +124,6 @@ def test_each_message_is_stored_once_however_often_it_is_sent() -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", of_week(range(10)))
 def test_each_message_is_stored_once_for_five_hundred_seeds(block: int) -> None:
     run_seeds(resend, range(1000 + block * 50, 1050 + block * 50)).check(hits_min=20, labels=FAULTS)

@@ -15,7 +15,7 @@ import pytest
 import geminga.client as gc
 from geminga import sim
 from geminga.sim.seeds import run_seeds
-from support.house.weekly_sample import run_week
+from support.house.weekly_sample import of_week, run_week
 from support.worlds.client_scenario import ClientScenario
 from support.worlds.client_world import SLOW, STRUCK
 
@@ -103,6 +103,6 @@ def test_entry_streams_survive_a_hostile_network() -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", of_week(range(10)))
 def test_entry_streams_survive_a_hostile_network_for_500_seeds(block: int) -> None:
     run_seeds(hostile_network, range(1000 + block * 50, 1050 + block * 50)).check(hits_min=1, labels=FAULTS)

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from geminga.sim import run_seeds
-from support.house.weekly_sample import run_week
+from support.house.weekly_sample import of_week, run_week
 from support.stories.lake_latest_story import lake_latest_lives
 
 SEEDS = int(os.environ.get("GEMINGA_SEEDS", "4"))
@@ -28,7 +28,7 @@ def test_what_is_read_from_the_lake_is_right_through_crashes_at_any_step() -> No
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_what_is_read_from_the_lake_is_right_over_many_seeds(capsys) -> None:
-    report = run_seeds(lake_latest_lives, range(10_000, 10_000 + SEEDS_LONG))
+    report = run_seeds(lake_latest_lives, of_week(range(10_000, 10_000 + SEEDS_LONG)))
     with capsys.disabled():
         print("\n" + report.table())
     report.check()

@@ -6,7 +6,7 @@ import pytest
 
 from geminga.sim.seeds import run_seeds
 from support.house.planted_defects import check_is_caught
-from support.house.weekly_sample import run_week, sampled
+from support.house.weekly_sample import of_week, run_week, sampled, share
 from support.stories.leaks_story import LABELS, leaks
 
 SEEDS = 1000
@@ -21,7 +21,7 @@ def test_what_was_deleted_is_freed_and_what_is_kept_is_there() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_what_was_deleted_is_freed_and_what_is_kept_is_there_over_many_seeds() -> None:
-    run_seeds(leaks, range(SEEDS)).check(hits_min=20, labels=LABELS)
+    run_seeds(leaks, of_week(range(SEEDS))).check(hits_min=share(20), labels=LABELS)
 
 
 #: By what ``tools/mutants/packages`` says of them.

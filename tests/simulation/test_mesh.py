@@ -12,7 +12,7 @@ import pytest
 
 from geminga.sim.seeds import run_seeds
 from support.clusters.mesh_story import mesh
-from support.house.weekly_sample import run_week
+from support.house.weekly_sample import of_week, run_week, share
 
 LONG_SEEDS = 2000
 CHANGES = tuple(
@@ -44,4 +44,4 @@ def test_clusters_carry_each_others_messages() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(20_000)
 def test_clusters_carry_each_others_messages_over_many_seeds() -> None:
-    run_seeds(mesh, range(LONG_SEEDS)).check(hits_min=500, labels=CHANGES)
+    run_seeds(mesh, of_week(range(LONG_SEEDS))).check(hits_min=share(500), labels=CHANGES)

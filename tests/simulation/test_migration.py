@@ -10,7 +10,7 @@ import pytest
 
 from geminga.sim.seeds import run_seeds
 from support.clusters.migration_story import migration
-from support.house.weekly_sample import run_week
+from support.house.weekly_sample import of_week, run_week, share
 
 LONG_SEEDS = 2000
 CHANGES = tuple(
@@ -38,4 +38,4 @@ def test_topics_move_to_another_cluster() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(10_000)
 def test_topics_move_to_another_cluster_over_many_seeds() -> None:
-    run_seeds(migration, range(LONG_SEEDS)).check(hits_min=500, labels=CHANGES)
+    run_seeds(migration, of_week(range(LONG_SEEDS))).check(hits_min=share(500), labels=CHANGES)

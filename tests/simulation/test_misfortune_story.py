@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminga.sim import run_seeds
-from support.house.weekly_sample import run_week
+from support.house.weekly_sample import of_week, run_week, share
 from support.stories.misfortune_story import misfortune_story
 
 KINDS = ("all emptied", "directories changed places", "journal damaged", "journal emptied", "log has another's chunks")
@@ -19,4 +19,4 @@ def test_harmed_bookie_refuses_to_start_or_tells_nothing_wrong() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_harmed_bookie_refuses_to_start_or_tells_nothing_wrong_over_many_seeds() -> None:
-    run_seeds(misfortune_story, range(1_000, 6_000)).check(hits_min=100, labels=LABELS)
+    run_seeds(misfortune_story, of_week(range(1_000, 6_000))).check(hits_min=share(100), labels=LABELS)

@@ -11,7 +11,7 @@ from geminga.bookie import garbage_collection
 from geminga.bookie.core.deletion_guard import Lineage
 from geminga.broker.resources import Resources
 from geminga.sim import run_seeds
-from support.house.weekly_sample import run_week
+from support.house.weekly_sample import of_week, run_week
 from support.stories.leak_story import leak_story
 
 SEEDS = int(os.environ.get("GEMINGA_SEEDS", "3"))
@@ -52,4 +52,4 @@ def test_what_leaked_before_is_caught(
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_nothing_is_left_over_many_seeds() -> None:
-    run_seeds(leak_story, range(10_000, 10_000 + SEEDS_LONG)).check(labels=())
+    run_seeds(leak_story, of_week(range(10_000, 10_000 + SEEDS_LONG))).check(labels=())

@@ -15,7 +15,7 @@ import geminga.client as gc
 from geminga import sim
 from geminga.runtime import spawn
 from geminga.sim.seeds import run_seeds
-from support.house.weekly_sample import run_week
+from support.house.weekly_sample import of_week, run_week
 from support.worlds.client_scenario import ClientScenario
 from support.worlds.client_world import SLOW, STRUCK
 
@@ -163,6 +163,6 @@ def test_readers_survive_a_hostile_network() -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("block", range(20))
+@pytest.mark.parametrize("block", of_week(range(20)))
 def test_readers_survive_a_hostile_network_for_a_thousand_seeds(block: int) -> None:
     run_seeds(hostile_network, range(1000 + block * 50, 1050 + block * 50)).check(hits_min=1, labels=FAULTS)

@@ -8,7 +8,7 @@ import pytest
 
 from geminga.broker.schema import crash_points
 from geminga.sim import SimWorld, run_seeds
-from support.house.weekly_sample import run_week
+from support.house.weekly_sample import of_week, run_week, share
 from support.stories.schema_crash import SchemaStory, schema_story
 
 SEEDS = int(os.environ.get("GEMINGA_SEEDS", "15"))
@@ -29,7 +29,7 @@ def test_schema_that_is_named_before_it_is_stored_is_caught() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_schema_crash_points_over_many_seeds_are_all_hit(capsys: pytest.CaptureFixture[str]) -> None:
-    report = run_seeds(schema_story, range(10_000, 10_000 + SEEDS_LONG))
+    report = run_seeds(schema_story, of_week(range(10_000, 10_000 + SEEDS_LONG)))
     with capsys.disabled():
         print("\n" + report.table())
-    report.check(hits_min=20, labels=crash_points.ALL)
+    report.check(hits_min=share(20), labels=crash_points.ALL)

@@ -10,7 +10,7 @@ import pytest
 
 from geminga.sim.seeds import run_seeds
 from support.clusters.shadow_story import shadow_brokers
-from support.house.weekly_sample import run_week
+from support.house.weekly_sample import of_week, run_week, share
 
 SHORT_SEEDS = 4
 LONG_SEEDS = 300
@@ -25,4 +25,6 @@ def test_a_shadow_shows_its_source_whoever_owns_either() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(3000)
 def test_a_shadow_shows_its_source_whoever_owns_either_over_many_seeds() -> None:
-    run_seeds(shadow_brokers, range(SHORT_SEEDS, SHORT_SEEDS + LONG_SEEDS)).check(hits_min=50, labels=CHANGES)
+    run_seeds(shadow_brokers, of_week(range(SHORT_SEEDS, SHORT_SEEDS + LONG_SEEDS))).check(
+        hits_min=share(50), labels=CHANGES
+    )

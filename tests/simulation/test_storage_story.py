@@ -7,7 +7,7 @@ import os
 import pytest
 
 from geminga.sim import run_seeds
-from support.house.weekly_sample import run_week
+from support.house.weekly_sample import of_week, run_week, share
 from support.stories.storage_story import KINDS, beyond_story, storage_story
 
 SEEDS = int(os.environ.get("GEMINGA_STORAGE_SEEDS", "4"))
@@ -39,7 +39,7 @@ def test_beyond_the_promise_storage_gives_errors_and_no_other_bytes() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(7200)
 def test_storage_keeps_what_it_acknowledged_over_many_seeds(capsys) -> None:
-    report = run_seeds(storage_story, range(10_000, 10_000 + SEEDS_LONG))
+    report = run_seeds(storage_story, of_week(range(10_000, 10_000 + SEEDS_LONG)))
     with capsys.disabled():
         print("\n" + report.table())
-    report.check(hits_min=20, labels=LABELS)
+    report.check(hits_min=share(20), labels=LABELS)

@@ -17,7 +17,7 @@ from geminga.broker.ownership.ports import HERE
 from geminga.model.errors import GemingaError
 from geminga.sim.seeds import run_seeds
 from support.clusters.two_brokers import BROKERS, NAMES, Cluster, two_brokers
-from support.house.weekly_sample import run_week
+from support.house.weekly_sample import of_week, run_week, share
 
 SHORT_SEEDS = 8
 LONG_SEEDS = 500
@@ -34,7 +34,9 @@ def test_one_writer_nothing_lost_clients_follow() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(3000)
 def test_one_writer_nothing_lost_clients_follow_over_many_seeds() -> None:
-    run_seeds(two_brokers, range(SHORT_SEEDS, SHORT_SEEDS + LONG_SEEDS)).check(hits_min=100, labels=CHANGES)
+    run_seeds(two_brokers, of_week(range(SHORT_SEEDS, SHORT_SEEDS + LONG_SEEDS))).check(
+        hits_min=share(100), labels=CHANGES
+    )
 
 
 async def claims_while_loading(world: sim.SimWorld) -> None:

@@ -14,6 +14,7 @@ from tools import spark_classes
 from tools.process_tree import children_of, command_of, wait_gone
 
 from geminga.spark import session
+from geminga.spark.process import clients
 from geminga.spark.process.home import make_home
 
 ROOT = Path(__file__).parents[3]
@@ -76,6 +77,14 @@ def spark_session(tmp_path_factory) -> Iterator[SparkSession]:
     stop_jvm()
     left = {pid: command_of(pid) for pid in wait_gone(started, 20.0)}
     assert not left, left
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_client_outlives_its_module() -> Iterator[None]:
+    """What this process kept as a worker or driver of Spark keeps it, which would try to connect for ever after."""
+    yield
+    while clients._sessions:
+        clients._sessions.popitem()[1].blocking.close()
 
 
 def is_spark(command: str) -> bool:

@@ -4,7 +4,8 @@ Where many cases say the same of many combinations, a sample of them runs with e
 in a quarter of a year nearly all have run with somebody's change. The others are marked ``long``. Each has its own id,
 so that one that failed runs again by its name in any week: ``pytest "tests/...::test_some[that-case]"``.
 ``SAMPLE_WEEK=2026-W48`` draws the sample of that week; the end of a run says which week it was. A simulation runs some
-of its seeds (:func:`run_week`), whose numbers are printed; ``SAMPLE_SEEDS=17,4711`` runs these instead.
+of its seeds (:func:`run_week`), whose numbers are printed; ``SAMPLE_SEEDS=17,4711`` runs these instead. Long
+simulations share theirs out over three weeks (:func:`of_week`); ``LONG_PARTS=1`` runs them all at once.
 """
 
 from __future__ import annotations
@@ -24,6 +25,11 @@ from geminga.sim.seeds import Report, Scenario, run_seeds
 SEEDS_VARIABLE: Final = "SAMPLE_SEEDS"
 #: Names the week whose sample is drawn.
 WEEK_VARIABLE: Final = "SAMPLE_WEEK"
+#: Into how many weeks the seeds of long simulations are shared out.
+PARTS_VARIABLE: Final = "LONG_PARTS"
+PARTS: Final = 3
+#: Of what all seeds reach, a part of them is asked for this much less than its share: it is drawn.
+LEEWAY: Final = 2
 
 
 def week(today: date | None = None) -> str:
@@ -82,6 +88,28 @@ def run_week(
         rare = [label for label in labels if total.hits[label] < hits_min]
         assert not rare, f"{total.seeds} seeds reached these fewer than {hits_min} times: {rare}\n{total.table()}"
     return total
+
+
+def of_week(seeds: Sequence[int]) -> Sequence[int]:
+    """Every third of the ``seeds`` of a long simulation, from another one on each week: three weeks run them all."""
+    parts = _parts()
+    return seeds[weeks_since_the_first() % parts :: parts]
+
+
+def share(hits: int) -> int:
+    """How often the part of a week must reach what all seeds of a long simulation reach ``hits`` times."""
+    parts = _parts()
+    return hits if parts == 1 else max(1, hits // (LEEWAY * parts))
+
+
+def weeks_since_the_first() -> int:
+    """Of the calendar, up to that of :func:`week`."""
+    year, number = week().split("-W")
+    return date.fromisocalendar(int(year), int(number), 1).toordinal() // 7
+
+
+def _parts() -> int:
+    return int(os.environ.get(PARTS_VARIABLE, PARTS))
 
 
 #: Files whose tests take turns: the part of them that a week's ``make test`` runs. Each is a story of its own over

@@ -10,12 +10,15 @@ import pytest
 from geminga import sim
 from support.house.source_tree import ROOT
 from support.house.weekly_sample import (
+    PARTS_VARIABLE,
     SEEDS_VARIABLE,
     TURNS,
     WEEK_VARIABLE,
     drawn,
+    of_week,
     run_week,
     sampled,
+    share,
     week,
     whose_turn_it_is_not,
 )
@@ -106,3 +109,19 @@ def test_a_seed_that_fails_and_a_label_that_is_not_reached_are_errors(monkeypatc
     capsys.readouterr()
     run_week(strikes_the_last_digit, range(20, 30), least=1, labels=["missing"])
     assert seeds_of(capsys) == [21, 7]
+
+
+def test_three_weeks_of_long_simulations_run_each_seed_once_also_over_new_year(monkeypatch) -> None:
+    monkeypatch.delenv(PARTS_VARIABLE, raising=False)
+    for weeks in (["2026-W47", "2026-W48", "2026-W49"], ["2026-W52", "2026-W53", "2027-W01"]):
+        ran: list[int] = []
+        for name in weeks:
+            monkeypatch.setenv(WEEK_VARIABLE, name)
+            part = of_week(range(60, 5060))
+            assert abs(len(part) - 5000 / 3) < 1
+            ran += part
+        assert sorted(ran) == [*range(60, 5060)]
+    assert [share(hits) for hits in (500, 20, 1)] == [83, 3, 1]
+    monkeypatch.setenv(PARTS_VARIABLE, "1")
+    assert [*of_week(range(7))] == [*range(7)]
+    assert share(500) == 500

@@ -158,19 +158,25 @@ class Link:
         try:
             while not self.is_closed:
                 await self._rest(self._next_delay_ms())
-                outcome = await attempt_await(self._attempt_in_time())
-                if not isinstance(outcome, Raised):
+                if await self._has_ended():
                     return
-                # What nobody foresaw ends the trying, not those who wait for it.
-                error = as_client_error(outcome.error, f"reconnecting {self.topic}")
-                if self._cluster.pool.is_closed:
-                    return
-                if not (error.retriable or isinstance(error, _MENDED_BY_TIME)):
-                    self._on_failed(error)
-                    return
-                _log.info("reconnecting %s: %s", self.topic, error)
         finally:
             self._task = None
+
+    async def _has_ended(self) -> bool:
+        """Try it once; False: another attempt follows, and nobody keeps the frames of this one until then."""
+        outcome = await attempt_await(self._attempt_in_time())
+        if not isinstance(outcome, Raised):
+            return True
+        # What nobody foresaw ends the trying, not those who wait for it.
+        error = as_client_error(outcome.error, f"reconnecting {self.topic}")
+        if self._cluster.pool.is_closed:
+            return True
+        if not (error.retriable or isinstance(error, _MENDED_BY_TIME)):
+            self._on_failed(error)
+            return True
+        _log.info("reconnecting %s: %s", self.topic, error)
+        return False
 
     async def _rest(self, delay_ms: float) -> None:
         pool = self._cluster.pool
