@@ -139,6 +139,8 @@ test-ledger: $(STAMP) $(CLASSES) ## make test, which writes what each file costs
 LONG_ALONE := $(addprefix tests/integration/,test_balance.py test_client_failover.py test_open_transaction_cpu.py test_rotation_under_load.py test_takeover.py test_tls_ports.py rest/test_websocket_memory.py test_hung_peers.py test_hung_visitors.py)
 # Of a long test that says nothing else, seconds.
 LONG_TIMEOUT ?= 600
+# A third of the many seeds, and of connections dropped by the ten thousand, each week; 1: all of them.
+LONG_PARTS ?= 3
 # How long each peer hangs in `make test-long`; `make hung` is the patient one.
 LONG_HUNG_SECONDS ?= 30
 
@@ -146,11 +148,13 @@ test-long: export EVENTS := $(EVENTS)
 test-long: export CRASH_ROUNDS := $(CRASH_ROUNDS)
 test-long: export MUTATED_FRAMES := $(MUTATED_FRAMES)
 test-long: export HUNG_S := $(LONG_HUNG_SECONDS)
+test-long: export LONG_PARTS := $(LONG_PARTS)
+test-long: export PYTHONPATH := tests
 test-long: $(STAMP) $(CLASSES) $(SPARK_EXTRAS) ## the long tests, two at a time, a line for each: a third of the many seeds (LONG_PARTS=1: all), 100 crash rounds, 100,000 mutated frames, Spark jobs killed, peers that hang (EVENTS=file LONG_WORKERS=2 LONG_HUNG_SECONDS=30)
 	@failed=0; \
 	PROPERTY_EXAMPLES=$(PROPERTY_EXAMPLES) $(BIN)/python -m pytest -q -m "not long" -n $(LONG_WORKERS) tests/property || failed=1; \
-	$(BIN)/python -m pytest -v -m long --timeout=$(LONG_TIMEOUT) --durations=60 -n $(LONG_WORKERS) --dist=worksteal $(addprefix --ignore=,$(LONG_ALONE)) $(PYTEST_ARGS) || failed=1; \
-	$(BIN)/python -m pytest -v -m long --timeout=$(LONG_TIMEOUT) --durations=30 $(PYTEST_ARGS) $(LONG_ALONE) || failed=1; \
+	$(BIN)/python -m pytest -v -m long --timeout=$(LONG_TIMEOUT) -p support.house.tell_at_once --durations=60 -n $(LONG_WORKERS) --dist=worksteal $(addprefix --ignore=,$(LONG_ALONE)) $(PYTEST_ARGS) || failed=1; \
+	$(BIN)/python -m pytest -v -m long --timeout=$(LONG_TIMEOUT) -p support.house.tell_at_once --durations=30 $(PYTEST_ARGS) $(LONG_ALONE) || failed=1; \
 	exit $$failed
 
 search: $(STAMP) ## the property tests with new random examples (SEED=number)

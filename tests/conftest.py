@@ -76,20 +76,27 @@ def pytest_collection() -> Iterator[None]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that take turns, and whose week it is not, are long."""
-    from support.house.weekly_sample import TURNS, whose_turn_it_is_not
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests that take turns, and whose week it is not, are long; of some long ones each week has a part."""
+    from support.house.weekly_sample import LONG_TURNS, TURNS, left_to_other_weeks, whose_turn_it_is_not
 
     of_file: dict[str, list[pytest.Item]] = {}
     for item in items:
         file = item.nodeid.partition("::")[0].removeprefix("tests/")
-        if file in TURNS and item.get_closest_marker("long") is None:
+        is_long = item.get_closest_marker("long") is not None
+        if file in (LONG_TURNS if is_long else TURNS):
             of_file.setdefault(file, []).append(item)
+    left: set[str] = set()
     for file, found in of_file.items():
-        waiting = whose_turn_it_is_not(file, sorted({item.nodeid for item in found}))
+        names = sorted({item.nodeid for item in found})
+        waiting = whose_turn_it_is_not(file, names)
+        left |= left_to_other_weeks(file, names)
         for item in found:
             if item.nodeid in waiting:
                 item.add_marker("long")
+    if left:
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left])
+        items[:] = [item for item in items if item.nodeid not in left]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

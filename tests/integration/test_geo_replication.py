@@ -21,6 +21,8 @@ from geminga.client.schema import AvroSchema, Record, String
 pytestmark = pytest.mark.integration
 
 NAMESPACE = "/admin/v2/namespaces/public/default"
+#: The clusters of the namespace, if topics are alike in them.
+COMPARED = f"{NAMESPACE}/replication?compareTopicPartitions=true"
 TOPICS = "/admin/v2/persistent/public/default"
 NAMES = ("east", "west")
 SETTINGS = {"transactionCoordinatorEnabled": True, "brokerDeduplicationEnabled": True}
@@ -51,7 +53,7 @@ def clusters(
             data = {"serviceUrl": found[other].web_url, "brokerServiceUrl": found[other].service_url}
             assert ask(found[name], "PUT", f"/admin/v2/clusters/{other}", data)[0] in (200, 204)
             assert ask(found[name], "POST", "/admin/v2/tenants/public", {"allowedClusters": [*NAMES]})[0] == 204
-            assert ask(found[name], "POST", f"{NAMESPACE}/replication", [*NAMES])[0] in (200, 204)
+            assert ask(found[name], "POST", COMPARED, [*NAMES])[0] in (200, 204)
         yield found
 
 

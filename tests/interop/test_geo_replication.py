@@ -14,6 +14,7 @@ from tools.standalone_process import StandaloneProcess
 from geminga.client import CompressionType, InitialPosition, blocking
 from geminga.client.schema import AvroSchema
 from integration.test_geo_replication import (
+    COMPARED,
     NAMES,
     NAMESPACE,
     SETTINGS,
@@ -44,7 +45,7 @@ def brokers(tmp_path: Path, judge_is_apache: bool) -> Iterator[dict[str, Standal
             assert ask(found[name], "PUT", f"/admin/v2/clusters/{other}", data)[0] in (200, 204)
             assert ask(found[name], "POST", "/admin/v2/tenants/public", {"allowedClusters": [*NAMES]})[0] == 204
         for name in NAMES:
-            assert ask(found[name], "POST", f"{NAMESPACE}/replication", [*NAMES])[0] in (200, 204)
+            assert ask(found[name], "POST", COMPARED, [*NAMES])[0] in (200, 204)
         yield found
 
 
@@ -84,6 +85,29 @@ def test_messages_partitions_and_schemas_go_both_ways_once(brokers: dict[str, St
             typed = client.subscribe("typed", "s", schema=AvroSchema(V2), initial_position=InitialPosition.Earliest)
             found = {value.name: value.city for value in (typed.receive(30_000).value() for _ in range(2))}
             assert found == {"east": "", "west": "w"}
+
+
+def test_what_is_not_alike_is_refused_by_either_in_the_same_words(brokers: dict[str, StandaloneProcess]) -> None:
+    """Each is asked to copy to the other what has other partitions there."""
+    reasons = {}
+    for name, partitions in zip(NAMES, (3, 2), strict=True):
+        assert ask(brokers[name], "PUT", f"{TOPICS}/differs/partitions?createLocalTopicOnly=true", partitions)[0] == 204
+    for name, other in (NAMES, NAMES[::-1]):
+        assert ask(brokers[name], "POST", f"{NAMESPACE}/replication", [name])[0] in (200, 204)
+        status, answer = ask(brokers[name], "POST", COMPARED, [*NAMES])
+        assert status == 409, answer
+        reasons[name] = json.loads(answer)["reason"].replace(other, "OTHER")
+        status, answer = ask(brokers[name], "POST", f"{TOPICS}/differs/replication", [*NAMES])
+        assert status == 412, answer
+        assert "There is an exists topic" in answer
+        status, answer = ask(brokers[name], "POST", f"{TOPICS}/differs/replication?isGlobal=true", [*NAMES])
+        reasons[f"{name} for all"] = f"{status} {json.loads(answer)['reason']}"
+    assert "local cluster has 3 partitions, remote cluster 'OTHER' has 2 partitions" in reasons["east"]
+    assert reasons["west"] == reasons["east"].replace("3 partitions", "N").replace(
+        "2 partitions", "3 partitions"
+    ).replace("N", "2 partitions")
+    assert reasons["east for all"] == reasons["west for all"]
+    assert reasons["east for all"].startswith("412 Please do not use the global topic level policy")
 
 
 def test_policies_of_topics_for_all_clusters_go_both_ways(brokers: dict[str, StandaloneProcess]) -> None:

@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 LEAKS = re.compile(
     r"\bledgers?\b[\s#:-]*\d|\bbookie|\bmetadata node\b|\bmanaged[ -]ledgers?\b"
     r"|(?:^|\s)/(?!(?:admin|lookup|metrics|status)\b)\w+/[\w./-]+|\.(?:py|log|txn|sqlite)\b"
-    r"|Traceback|\b[A-Z]\w+(?:Error|Exception)\b|\bErrno\b|<[\w.]+ object at|\b0x[0-9a-f]{6,}"
+    r"|Traceback|\b[A-Z]\w+(?:Error|Exception)\b|\bErrno\b|<[\w.]+ object at|\b0x[0-9a-f]{9,}"
     r"|\b\d{1,3}(?:\.\d{1,3}){3}:\d+"
 )
 _TEXTS = frozenset(("message", "error_message"))

@@ -112,6 +112,18 @@ def _parts() -> int:
     return int(os.environ.get(PARTS_VARIABLE, PARTS))
 
 
+#: Files of which each long test comes every third week, if ``LONG_PARTS`` says so: by name it runs in any week.
+LONG_TURNS: Final = tuple(f"integration/test_dropped_{what}.py" for what in ("connections", "ends", "visits"))
+
+
+def left_to_other_weeks(file: str, tests: Sequence[str]) -> set[str]:
+    """Of the long tests of a file below ``tests``, those that ``make test-long`` runs in another week."""
+    parts = int(os.environ.get(PARTS_VARIABLE, 1))
+    if file not in LONG_TURNS or parts == 1:
+        return set()
+    return set(tests) - set(tests[weeks_since_the_first() % parts :: parts])
+
+
 #: Files whose tests take turns: the part of them that a week's ``make test`` runs. Each is a story of its own over
 #: Spark, a cluster of processes, or a broker of its own, and all of them cost more than each change should pay.
 TURNS: Final[Mapping[str, float]] = {

@@ -10,11 +10,13 @@ import pytest
 from geminga import sim
 from support.house.source_tree import ROOT
 from support.house.weekly_sample import (
+    LONG_TURNS,
     PARTS_VARIABLE,
     SEEDS_VARIABLE,
     TURNS,
     WEEK_VARIABLE,
     drawn,
+    left_to_other_weeks,
     of_week,
     run_week,
     sampled,
@@ -125,3 +127,19 @@ def test_three_weeks_of_long_simulations_run_each_seed_once_also_over_new_year(m
     monkeypatch.setenv(PARTS_VARIABLE, "1")
     assert [*of_week(range(7))] == [*range(7)]
     assert share(500) == 500
+
+
+def test_a_part_of_some_long_tests_runs_each_week_and_all_where_nobody_shares_them_out(monkeypatch) -> None:
+    tests = [f"tests/{LONG_TURNS[0]}::test_{number}" for number in range(10)]
+    monkeypatch.delenv(PARTS_VARIABLE, raising=False)
+    assert left_to_other_weeks(LONG_TURNS[0], tests) == set()
+    monkeypatch.setenv(PARTS_VARIABLE, "3")
+    ran: list[str] = []
+    for name in ("2026-W47", "2026-W48", "2026-W49"):
+        monkeypatch.setenv(WEEK_VARIABLE, name)
+        left = left_to_other_weeks(LONG_TURNS[0], tests)
+        assert len(left) in (6, 7)
+        ran += [test for test in tests if test not in left]
+    assert sorted(ran) == tests
+    assert left_to_other_weeks("unit/other.py", tests) == set()
+    assert all((ROOT / "tests" / name).exists() for name in LONG_TURNS)

@@ -25,7 +25,8 @@ grant-subscription-permission POST {_AT}/permissions/subscription/{{subscription
  /subscription_name:text! -s --subscription; @:list! -rs --roles
 revoke-subscription-permission DELETE {_AT}/permissions/{{subscription_name}}/{{role}};
  /subscription_name:text! -s --subscription; /role:text! -r --role
-set-clusters =set-namespace-clusters namespace; =clusters:list! --clusters -c
+set-clusters =set-namespace-clusters namespace; =clusters:list! --clusters -c;
+ =alike:flag --compareTopicPartitions
 get-clusters GET {_AT}/replication
 set-allowed-clusters POST {_AT}/allowedClusters; @:list! --clusters -c
 get-allowed-clusters GET {_AT}/allowedClusters

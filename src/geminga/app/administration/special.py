@@ -308,13 +308,17 @@ def create_namespace(session: Session, command: Command, given: Given) -> Any:  
 
 
 def set_namespace_clusters(session: Session, command: Command, given: Given) -> Any:  # noqa: ANN401
-    """Asks before a cluster is taken out: what was not copied there yet is not kept for it."""
+    """Asks before a cluster is taken out: what was not copied there yet is not kept for it.
+
+    Pulsar's tool compares topics from 4.2 on unless told not to, and did not before: here who wants it says so.
+    """
     path = f"{_namespace(given)}/replication"
     if session.is_to_ask:
         gone = [cluster for cluster in session.look(path) or () if cluster not in given["clusters"]]
         if gone:
             session.agree(f"Taking {', '.join(gone)} out of {_left_behind(session, given.places['namespace'], gone)}")
-    return session.ask(Request(_POST, path, body=given["clusters"]))
+    query = {"compareTopicPartitions": True} if given["alike"] else None
+    return session.ask(Request(_POST, path, query, given["clusters"]))
 
 
 def _left_behind(session: Session, namespace: str, clusters: list[str]) -> str:

@@ -55,11 +55,11 @@ if TYPE_CHECKING:
     from geminga.broker.ownership.endpoints import Endpoint, Endpoints
     from geminga.broker.ownership.membership import Membership
     from geminga.broker.ownership.ports import Ownership
+    from geminga.broker.peers.http_client import PeerAnswer
     from geminga.broker.peers.topics import PeerTopics
     from geminga.broker.rest.calls.context import MessageLimits, RestContext
     from geminga.broker.statistics.topics import TopicStatistics
     from geminga.broker.system_topics.table import TablesElsewhere
-    from geminga.broker.topic.parts import RemoteClusters
     from geminga.broker.websocket.service import SocketService
     from geminga.metadata.ports import MetadataStore
     from geminga.model.bookie_port import BookiePool
@@ -321,7 +321,7 @@ class BrokerServer(ABC):
         self._shortage.look()
         return await self._listen(broker, storage)
 
-    def _open_other_clusters(self, runtime: Runtime, resources: Resources) -> RemoteClusters:
+    def _open_other_clusters(self, runtime: Runtime, resources: Resources) -> OtherClusters:
         """Where topics may be copied to; loaded with the first topic."""
         if self._other_clusters is None:
             from geminga.broker.geo.clusters import OtherClusters
@@ -330,6 +330,10 @@ class BrokerServer(ABC):
             links = PLAIN if self._config.links is None else self._config.links.links()
             self._other_clusters = OtherClusters(runtime, resources, self._config.broker, links=links)
         return self._other_clusters
+
+    async def _ask_cluster(self, cluster: str, path: str) -> PeerAnswer:
+        assert self.broker is not None
+        return await self._open_other_clusters(self.broker.runtime, self.broker.resources).answer(cluster, path)
 
     async def _close_other_clusters(self) -> None:
         if self._other_clusters is not None:
@@ -512,6 +516,7 @@ class BrokerServer(ABC):
             shut_down=self._shut_down,
             check_backlog_quotas=broker.check_backlog_quotas,
             sockets=self._sockets(broker) if config.web_sockets else None,
+            ask_cluster=self._ask_cluster,
             process=process_beans,
             metadata_url=storage.metadata_url,
             backups=storage.backups,

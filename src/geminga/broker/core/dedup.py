@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from itertools import islice
 from typing import Final
 
 from geminga.broker.core.dedup_runs import SequenceRuns
@@ -265,9 +266,9 @@ class Deduplication:
 
         Those that are there are never left out, however many they are.
         """
-        gone = self._gone_since_ms
-        left_out = len(self._persisted) - producers_max
-        out = {name for name, _ in zip(gone, range(left_out), strict=False)} if left_out > 0 else ()
+        # Of who is gone without anything stored there is nothing to leave out.
+        gone = (name for name in self._gone_since_ms if name in self._persisted)
+        out = set(islice(gone, max(0, len(self._persisted) - producers_max)))
         return {name: sequence_id for name, sequence_id in self._persisted.items() if name not in out}
 
     def check_invariants(self) -> None:

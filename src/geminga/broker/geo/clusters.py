@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from geminga.broker.geo.ports import RemoteTopic
     from geminga.broker.geo.remote_cluster import RemoteCluster
     from geminga.broker.geo.replicator import Replicator
-    from geminga.broker.peers.http_client import PeerHttp
+    from geminga.broker.peers.http_client import PeerAnswer, PeerHttp
     from geminga.broker.resources import Resources
     from geminga.broker.topic.parts import OtherPlace, PartTopic
     from geminga.managed_ledger import ManagedCursor
@@ -154,6 +154,12 @@ class OtherClusters:
         partitioned = await self._resources.partitioned_topics.find(topic) if topic.is_partition else None
         partitions = 0 if partitioned is None else partitioned.partitions
         return await remote.open(topic, partitions, makes_topics=self._config.creates_topics_elsewhere)
+
+    async def answer(self, cluster: str, path: str) -> PeerAnswer:
+        """Of the administration of ``cluster``, to a GET. Raises UnavailableError."""
+        async with self._opening:
+            remote = await self._remote(cluster)
+        return await remote.answer(path)
 
     async def _remote(self, cluster: str) -> RemoteCluster:
         if self._is_closed:

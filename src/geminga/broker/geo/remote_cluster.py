@@ -184,6 +184,10 @@ class RemoteCluster:
         finally:
             await producer.close()
 
+    async def answer(self, path: str) -> PeerAnswer:
+        """Of its administration, to a GET. Raises UnavailableError."""
+        return await self._http.first_answer(self._web_urls, "GET", path)
+
     async def close(self) -> None:
         """Its links end."""
         if self._probing is not None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from geminga.broker.ownership.lookup import TopicLookup
     from geminga.broker.ownership.membership import Membership
     from geminga.broker.ownership.ports import Ownership
+    from geminga.broker.peers.http_client import PeerAnswer
     from geminga.broker.resources import Resources
     from geminga.broker.statistics.topics import TopicStatistics
     from geminga.broker.system_topics.policies import PolicyService
@@ -107,6 +108,8 @@ class RestContext:
     backups: Callable[[], Backups] | None = None
     #: WebSockets, made with the first use; None: they are not served (``webSocketServiceEnabled``).
     sockets: Callable[[], SocketService] | None = None
+    #: The answer of another cluster's administration, by name, to a GET of a path; raises UnavailableError.
+    ask_cluster: Callable[[str, str], Awaitable[PeerAnswer]] | None = None
     #: What of it can be changed at run time, made with the first use; None: nothing.
     live: Callable[[], LiveConfiguration] | None = None
 

@@ -7,6 +7,7 @@ again when the cluster is.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from starlette.requests import Request
@@ -21,6 +22,7 @@ from geminga.broker.rest.calls.requests import (
     NO_BODY,
     RestError,
     context_of,
+    flag,
     json_body,
     json_response,
     namespace_of,
@@ -29,6 +31,7 @@ from geminga.broker.rest.calls.requests import (
     path_text,
 )
 from geminga.broker.rest.calls.routing import Route
+from geminga.broker.rest.namespace_routes.deletion import partitioned_topics_of_namespace, topics_of_namespace
 from geminga.broker.rest.namespace_routes.policies import change_policy, require_namespace_of
 from geminga.model.errors import ConflictError, PreconditionFailedError
 
@@ -56,14 +59,43 @@ async def set_clusters(request: Request) -> Response:
     """The clusters that the namespace lives in from now on; to all others the messages of its topics are copied.
 
     Without this one: its topics are unloaded, clients are sent to a peer cluster that is named, or are refused.
+    ``compareTopicPartitions``: only if topics and their automatic creation are alike in those that are new.
     """
     clusters, context = clusters_in(await json_body(request)), context_of(request)
     await require_known(context, clusters)
     await require_no_peers(context, clusters)
-    await require_usable(context, namespace_of(request), clusters)
+    await context.resources.tenants.get(namespace_of(request).partition("/")[0])
     await require_namespace_of(request)
-    require_allowed(await _stored(request, _ALLOWED, []), namespace_of(request), clusters)
+    # As in Pulsar: what a topic may not is refused with 403, what its namespace may not with 400.
+    require_allowed(await _stored(request, _ALLOWED, []), namespace_of(request), clusters, status=400)
+    await require_usable(context, namespace_of(request), clusters)
+    if flag(request, "compareTopicPartitions") and context.cluster in clusters:
+        present = await _stored(request, _REPLICATION, [context.cluster])
+        await _require_alike(context, namespace_of(request), [name for name in clusters if name not in present])
     return await _set(request, _REPLICATION, clusters)
+
+
+async def _require_alike(context: RestContext, namespace: str, clusters: Sequence[str]) -> None:
+    if not clusters or context.ask_cluster is None:
+        return
+    from geminga.broker.geo.alike import require_alike  # with the first that asks
+    from geminga.broker.geo.core.alike import NamespaceTopics, made_by
+
+    topics, partitions = context.topics, {}
+    for name in await topics_of_namespace(topics, namespace, has_system=True):
+        if name.is_persistent and not name.is_partition:
+            partitions[str(name)] = 0
+    for name in await partitioned_topics_of_namespace(topics, namespace):
+        found = await topics.resources.partitioned_topics.find(name) if name.is_persistent else None
+        if found is not None:
+            partitions[str(name)] = found.partitions
+    policies, config = await context.resources.namespaces.get(namespace), context.config
+    made = made_by(
+        policies.document.get("autoTopicCreationOverride"), config.auto_topic_creation_type, config.default_partitions
+    )
+    here = NamespaceTopics(context.cluster, partitions, *made)
+    for cluster in clusters:
+        await require_alike(partial(context.ask_cluster, cluster), cluster, namespace, here)
 
 
 async def get_allowed(request: Request) -> Response:
@@ -114,12 +146,12 @@ async def require_no_peers(context: RestContext, clusters: Sequence[str]) -> Non
             )
 
 
-def require_allowed(allowed: Sequence[Json], namespace: str, clusters: Sequence[str]) -> None:
-    """Raise RestError (403) for a cluster that the namespace's own list, if it has one, leaves out."""
+def require_allowed(allowed: Sequence[Json], namespace: str, clusters: Sequence[str], status: int = 403) -> None:
+    """Raise RestError (``status``) for a cluster that the namespace's own list, if it has one, leaves out."""
     for cluster in clusters:
         if allowed and cluster not in allowed:
             raise RestError(
-                403, f"Cluster [{cluster}] is not in the list of allowed clusters list for namespace [{namespace}]"
+                status, f"Cluster [{cluster}] is not in the list of allowed clusters list for namespace [{namespace}]"
             )
 
 

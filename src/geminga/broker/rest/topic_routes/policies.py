@@ -7,8 +7,9 @@ for all clusters.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -56,6 +57,9 @@ from geminga.broker.rest.namespace_routes.replication import (
 from geminga.broker.rest.topic_routes.shadows import check_shadows
 from geminga.model.errors import PreconditionFailedError
 from geminga.model.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from geminga.broker.rest.calls.context import RestContext
 
 _SINGLE_RATE: Final = f"{TOPIC_PATH}/{{form_subscription}}/dispatchRate"
 _SINGLE: Final = "subscriptionPolicies"
@@ -247,14 +251,50 @@ async def set_clusters(request: Request) -> Response:
             "Can not remove local cluster from the local topic-level replication clusters policy"
         )
     context = context_of(request)
+    if _is_global(request):
+        await _require_namespace_wide(context, name.namespace, clusters)
     await require_known(context, clusters)
     await require_no_peers(context, clusters)
     await require_usable(context, name.namespace, clusters)
     policies = await context.resources.namespaces.get(name.namespace)
     allowed = policies.document.get("allowed_clusters")
     require_allowed(allowed if isinstance(allowed, list) else [], name.namespace, clusters)
+    present = REPLICATION_CLUSTERS_LEVEL.reported(await _document(request, name))
+    known = present if isinstance(present, list) else policies.replication_clusters
+    await _require_partitions(context, name, [cluster for cluster in clusters if cluster not in (local, *known)])
     await _change(request, name, lambda document: REPLICATION_CLUSTERS_LEVEL.changed(document, [*clusters]))
     return no_content()
+
+
+async def _require_namespace_wide(context: RestContext, namespace: str, clusters: Sequence[str]) -> None:
+    """Raise PreconditionFailedError (412) where a policy for all clusters would not come to all that it names."""
+    reached = (await context.resources.namespaces.get(namespace)).replication_clusters
+    if len(reached) < 2:
+        raise PreconditionFailedError(
+            "Please do not use the global topic level policy when namespace-level replication is not enabled, because "
+            "the global level policy relies on namespace-level replication"
+        )
+    if not set(clusters) <= set(reached):
+        raise PreconditionFailedError(
+            "The policies at the global topic level will only be copied to the clusters included in the namespace "
+            "level replication. Therefore, please do not set the policies including other clusters"
+        )
+
+
+async def _require_partitions(context: RestContext, name: TopicName, clusters: Sequence[str]) -> None:
+    """Raise PreconditionFailedError (412) where the topic has others over there, UnavailableError if nobody tells.
+
+    As in Pulsar nobody is asked by a broker that makes no topics there.
+    """
+    if not clusters or context.ask_cluster is None or not context.config.creates_topics_elsewhere:
+        return
+    found = await context.resources.partitioned_topics.find(name)
+    if found is None:
+        return
+    from geminga.broker.geo.alike import require_same_partitions  # with the first that asks
+
+    for cluster in clusters:
+        await require_same_partitions(partial(context.ask_cluster, cluster), cluster, str(name), found.partitions)
 
 
 async def remove_clusters(request: Request) -> Response:
