@@ -87,6 +87,18 @@ def test_longest_gone_producers_are_forgotten_and_left_out_first() -> None:
     assert dedup.forget_inactive(1000) == 0
 
 
+def test_who_is_gone_with_nothing_stored_takes_nobody_s_place_among_those_left_out() -> None:
+    dedup = Deduplication()
+    dedup.published("pushed", 1, 1)
+    dedup.gone("pushed", 10)
+    dedup.stored("a", 1)
+    dedup.stored("b", 1)
+    dedup.gone("a", 20)
+    dedup.gone("b", 30)
+    assert dedup.snapshot(1) == {"b": 1}
+    assert dedup.snapshot(0) == {}
+
+
 def test_gone_producer_with_a_write_under_way_is_not_forgotten() -> None:
     dedup = Deduplication()
     dedup.published("p", 1, 1)

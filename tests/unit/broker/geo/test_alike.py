@@ -153,6 +153,11 @@ def test_a_topic_s_own_clusters_are_asked_for_its_partitions_where_they_are_new(
         assert "with different partitions 2 on the remote cluster west" in answer.reason
         assert "to create it with partitions 3" in answer.reason
         assert (await step("east", "GET", f"{TOPICS}/several/replication")).body == b""
+        assert (await step("east", "PUT", f"{TOPICS}/plain-there/partitions", 2)).status == 204
+        assert (await step("west", "PUT", f"{TOPICS}/plain-there")).status == 204
+        answer = await step("east", "POST", f"{TOPICS}/plain-there/replication", ["east", "west"])
+        assert answer.status == 412
+        assert "with different partitions 0 on the remote cluster west" in answer.reason
         for topic in ("only-east", "one"):
             assert (await step("east", "POST", f"{TOPICS}/{topic}/replication", ["east", "west"])).status == 204
         refused[f"{TOPICS}/several/partitions?checkAllowAutoCreation=false"] = "no"
