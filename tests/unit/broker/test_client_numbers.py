@@ -162,6 +162,29 @@ def test_who_says_too_much_of_itself_is_not_let_in() -> None:
     run_with_broker(scenario)
 
 
+@pytest.mark.parametrize("topic", [TOPIC, TOPIC.replace("persistent", "non-persistent", 1)])
+@pytest.mark.parametrize("durable", [True, False])
+def test_subscriptions_of_names_and_properties_beyond_their_limits_are_not_made(topic: str, durable: bool) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        much = [pb.KeyValue(key="k", value="v" * (1 << 17))]
+        cases = [("n" * 1025, [], "a subscription's name has at most 1024 bytes, not 1025")]
+        if durable and topic == TOPIC:
+            cases.append(("s", much, "a subscription's properties have at most 131072 bytes, not 131073"))
+        for name, properties, text in cases:
+            request = pb.CommandSubscribe(topic=topic, subscription=name, subType=Sub.Shared, durable=durable)
+            request.subscription_properties.extend(properties)
+            request.consumer_id, request.request_id = 2, client.next_request_id()
+            client.send(pb.BaseCommand(type=Type.SUBSCRIBE, subscribe=request))
+            error = await client.error()
+            assert (error.error, error.message) == (pb.NotAllowedError, text)
+        assert not world.broker.topics[topic].subscriptions
+        await client.subscribe(topic, subscription="n" * 1024, durable=durable)
+        assert [*world.broker.topics[topic].subscriptions] == ["n" * 1024]
+
+    run_with_broker(scenario)
+
+
 @pytest.mark.parametrize("field", ["sequence_id", "highest_sequence_id", "num_messages"])
 def test_send_commands_with_impossible_numbers_are_refused(field: str) -> None:
     async def scenario(world: BrokerWorld) -> None:

@@ -10,7 +10,8 @@ from geminga.bookkeeper import MetadataLiveLedgers
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.managed_ledger.shared.metadata_io import cursor_path
 from geminga.metadata.core.faults import WriteFault
-from geminga.model.errors import DiskFullError, LedgerClosedError
+from geminga.model.errors import DiskFullError, LedgerClosedError, MetadataError
+from geminga.model.limits import METADATA_VALUE_BYTES_MAX
 from geminga.model.position import EARLIEST, Position
 from geminga.wire.managed_ledger import decode_cursor_info, encode_cursor_info
 from support.worlds.ledger_world import NAME, acknowledge
@@ -354,6 +355,22 @@ def test_cursor_node_rewritten_for_its_properties_loses_no_acknowledgment(in_wor
         assert ml.cursors["s"].store.ledger_id >= 0
 
     in_world(scenario, ManagedLedgerConfig(max_ranges_in_metadata=2))
+
+
+def test_properties_that_no_node_takes_are_refused_and_acknowledgments_are_stored_after_them(in_world):
+    async def scenario(w):
+        _, cursor, positions = await filled(w)
+        await cursor.set_cursor_properties({"a": "b"})
+        with pytest.raises(MetadataError, match="at most"):
+            await cursor.set_cursor_properties({"a": "c" * METADATA_VALUE_BYTES_MAX})
+        assert cursor.cursor_properties == {"a": "b"}
+        assert await acknowledge(cursor, [positions[1], positions[3]]) is None
+        await w.factory.close()
+        found = (await w.reopen()).cursors["s"]
+        assert [found.state.is_acknowledged(p) for p in positions[:4]] == [False, True] * 2
+        assert found.cursor_properties == {"a": "b"}
+
+    in_world(scenario)
 
 
 def test_cursor_closed_and_opened_again_goes_on(in_world):

@@ -21,7 +21,7 @@ from geminga.broker.subscription.entry_filter import sticky_key
 from geminga.broker.subscription.limits import is_reached
 from geminga.broker.subscription.ports import SubscriptionServices, SubscriptionTopic
 from geminga.broker.subscription.rates import Rates
-from geminga.broker.subscription.subscribe import check_consumer_limit, check_subscription_limit, new_consumer
+from geminga.broker.subscription.subscribe import check_consumer_limit, check_new_subscription, new_consumer
 from geminga.model import Position
 from geminga.model.errors import ConsumerAssignError, ConsumerBusyError, PreconditionFailedError
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -332,7 +332,7 @@ async def subscribe_non_persistent(
     check_consumer_limit(topic, topic.subscriptions.values(), connection.peer)
     subscription = topic.subscriptions.get(request.subscription)
     if subscription is None:
-        check_subscription_limit(topic, len(topic.subscriptions))
+        check_new_subscription(topic, request.subscription, len(topic.subscriptions))
         subscription = NonPersistentSubscription(topic, request.subscription, is_durable=request.durable)
         topic.subscriptions[request.subscription] = subscription
     consumer = new_consumer(connection, subscription, request)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from geminga.broker.compacted.reads import BEHIND_COMPACTED
@@ -23,6 +24,7 @@ from geminga.model.topic_name import TopicName, encode_name, is_internal_cursor,
 from geminga.runtime import get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import texts_of
+from geminga.wire.pulsar.texts import subscription_refusal
 
 _log = get_logger(__name__)
 
@@ -90,7 +92,7 @@ async def create_subscription(
         return existing
     if topic.services.config.strict_subscription_names and not is_valid_named_entity(name):
         raise NotAllowedError(UNFIT_NAME.format(name))
-    check_subscription_limit(topic, len(topic.subscriptions))
+    check_new_subscription(topic, name, len(topic.subscriptions), properties or {})
     is_behind = position == LATEST and is_behind_compacted(topic)
     cursor = await topic.ledger.open_cursor(
         encode_name(name),
@@ -145,8 +147,12 @@ def check_subscription_name(topic: TopicName, name: str) -> None:
         raise NotAllowedError(f"Subscription with reserved subscription name attempted: {name} on {topic}")
 
 
-def check_subscription_limit(topic: SubscriptionTopic, count: int) -> None:
-    """Raise NotAllowedError if a topic with ``count`` subscriptions may not have another."""
+def check_new_subscription(
+    topic: SubscriptionTopic, name: str, count: int, properties: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Raise NotAllowedError if a topic with ``count`` subscriptions may not have another, or not this one."""
+    if refusal := subscription_refusal(name, properties):
+        raise NotAllowedError(refusal)
     if is_reached(topic.limits.subscriptions, count):
         raise NotAllowedError(f"Exceed the maximum number of subscriptions of the topic: {topic.name}")
 
@@ -187,7 +193,7 @@ async def _subscription_for(
         if start is not None:
             await subscription.cursor.reset(start)
         return subscription
-    check_subscription_limit(topic, len(topic.subscriptions))
+    check_new_subscription(topic, name, len(topic.subscriptions))
     start = await _rolled_back(topic, request)
     if start is None:
         start = _start_position(request)

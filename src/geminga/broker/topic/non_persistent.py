@@ -17,7 +17,7 @@ from geminga.broker.subscription.non_persistent import (
     NonPersistentSubscription,
     subscribe_non_persistent,
 )
-from geminga.broker.subscription.subscribe import check_subscription_limit
+from geminga.broker.subscription.subscribe import check_new_subscription
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.direct_publishing import DirectPublishing
 from geminga.broker.topic.services import TopicServices
@@ -87,7 +87,7 @@ class NonPersistentTopic(Topic):
         del is_replicated
         if name in self._subscriptions:
             raise ConflictError(f"Subscription {name} of {self.name} exists already")
-        check_subscription_limit(self, len(self._subscriptions))
+        check_new_subscription(self, name, len(self._subscriptions))
         subscription = NonPersistentSubscription(self, name)
         self._subscriptions[name] = subscription
         self.life.touch()

@@ -371,10 +371,18 @@ class ManagedCursor:
         await self._durably(lambda: CHANGED)
 
     async def set_cursor_properties(self, properties: Mapping[str, str]) -> None:
-        """Replace the subscription's text properties. Durable on return."""
-        self.cursor_properties = dict(properties)
-        if self.store is not None:
+        """Replace the subscription's text properties. Durable on return; those before stay where that fails."""
+        before, wanted = self.cursor_properties, dict(properties)
+        self.cursor_properties = wanted
+        if self.store is None:
+            return
+        try:
             await self.store.write_node()
+        except StorageError:
+            # Each later write of the node would fail as well: nothing acknowledged from then on would be stored.
+            if self.cursor_properties is wanted:
+                self.cursor_properties = before
+            raise
 
     async def flush(self) -> None:
         """Until everything acknowledged so far is durable."""

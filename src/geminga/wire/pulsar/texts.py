@@ -8,7 +8,7 @@ table. Entries that were stored by another broker, or an older one, are read wha
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -21,7 +21,10 @@ CLUSTERS_BYTES_MAX: Final = 64 << 10
 NAME_BYTES_MAX: Final = 4096
 #: Bytes of a text of ``MessageMetadata`` that brokers keep; a message in parts has the producer's name and a number.
 TEXTS_MAX: Final = {"producer_name": NAME_BYTES_MAX, "replicated_from": NAME_BYTES_MAX, "uuid": NAME_BYTES_MAX + 64}
-#: Bytes of what a client says of itself (``metadata`` of PRODUCER and SUBSCRIBE), which is kept while it is there.
+#: Bytes of a subscription's name, which is that of a node: who loads a topic reads the names of all at once.
+SUBSCRIPTION_BYTES_MAX: Final = 1024
+#: Bytes of what a client says of itself (``metadata`` of PRODUCER and SUBSCRIBE), which is kept while it is there, and
+#: of properties of a subscription or topic, which each change of its node writes again, and which leave no room there.
 SAID_BYTES_MAX: Final = 128 << 10
 #: Metadata of fewer bytes have no list and no text beyond its limit: an item takes two.
 LOOKED_AT_BYTES: Final = 2 * min(LISTS_MAX.values())
@@ -53,6 +56,20 @@ def said_refusal(what: str, name: str, said: Iterable[pb.KeyValue]) -> str:
         return f"{what} has {size} bytes, more than {NAME_BYTES_MAX}"
     size = sum(_size(pair.key) + _size(pair.value) for pair in said)
     return "" if size <= SAID_BYTES_MAX else f"metadata has {size} bytes, more than {SAID_BYTES_MAX}"
+
+
+def subscription_refusal(name: str, properties: Mapping[str, str]) -> str:
+    """Why no subscription of this name, with these properties, is made; empty if it may be."""
+    size = _size(name)
+    if size > SUBSCRIPTION_BYTES_MAX:
+        return f"a subscription's name has at most {SUBSCRIPTION_BYTES_MAX} bytes, not {size}"
+    return properties_refusal("a subscription", properties)
+
+
+def properties_refusal(whose: str, properties: Mapping[str, str]) -> str:
+    """Why a topic or subscription does not get these properties; empty if it does."""
+    size = sum(_size(key) + _size(value) for key, value in properties.items())
+    return "" if size <= SAID_BYTES_MAX else f"{whose}'s properties have at most {SAID_BYTES_MAX} bytes, not {size}"
 
 
 def _size(text: str | bytes) -> int:

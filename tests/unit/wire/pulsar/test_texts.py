@@ -13,7 +13,9 @@ from geminga.wire.pulsar.texts import (
     LOOKED_AT_BYTES,
     SAID_BYTES_MAX,
     TEXTS_MAX,
+    properties_refusal,
     said_refusal,
+    subscription_refusal,
     texts_refusal,
 )
 
@@ -68,3 +70,15 @@ def test_what_a_client_says_of_itself_has_limits() -> None:
     assert said_refusal("consumer_name", "é" * 2049, said) == "consumer_name has 4098 bytes, more than 4096"
     refusal = said_refusal("consumer_name", "c", [*said, pb.KeyValue(key="k", value="")])
     assert refusal == f"metadata has {SAID_BYTES_MAX + 1} bytes, more than {SAID_BYTES_MAX}"
+
+
+def test_a_subscription_s_name_and_properties_have_limits() -> None:
+    most = {"k": "v" * (SAID_BYTES_MAX - 1)}
+    assert subscription_refusal("é" * 512, most) == properties_refusal("a subscription", most) == ""
+    assert subscription_refusal("é" * 513, {}) == "a subscription's name has at most 1024 bytes, not 1026"
+    refusal = f"a subscription's properties have at most {SAID_BYTES_MAX} bytes, not {SAID_BYTES_MAX + 2}"
+    assert (
+        subscription_refusal("s", {**most, "é": ""})
+        == properties_refusal("a subscription", {**most, "é": ""})
+        == refusal
+    )

@@ -20,9 +20,10 @@ from geminga.broker.core.coercion import INT_MAX, LONG_MAX, number_of, object_of
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.calls.context import RestContext
 from geminga.broker.rest.calls.core.timeouts import BODY_BYTES_MAX_DEFAULT, RETRY_AFTER_S
-from geminga.model.errors import RemoteError
+from geminga.model.errors import PreconditionFailedError, RemoteError
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName, is_valid_named_entity
+from geminga.wire.pulsar.texts import properties_refusal
 
 #: Longest name taken from a path, characters: metadata paths and file names stay within bounds.
 NAME_CHARACTERS_MAX: Final = 512
@@ -273,6 +274,12 @@ async def text_map_body(request: Request) -> dict[str, str]:
     """The body as a JSON object of texts, such as properties; raises 400."""
     document = await object_body(request)
     return {key: text_of(value, f"the value of {key!r}") for key, value in document.items()}
+
+
+def check_properties_size(whose: str, properties: Mapping[str, str]) -> None:
+    """Raise PreconditionFailedError (412) for more than a node of metadata has room for beside what it is for."""
+    if refusal := properties_refusal(whose, properties):
+        raise PreconditionFailedError(refusal)
 
 
 # ---- positions

@@ -11,6 +11,7 @@ from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.calls.requests import (
     NO_BODY,
     RestError,
+    check_properties_size,
     context_of,
     flag,
     json_body,
@@ -40,6 +41,7 @@ async def create(request: Request) -> Response:
         if given is not None:
             given = object_of(given, "properties")
             properties = {key: text_of(value, key) for key, value in given.items() if value is not None}
+            check_properties_size("a topic", properties)
         body = body.get("partitions")
     count, name = _count(body), topic_of(request)
     # As in Pulsar: its partitions could be taken for those of another topic.

@@ -19,6 +19,7 @@ from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.calls.requests import (
     NO_BODY,
     RestError,
+    check_properties_size,
     context_of,
     flag,
     json_body,
@@ -56,6 +57,7 @@ from geminga.model.position import EARLIEST, LATEST, Position
 from geminga.model.topic_name import TopicName, is_valid_named_entity
 from geminga.wire.pulsar.metadata import peek_metadata
 from geminga.wire.pulsar.numbers import batch_size
+from geminga.wire.pulsar.texts import subscription_refusal
 
 #: Key: new subscriptions have names as tenants have.
 STRICT_NAMES: Final = "strictlyVerifySubscriptionName"
@@ -91,6 +93,8 @@ async def create_subscription(request: Request) -> Response:
         given = body.get("properties")
         if given is not None:
             properties = {key: text_of(value, key) for key, value in object_of(given, "properties").items()}
+    if refusal := subscription_refusal(subscription, properties):
+        raise PreconditionFailedError(refusal)
     if not name.is_persistent:
         # As in Pulsar: it would be there until its last consumer goes.
         raise RestError(400, "Create subscription on non-persistent topic can only be done through client")
@@ -382,6 +386,7 @@ async def get_properties(request: Request) -> Response:
 async def set_properties(request: Request) -> Response:
     """Replace the subscription's properties."""
     properties = await text_map_body(request)
+    check_properties_size("a subscription", properties)
     for subscription in await _each(request):
         await subscription.set_properties(properties)
     return no_content()

@@ -19,6 +19,7 @@ from geminga.broker.registry.namespaces import TopicMode
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.calls.requests import (
     RestError,
+    check_properties_size,
     context_of,
     domain_of,
     flag,
@@ -98,6 +99,7 @@ async def list_partitioned_topics(request: Request) -> Response:
 async def create_topic(request: Request) -> Response:
     """Create a topic that is not partitioned; the body may hold its properties."""
     properties = await text_map_body(request)
+    check_properties_size("a topic", properties)
     namespace_of(request)  # has a reason of its own
     topics, name = context_of(request).topics, topic_of(request)
     await require_namespace(topics, name)
@@ -322,6 +324,7 @@ async def set_properties(request: Request) -> Response:
     given = await text_map_body(request)
     _require_persistent(topic_of(request))
     present = await _properties(request)
+    check_properties_size("a topic", {**present, **given})
     await _replace_properties(request, present, {**present, **given})
     return no_content()
 
