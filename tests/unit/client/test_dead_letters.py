@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 import pytest
@@ -124,5 +125,60 @@ def test_a_bad_retry_letter_topic_is_named_at_once() -> None:
         policy = gc.ConsumerDeadLetterPolicy(1, retry_letter_topic="persistent://a")
         with pytest.raises(gc.InvalidTopicName):
             await client.subscribe("t", "s", retry_enabled=True, dead_letter_policy=policy)
+
+    run_with_broker(scenario)
+
+
+def burials_that_failed(caplog) -> int:
+    return sum(record.getMessage().startswith("dead letter of") for record in caplog.records)
+
+
+@pytest.mark.parametrize("is_there_first", [False, True])
+def test_letters_that_can_not_be_stored_are_tried_again_and_not_without_a_pause(caplog, is_there_first) -> None:
+    async def scenario(client, broker):
+        registry, name = broker.broker.registry, TopicName.parse("t-s-DLQ")
+        topics = ["t", "t-s-DLQ"] if not is_there_first else ["t"]
+        for topic in topics:
+            await publish(client, topic, b"m")
+        policy = gc.ConsumerDeadLetterPolicy(1)
+        consumer = await client.subscribe("t", "s", dead_letter_policy=policy, **OPTIONS)
+        if is_there_first:
+            for _ in range(2):
+                await consumer.negative_acknowledge(await consumer.receive(5000))
+            assert len(await letters(client, "t-s-DLQ", 1)) == 1
+            await publish(client, "t", b"n")
+        await (await registry.get(name, create=False)).terminate()
+        for _ in range(2):
+            await consumer.negative_acknowledge(await consumer.receive(5000))
+        await asyncio.sleep(100)
+        assert 5 <= burials_that_failed(caplog) <= 20
+        await registry.delete(name, force=True)
+        await asyncio.sleep(70)
+        (dead,) = await letters(client, "t-s-DLQ", 1)
+        assert dead.data() == (b"n" if is_there_first else b"m")
+        await asyncio.sleep(1)
+        topic = await registry.get(TopicName.parse("t"), create=False)
+        assert topic.subscriptions["s"].cursor.backlog_count == 0
+
+    run_with_broker(scenario)
+
+
+def test_a_consumer_that_closes_while_a_letter_is_on_its_way_leaves_no_producer() -> None:
+    async def scenario(client, broker):
+        dead = await broker.broker.registry.get(TopicName.parse("letters"), create=True)
+        has_producer = set()
+        # It is made within these milliseconds: each close comes a little further into that.
+        for step in range(24):
+            await publish(client, f"t{step}", b"m")
+            policy = gc.ConsumerDeadLetterPolicy(1, "letters")
+            consumer = await client.subscribe(f"t{step}", "s", dead_letter_policy=policy, **OPTIONS)
+            for _ in range(2):
+                await consumer.negative_acknowledge(await consumer.receive(5000))
+            await asyncio.sleep(0.025 + step / 2000)
+            has_producer.add(bool(dead.producers))
+            await consumer.close()
+            await asyncio.sleep(1)
+            assert not dead.producers, step
+        assert has_producer == {False, True}
 
     run_with_broker(scenario)
