@@ -94,24 +94,15 @@ class TopicCompaction(TopicPart):
 
     @classmethod
     async def prepare(cls, topic: PartTopic, *, is_wanted: bool) -> None:
-        """From now on nothing is trimmed that was not compacted."""
-        if is_wanted:
+        """From now on nothing is trimmed that was not compacted, unless that is of no use any more."""
+        if _is_unused(topic):
+            await _let_go(topic)
+        elif is_wanted:
             await topic.ledger.open_cursor(COMPACTION_CURSOR, initial=EARLIEST)
 
     async def load(self) -> None:
         """Serve what the cursor names, and delete what it does not."""
         await self._settle()
-
-    def policies_changed(self) -> None:
-        """A cursor that was made for a threshold, and was never used, goes with it: it would hold all the log."""
-        if (
-            not self._topic.name.is_system
-            and not _threshold(self._topic)
-            and self._ledger is None
-            and not self.is_running
-            and not _is_asked(self._topic)
-        ):
-            spawn(self._let_go(), name=f"forget compaction of {self._topic.name}", part=self._topic)
 
     @classmethod
     def upkeep_s(cls, config: PolicyConfig) -> float | None:
@@ -278,6 +269,8 @@ class TopicCompaction(TopicPart):
         from geminga.broker.compaction.run import CompactionRun, new_spill
 
         config = self._topic.services.config
+        # It is there, unless an order that deleted it did not get to its end.
+        await self._topic.ledger.open_cursor(COMPACTION_CURSOR, initial=EARLIEST)
         await self._settle()
         run = CompactionRun(
             self._topic,
@@ -369,15 +362,31 @@ class TopicCompaction(TopicPart):
         except StorageError as error:
             _log.warning("%s: what compaction left behind is not deleted yet: %s", topic.name, error)
 
-    async def _let_go(self) -> None:
-        try:
-            await self._topic.ledger.delete_cursor(COMPACTION_CURSOR)
-        except StorageError as error:
-            _log.warning("%s: the cursor of compaction is not deleted: %s", self._topic.name, error)
-
     @property
     def _cursor(self) -> ManagedCursor | None:
         return self._topic.ledger.cursors.get(COMPACTION_CURSOR)
+
+
+def _is_unused(topic: PartTopic) -> bool:
+    """Whether the cursor was made for a threshold that is gone, and never used: it would hold all the log."""
+    cursor, part = topic.ledger.cursors.get(COMPACTION_CURSOR), topic.parts.find(TopicCompaction)
+    return (
+        cursor is not None
+        and not topic.name.is_system
+        and not _threshold(topic)
+        and not _is_asked(topic)
+        and not (part is not None and part.is_running)
+        and COMPACTED_LEDGER not in cursor.properties
+        and not topic.ledger.stored.properties.get(COMPACTED_PROPERTY)
+    )
+
+
+async def _let_go(topic: PartTopic) -> None:
+    """While the topic follows its policies, one after the other: whoever wants it next finds it gone, not going."""
+    try:
+        await topic.ledger.delete_cursor(COMPACTION_CURSOR)
+    except StorageError as error:
+        _log.warning("%s: the cursor of compaction is not deleted: %s", topic.name, error)
 
 
 def _bytes_behind(topic: PartTopic, marked: Position) -> int:

@@ -100,6 +100,41 @@ def test_a_threshold_that_goes_lets_the_log_go() -> None:
     run_quietly(scenario, ledger_config=SMALL_LEDGERS)
 
 
+@pytest.mark.parametrize("turns", range(0, 24, 2))
+def test_a_threshold_that_goes_and_comes_again_at_once_compacts_on(turns: int) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        story = CompactionStory(world)
+        await story.hold(500)
+        topic = await story.topic()
+        await story.publish(*(("a", "x" * 100) for _ in range(6)))
+        gone = asyncio.ensure_future(set_topic(world, "compactionThreshold", 0))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await asyncio.gather(gone, set_topic(world, "compactionThreshold", 500))
+        for _ in range(3):
+            await seconds(61)
+            part = await story.over()
+            assert (part.status, part.last_error) == ("SUCCESS", "")
+            assert len(topic.ledger.attached().ids) == 1
+            await story.publish(*(("a", "x" * 100) for _ in range(6)))
+
+    run_quietly(scenario)
+
+
+def test_where_the_cursor_is_gone_by_half_an_order_a_run_makes_it_again_and_leaves_no_ledgers() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        story = CompactionStory(world)
+        await story.hold(500)
+        topic = await story.topic()
+        await topic.ledger.delete_cursor(COMPACTION_CURSOR)
+        for _ in range(3):
+            await story.publish(*(("a", "x" * 100) for _ in range(6)))
+            await seconds(61)
+            assert ((await story.over()).status, len(topic.ledger.attached().ids)) == ("SUCCESS", 1)
+
+    run_quietly(scenario)
+
+
 def test_a_second_run_at_the_same_time_is_refused_and_one_without_news_writes_nothing() -> None:
     async def scenario(world: BrokerWorld) -> None:
         story = CompactionStory(world)
