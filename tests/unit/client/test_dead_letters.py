@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 
 import pytest
 
 import geminga.client as gc
 from geminga.model import TopicName
+from geminga.runtime.waiting import delay
 from support.worlds.scripted_broker import run_with_broker
 
 PREFIX = "persistent://public/default/"
@@ -150,13 +150,13 @@ def test_letters_that_can_not_be_stored_are_tried_again_and_not_without_a_pause(
         await (await registry.get(name, create=False)).terminate()
         for _ in range(2):
             await consumer.negative_acknowledge(await consumer.receive(5000))
-        await asyncio.sleep(100)
+        await delay(100_000)
         assert 5 <= burials_that_failed(caplog) <= 20
         await registry.delete(name, force=True)
-        await asyncio.sleep(70)
+        await delay(70_000)
         (dead,) = await letters(client, "t-s-DLQ", 1)
         assert dead.data() == (b"n" if is_there_first else b"m")
-        await asyncio.sleep(1)
+        await delay(1000)
         topic = await registry.get(TopicName.parse("t"), create=False)
         assert topic.subscriptions["s"].cursor.backlog_count == 0
 
@@ -174,10 +174,10 @@ def test_a_consumer_that_closes_while_a_letter_is_on_its_way_leaves_no_producer(
             consumer = await client.subscribe(f"t{step}", "s", dead_letter_policy=policy, **OPTIONS)
             for _ in range(2):
                 await consumer.negative_acknowledge(await consumer.receive(5000))
-            await asyncio.sleep(0.025 + step / 2000)
+            await delay(25 + step / 2)
             has_producer.add(bool(dead.producers))
             await consumer.close()
-            await asyncio.sleep(1)
+            await delay(1000)
             assert not dead.producers, step
         assert has_producer == {False, True}
 

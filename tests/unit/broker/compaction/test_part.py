@@ -17,6 +17,7 @@ from geminga.managed_ledger.shared import crash_points as points
 from geminga.model.errors import ConflictError, CorruptionError, StorageError
 from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import COMPACTION_CURSOR
+from geminga.runtime import next_turn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.compacted import COMPACTED_LEDGER
 from support.stories.compaction_story import CompactionStory
@@ -109,7 +110,7 @@ def test_a_threshold_that_goes_and_comes_again_at_once_compacts_on(turns: int) -
         await story.publish(*(("a", "x" * 100) for _ in range(6)))
         gone = asyncio.ensure_future(set_topic(world, "compactionThreshold", 0))
         for _ in range(turns):
-            await asyncio.sleep(0)
+            await next_turn()
         await asyncio.gather(gone, set_topic(world, "compactionThreshold", 500))
         for _ in range(3):
             await seconds(61)
