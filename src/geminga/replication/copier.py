@@ -33,6 +33,10 @@ ANSWER_S: Final = 30.0
 _log = get_logger(__name__)
 
 
+class NoAnswerError(StorageError):
+    """A bookie said nothing in time."""
+
+
 class CopiedLedger(NamedTuple):
     """What is needed to read and write entries of a ledger."""
 
@@ -77,13 +81,13 @@ class Copier:
         self._bookies.get(bookie_id).fence(ledger.ledger_id, master_key=ledger.master_key, done=done)
 
     async def listed(self, ledger_id: int, bookie_id: str) -> Sequence[range]:
-        """Which entries a bookie has; raises what it says, NoSuchLedgerError too."""
+        """Which entries a bookie has; raises what it says, NoSuchLedgerError too, or NoAnswerError."""
         bookie = self._bookies.get(bookie_id)
         try:
             async with asyncio.timeout(ANSWER_S):
                 return await answer_of(lambda done: bookie.list_entries(ledger_id, done=done))
         except TimeoutError as error:
-            raise StorageError(f"bookie {bookie_id} did not answer in {ANSWER_S} s") from error
+            raise NoAnswerError(f"bookie {bookie_id} did not answer in {ANSWER_S} s") from error
 
     async def copy(
         self,
