@@ -279,6 +279,7 @@ class SocketService:
         if self._to_look_at:
             self._look_later(LOOK_S / LOOK_TURNS)
             return
+        self._published.look(now_s)
         if now_s >= self._rights_due_s and self._asking is None:
             self._rights_due_s = now_s + RIGHTS_S
             self._asking = spawn(self._ask_again(), name="rights of sockets")
@@ -350,7 +351,7 @@ class SocketService:
             "geminga_websocket_published_unanswered_bytes": self._published.held_bytes,
             "geminga_websocket_waiting_producers": self._published.waiting_count,
             "geminga_websocket_inbox_bytes": self._inbox.held_bytes,
-            "geminga_websocket_cut_off_total": self._inbox.cut_off_count,
+            "geminga_websocket_cut_off_total": self._inbox.cut_off_count + self._published.cut_off_count,
         }
         every = list(self._counts.values())
         for name, field in _COUNTED.items():
