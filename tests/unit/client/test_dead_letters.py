@@ -7,8 +7,9 @@ import re
 import pytest
 
 import geminga.client as gc
-from geminga.model import TopicName
+from geminga.model import EARLIEST, TopicName
 from geminga.runtime.waiting import delay
+from support.worlds.policy_levels import set_topic
 from support.worlds.scripted_broker import run_with_broker
 
 PREFIX = "persistent://public/default/"
@@ -182,3 +183,36 @@ def test_a_consumer_that_closes_while_a_letter_is_on_its_way_leaves_no_producer(
         assert has_producer == {False, True}
 
     run_with_broker(scenario)
+
+
+def test_letters_of_a_batch_that_were_stored_are_not_stored_again_for_the_others() -> None:
+    async def scenario(client, broker):
+        registry, name = broker.broker.registry, TopicName.parse("t-s-DLQ")
+        dead = await registry.get(name, create=True)
+        await dead.create_subscription("look", EARLIEST)
+        await set_topic(broker, "backLogQuotaMap", quota_of(2500), name)
+        async with await client.create_producer("t", batching_max_publish_delay_ms=100) as producer:
+            for number in range(6):
+                producer.send_nowait(b"%d" % number * 1000)
+            await producer.flush()
+        policy = gc.ConsumerDeadLetterPolicy(1)
+        consumer = await client.subscribe("t", "s", dead_letter_policy=policy, **OPTIONS)
+        for _ in range(2):
+            messages = [await consumer.receive(5000) for _ in range(6)]
+            assert len({message.message_id().entry_id() for message in messages}) == 1
+            await consumer.negative_acknowledge(messages[0])
+        # So many as the topic has room for, and each try would store them again.
+        await delay(200_000)
+        await set_topic(broker, "backLogQuotaMap", quota_of(1_000_000), name)
+        await delay(70_000)
+        assert dead.ledger.ledgers.entry_count == 6
+        found = await letters(client, "t-s-DLQ", 6)
+        assert [message.data()[:1] for message in found] == [b"%d" % number for number in range(6)]
+        topic = await registry.get(TopicName.parse("t"), create=False)
+        assert topic.subscriptions["s"].cursor.backlog_count == 0
+
+    run_with_broker(scenario)
+
+
+def quota_of(size_bytes: int) -> dict[str, object]:
+    return {"destination_storage": {"limitSize": size_bytes, "policy": "producer_exception"}}

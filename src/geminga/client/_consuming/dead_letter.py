@@ -77,18 +77,22 @@ class DeadLetters:
         """Where messages of ``topic``, or of its partition, are buried."""
         return self._fixed_dead_letter_topic or names.dead_letter_topic(topic, self._subscription)
 
-    async def bury(self, entry: EntryBatch) -> bool:
-        """Store what is unacknowledged of an entry in the dead-letter topic; False: it could not be stored."""
+    async def bury(self, entry: EntryBatch, buried: Callable[[int], None]) -> bool:
+        """Store what is unacknowledged of an entry in the dead-letter topic; False: not all of it could be stored.
+
+        ``buried`` hears of each message that is, by its index: it is not stored again where a later one fails.
+        """
         try:
             for index in entry.order:
                 if entry.acker is not None and entry.acker.is_acknowledged(index):
                     continue
                 message: Message[Any] = Message(entry, index)
                 await self._bury_message(message, self._origin(message, message.topic_name()))
+                self._counters.dead_lettered += 1
+                buried(index)
         except PulsarException as error:
             _log.warning("dead letter of %s: %s", entry.topic_name, error)
             return False
-        self._counters.dead_lettered += len(entry.order)
         return True
 
     async def _bury_message(self, message: Message[Any], properties: Mapping[str, str]) -> None:

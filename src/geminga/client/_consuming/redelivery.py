@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from geminga.client._api.message_id import MessageId
@@ -51,8 +52,8 @@ class Asking(Protocol):
         """Forget what was prefetched of these, and not of what came of the same entries since."""
         ...
 
-    def acknowledge_buried(self, entry: EntryBatch) -> None:
-        """An entry is in the dead-letter topic: it need not come again."""
+    def acknowledge_buried(self, entry: EntryBatch, index: int) -> None:
+        """A message of an entry is in the dead-letter topic: it need not come again."""
         ...
 
 
@@ -74,7 +75,7 @@ class _Nobody:
     def drop_rest(self, batches: Collection[EntryBatch]) -> None:
         """See :class:`Asking`."""
 
-    def acknowledge_buried(self, entry: EntryBatch) -> None:
+    def acknowledge_buried(self, entry: EntryBatch, index: int) -> None:
         """See :class:`Asking`."""
 
 
@@ -267,14 +268,15 @@ class Redelivery:
         dead_letters, era = self._subscription.dead_letters, self._era
         assert dead_letters is not None
         for entry in entries:
-            buried = await attempt_await(dead_letters.bury(entry))
+            buried = await attempt_await(dead_letters.bury(entry, partial(self._buried, entry)))
             if isinstance(buried, Raised):
                 _log.error("dead letters of %s: %s", self._topic, buried, exc_info=buried.error)
-            if buried is True:
-                self._asking.acknowledge_buried(entry)
-            elif era == self._era:
+            if buried is not True and era == self._era:
                 # It could not be stored there: nothing is lost, it comes again.
                 self._come_again(entry, entry.redelivery_count - dead_letters.redeliveries_max)
+
+    def _buried(self, entry: EntryBatch, index: int) -> None:
+        self._asking.acknowledge_buried(entry, index)
 
     def _come_again(self, entry: EntryBatch, tries: int) -> None:
         """Not at once: where nothing can be stored it would go round as fast as the broker can send it."""
