@@ -56,6 +56,7 @@ class TopicCompaction(TopicPart):
     """See the module."""
 
     __slots__ = (
+        "_is_forgetting",
         "_ledger",
         "_switch",
         "_task",
@@ -79,6 +80,8 @@ class TopicCompaction(TopicPart):
         #: Up to where it goes that is being written.
         self._through = EARLIEST
         self._task: asyncio.Task[None] | None = None
+        #: What was compacted is being given up: a run would name it again.
+        self._is_forgetting = False
         #: Of the last run since the topic was loaded, in Pulsar's words.
         self.status = NOT_RUN
         self.last_error = ""
@@ -211,8 +214,8 @@ class TopicCompaction(TopicPart):
 
     @property
     def is_running(self) -> bool:
-        """Whether a run is under way, or waits for its turn."""
-        return self._task is not None
+        """Whether a run is under way, or waits for its turn, or none can be."""
+        return self._task is not None or self._is_forgetting
 
     def start(self) -> None:
         """Compact what there is by now. Raises ConflictError where that is under way."""
@@ -229,14 +232,24 @@ class TopicCompaction(TopicPart):
         """Give up what was compacted, and what is being compacted: readers have the log, as far as it is there.
 
         With a threshold, or when somebody asks for it, the topic is compacted anew from what the log has. Raises
-        StorageError; a later call goes on.
+        StorageError; a later call goes on. ConflictError where that is under way.
         """
+        if self._is_forgetting:
+            raise ConflictError(f"What was compacted of {self._topic.name} is being given up already")
+        self._is_forgetting = True
+        try:
+            await self._forget()
+        finally:
+            self._is_forgetting = False
+            # Who asked meanwhile was refused.
+            self._topic.services.compactions.asked.discard(self._topic.name)
+
+    async def _forget(self) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait((self._task,))
             self._task = None
         topic = self._topic
-        topic.services.compactions.asked.discard(topic.name)
         attached = topic.ledger.attached()
         # Cut off before the cursor is gone, all is as it was; later, the ledger goes with the next run or the topic.
         await attached.note(attached.ids, {COMPACTED_PROPERTY: ""})

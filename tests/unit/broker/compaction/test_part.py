@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
@@ -134,6 +135,32 @@ def test_where_the_cursor_is_gone_by_half_an_order_a_run_makes_it_again_and_leav
             assert ((await story.over()).status, len(topic.ledger.attached().ids)) == ("SUCCESS", 1)
 
     run_quietly(scenario)
+
+
+@pytest.mark.parametrize("turns", range(0, 40, 2))
+def test_a_run_that_is_asked_for_while_all_is_given_up_brings_nothing_back(turns: int) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        story = CompactionStory(world)
+        await story.hold()
+        await story.publish(("a", "1"), ("b", "2"), ("a", "3"))
+        await story.compact()
+        assert await story.trim() == 0
+        await story.publish(("a", "4"))
+        giving_up = asyncio.ensure_future((await served(story)).forget())
+        for _ in range(turns):
+            await next_turn()
+        with suppress(ConflictError):
+            await compact(await story.topic())
+        await giving_up
+        await story.over()
+        assert not (await story.topic()).services.compactions.asked
+        for _ in range(2):
+            assert [one.value for one in await story.read()] == ["4"]
+            assert (await story.compact()).status == "SUCCESS"
+            assert len((await story.topic()).ledger.attached().ids) == 1
+            await story.restart()
+
+    run_quietly(scenario, ledger_config=SMALL_LEDGERS)
 
 
 def test_a_second_run_at_the_same_time_is_refused_and_one_without_news_writes_nothing() -> None:
