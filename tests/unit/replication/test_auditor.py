@@ -215,7 +215,7 @@ def test_a_bookie_that_never_heard_of_a_ledger_lacks_all_of_it():
 @pytest.mark.parametrize("is_watched", [True, False])
 def test_a_bookie_that_goes_while_everything_is_checked_is_noticed_meanwhile(is_watched: bool):
     async def main(world: ReplicationWorld) -> None:
-        ids = [(await world.write(1, (5, 5, 3))).ledger_id for _ in range(60)]
+        ids = [(await world.write(1, (5, 5, 3))).ledger_id for _ in range(16)]
         await world.marks.set_checked_all(0)
         if not is_watched:
             world.registry = DeafRegistry(world.bookies)
