@@ -248,6 +248,8 @@ class SocketService:
         member = self._by_session[session]
         now_s = asyncio.get_running_loop().time()
         member.socket = WebSocket(upgrade, self._shared, session, on_lost, now_s)
+        # What came with the request is for a session that has begun.
+        member.socket.hold()
         return member.socket
 
     def begin(self, session: SocketSession) -> None:
@@ -258,6 +260,7 @@ class SocketService:
             member.socket.shutdown()
         elif member.socket is not None and member.socket.is_open:
             session.begin(member.socket)
+            member.socket.free()
 
     @property
     def sessions(self) -> Iterator[SocketSession]:
