@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from socket import create_connection
 from typing import Any
 
 import pulsar
@@ -439,7 +439,7 @@ def test_frame_that_comes_with_the_request_is_answered_as_any_other(
     peer.send_request(peer.connect())
     peer.state = State.OPEN  # it does not wait for the answer
     peer.send_text(json.dumps(frame).encode())
-    with socket.create_connection(("127.0.0.1", broker.web_port), timeout=WAIT_S) as connection:
+    with create_connection(("127.0.0.1", broker.web_port), timeout=WAIT_S) as connection:
         connection.sendall(b"".join(peer.data_to_send()))
         data = b""
         while answered.encode() not in data:
