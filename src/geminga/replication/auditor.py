@@ -15,7 +15,7 @@ from geminga.metadata.ports import MetadataStore, SessionEvent
 from geminga.model.errors import CorruptionError, MetadataError, NoSuchLedgerError, StorageError
 from geminga.replication import crash_points
 from geminga.replication.config import ReplicationConfig
-from geminga.replication.copier import Copier
+from geminga.replication.copier import Copier, NoAnswerError
 from geminga.replication.core.audit import AuditSchedule
 from geminga.replication.core.copying import expected_of, missing_entries
 from geminga.replication.core.fragments import bookies_of, lost_bookies, settled_fragments
@@ -27,6 +27,8 @@ from geminga.runtime import Runtime, crash_point, get_logger
 
 #: Votes and registrations are read at least so often: watches may be lost.
 LOOK_S: Final = 60.0
+#: One that said nothing is not asked by a check of everything for so long: each ledger would wait for it.
+SILENT_S: Final = 600.0
 
 _log = get_logger(__name__)
 
@@ -58,6 +60,10 @@ class Auditor:
         #: While elected.
         self._schedule: AuditSchedule | None = None
         self._delay = RecoveryDelay(0, 0)
+        #: While everything is checked: when to look at votes and registrations again, whatever is heard.
+        self._look_at_s = 0.0
+        #: The same: bookies that said nothing, and until when they are not asked.
+        self._silent: dict[str, float] = {}
         self._due = asyncio.Event()
 
     @property
@@ -127,21 +133,27 @@ class Auditor:
         return True
 
     async def _step_elected(self) -> float:
+        wait_s = await self._audit_if_due()
+        if not await self._marks.is_enabled():
+            return LOOK_S
+        if wait_s != 0 and await self._is_full_check_due():
+            await self.check_all()
+        return LOOK_S if wait_s is None else min(LOOK_S, wait_s)
+
+    async def _audit_if_due(self) -> float | None:
+        """Seconds until the next look, as of the schedule; 0: there was one."""
         schedule = self._schedule
         assert schedule is not None
         registered = await self._registry.registered()
         schedule.registered(registered.all, self._clock.monotonic(), delay_s=self._delay.seconds)
         if not await self._marks.is_enabled():
-            return LOOK_S
+            return None
         wait_s = schedule.wait_s(self._clock.monotonic())
         if wait_s == 0:
             if not await self.audit():
                 return self._config.rw_rereplicate_backoff_ms / 1000
             schedule.looked(self._clock.monotonic())
-            return 0
-        if await self._is_full_check_due():
-            await self.check_all()
-        return LOOK_S if wait_s is None else min(LOOK_S, wait_s)
+        return wait_s
 
     # ---- looking
 
@@ -165,15 +177,32 @@ class Auditor:
         return True
 
     async def check_all(self) -> None:
-        """Mark every ledger that a registered bookie has not all its entries of. Raises MetadataError."""
+        """Mark every ledger that a registered bookie has not all its entries of. Raises MetadataError.
+
+        It may take hours: bookies that go meanwhile are noticed, and it ends where another one is elected.
+        """
+        self._silent.clear()
+        self._look_at_s = self._clock.monotonic() + LOOK_S
         for ledger_id in await self._bookkeeper.ledger_ids():
-            if not await self._marks.is_enabled():
+            if not await self._marks.is_enabled() or not await self._goes_on():
                 return
             stored = await self._read(ledger_id)
             if stored is not None:
                 await self._check(ledger_id, stored)
         await self._marks.set_checked_all(self._clock.wall_ms())
         self._counters.full_checks += 1
+
+    async def _goes_on(self) -> bool:
+        """Between two ledgers: look as ever, if it is time; whether to check on."""
+        now = self._clock.monotonic()
+        if self._schedule is None or not (self._due.is_set() or now >= self._look_at_s):
+            return True
+        self._due.clear()
+        self._look_at_s = now + LOOK_S
+        if not await self._elected():
+            return False
+        await self._audit_if_due()
+        return True
 
     async def _check(self, ledger_id: int, stored: LedgerNode) -> None:
         metadata = stored.metadata
@@ -184,6 +213,9 @@ class Auditor:
             expected = expected_of(metadata, settled, bookie_id)
             if bookie_id not in registered or not any(expected):
                 continue
+            if self._silent.get(bookie_id, 0.0) > self._clock.monotonic():
+                self._counters.unknown_answers += 1
+                continue
             try:
                 listed = await self._copier.listed(ledger_id, bookie_id)
             except NoSuchLedgerError:
@@ -191,6 +223,8 @@ class Auditor:
             except StorageError as error:
                 # Not known is not missing.
                 self._counters.unknown_answers += 1
+                if isinstance(error, NoAnswerError):
+                    self._silent[bookie_id] = self._clock.monotonic() + SILENT_S
                 _log.warning("ledger %d: bookie %s does not say what it has: %s", ledger_id, bookie_id, error)
                 continue
             if any(missing_entries(run, listed) for run in expected):

@@ -29,8 +29,16 @@ from geminga.wire.bookkeeper.ledger_metadata import LedgerMetadata
 READ_BYTES_MAX: Final = 4 * 1024 * 1024
 #: A bookie that says nothing for so long has failed.
 ANSWER_S: Final = 30.0
+#: A failure after so long is none of the bookie's answers: who asks for us gave it up.
+UNANSWERED_S: Final = 3.0
+#: Whoever said nothing is asked behind all others for so long: each batch would wait for it first.
+SILENT_S: Final = 600.0
 
 _log = get_logger(__name__)
+
+
+class NoAnswerError(StorageError):
+    """A bookie said nothing in time."""
 
 
 class CopiedLedger(NamedTuple):
@@ -55,13 +63,15 @@ class CopiedLedger(NamedTuple):
 class Copier:
     """See the module. Its errors of bookies are plain StorageErrors: none of them says that the ledger is gone."""
 
-    __slots__ = ("_bookies", "_clock", "_counters", "_rate")
+    __slots__ = ("_bookies", "_clock", "_counters", "_rate", "_silent")
 
     def __init__(self, bookies: BookiePool, clock: Clock, rate: ByteRate, counters: ReplicationCounters) -> None:
         self._bookies = bookies
         self._clock = clock
         self._rate = rate
         self._counters = counters
+        #: Bookies that said nothing when they were asked for entries, and until when they are asked last.
+        self._silent: dict[str, float] = {}
 
     async def fence(self, ledger: CopiedLedger, bookie_ids: Iterable[str]) -> None:
         """Have bookies that are new to a closed ledger refuse whoever still takes it for open. Raises StorageError."""
@@ -77,13 +87,17 @@ class Copier:
         self._bookies.get(bookie_id).fence(ledger.ledger_id, master_key=ledger.master_key, done=done)
 
     async def listed(self, ledger_id: int, bookie_id: str) -> Sequence[range]:
-        """Which entries a bookie has; raises what it says, NoSuchLedgerError too."""
-        bookie = self._bookies.get(bookie_id)
+        """Which entries a bookie has; raises what it says, NoSuchLedgerError too, or NoAnswerError."""
+        bookie, began_s = self._bookies.get(bookie_id), self._clock.monotonic()
         try:
             async with asyncio.timeout(ANSWER_S):
                 return await answer_of(lambda done: bookie.list_entries(ledger_id, done=done))
         except TimeoutError as error:
-            raise StorageError(f"bookie {bookie_id} did not answer in {ANSWER_S} s") from error
+            raise NoAnswerError(f"bookie {bookie_id} did not answer in {ANSWER_S} s") from error
+        except StorageError as error:
+            if self._is_unanswered(began_s):
+                raise NoAnswerError(f"{error}") from error
+            raise
 
     async def copy(
         self,
@@ -120,7 +134,8 @@ class Copier:
         """Sound copies of the first of these entries, as many as :data:`READ_BYTES_MAX` allows; one at least."""
         indexes = [index for index, bookie_id in enumerate(fragment.ensemble) if bookie_id in targets]
         sources = {
-            entry_id: list(sources_of(ledger.distribution, fragment, entry_id, indexes, live)) for entry_id in entry_ids
+            entry_id: sorted(sources_of(ledger.distribution, fragment, entry_id, indexes, live), key=self._is_silent)
+            for entry_id in entry_ids
         }
         errors: dict[int, list[StorageError]] = {}
         found: dict[int, bytes] = {}
@@ -153,17 +168,25 @@ class Copier:
             if not answered.done():
                 answered.set_result(results)
 
-        ids = _ids(entry_ids)
+        ids, began_s = _ids(entry_ids), self._clock.monotonic()
         self._bookies.get(bookie_id).read_entries(ledger.ledger_id, ids, on_read, bytes_max=READ_BYTES_MAX)
         try:
             async with asyncio.timeout(ANSWER_S):
                 results = await answered
         except TimeoutError:
             results = [StorageError(f"bookie {bookie_id} did not answer in {ANSWER_S} s")] * len(entry_ids)
+        if self._is_unanswered(began_s) and all(isinstance(result, StorageError) for result in results):
+            self._silent[bookie_id] = self._clock.monotonic() + SILENT_S
         return [
             (entry_id, self._checked(ledger, bookie_id, entry_id, result))
             for entry_id, result in zip(entry_ids, results, strict=False)
         ]
+
+    def _is_unanswered(self, began_s: float) -> bool:
+        return self._clock.monotonic() - began_s >= UNANSWERED_S
+
+    def _is_silent(self, bookie_id: str) -> bool:
+        return self._silent.get(bookie_id, 0.0) > self._clock.monotonic()
 
     def _checked(
         self, ledger: CopiedLedger, bookie_id: str, entry_id: int, result: EntryData | StorageError

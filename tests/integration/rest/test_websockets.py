@@ -9,14 +9,18 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from socket import create_connection
 from typing import Any
 
 import pulsar
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from websockets.client import ClientProtocol
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.protocol import State
 from websockets.sync.client import ClientConnection, connect
+from websockets.uri import parse_uri
 
 import geminga.client
 from geminga import Standalone
@@ -416,3 +420,30 @@ def test_sockets_are_told_that_the_broker_stops() -> None:
             socket.recv(timeout=WAIT_S)
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 1001
+
+
+@pytest.mark.geminga_only("what comes before the answer is no client's")
+@pytest.mark.parametrize(
+    ("kind", "frame", "answered"),
+    [
+        ("producer/{}", {"payload": "YQ==", "context": "early"}, "context"),
+        ("consumer/{}/s", {"type": "isEndOfTopic"}, "endOfTopic"),
+        ("reader/{}", {"type": "isEndOfTopic"}, "endOfTopic"),
+    ],
+)
+def test_frame_that_comes_with_the_request_is_answered_as_any_other(
+    broker: Standalone, topic: str, kind: str, frame: dict[str, str], answered: str
+) -> None:
+    path = f"ws://127.0.0.1:{broker.web_port}/ws/v2/{kind.format(topic)}"
+    peer = ClientProtocol(parse_uri(path))
+    peer.send_request(peer.connect())
+    peer.state = State.OPEN  # it does not wait for the answer
+    peer.send_text(json.dumps(frame).encode())
+    with create_connection(("127.0.0.1", broker.web_port), timeout=WAIT_S) as connection:
+        connection.sendall(b"".join(peer.data_to_send()))
+        data = b""
+        while answered.encode() not in data:
+            received = connection.recv(1 << 16)
+            assert received, data
+            data += received
+        assert data.startswith(b"HTTP/1.1 101")

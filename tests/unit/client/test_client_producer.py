@@ -212,6 +212,22 @@ def test_new_partitions_are_used_once_they_are_there() -> None:
     run_with_broker(scenario)
 
 
+def test_topic_that_was_deleted_is_not_made_again_by_looking_for_new_partitions() -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        name = TopicName.parse(TOPIC)
+        await broker.broker.partitions.create(name, 2)
+        producer = await client.create_producer(
+            TOPIC, lazy_start_partitioned_producers=True, auto_update_partitions_interval_ms=1000
+        )
+        await wait_ms(1500)
+        await broker.broker.partitions.delete(name, force=True)
+        await wait_ms(5000)
+        assert await broker.broker.resources.partitioned_topics.find(name) is None
+        await producer.close()
+
+    run_with_broker(scenario, broker={"auto_topic_creation_type": "partitioned"})
+
+
 @pytest.mark.parametrize("lazy", [False, True])
 def test_routing_modes(lazy: bool) -> None:
     async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:

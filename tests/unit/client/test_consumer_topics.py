@@ -215,6 +215,50 @@ def test_partitions_that_are_added_to_a_watched_topic_are_consumed() -> None:
     run_with_broker(scenario)
 
 
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_topic_of_a_pattern_that_can_not_be_had_keeps_no_other_away(is_told) -> None:
+    async def scenario(client, broker):
+        await publish(client, "a-1", b"1")
+        consumer = await pattern_consumer(client, pattern_auto_discovery_period_ms=1000)
+        await wait_ms(100)
+        assert consumer.discovery.is_watching is is_told
+        # Somebody else's: the subscription is exclusive.
+        others = [await client.subscribe(f"a-{number}", "s") for number in (2, 5)]
+        for number in (2, 3, 4, 5, 6):
+            await publish(client, f"a-{number}", b"%d" % number)
+        await wait_ms(12_000)
+        assert await drain(consumer) == [b"1", b"3", b"4", b"6"]
+        for each in others:
+            await each.close()
+        await wait_ms(12_000)
+        assert await drain(consumer) == [b"2", b"5"]
+        assert names(consumer) == [f"a-{number}" for number in range(1, 7)]
+
+    run_with_broker(scenario, broker={"topic_list_watcher": is_told})
+
+
+def test_partitions_of_a_topic_that_can_not_be_had_keep_no_other_topics_away() -> None:
+    async def scenario(client, broker):
+        resources = broker.broker.resources
+        for topic in ("a", "b"):
+            await resources.create_partitioned_topic(TopicName.parse(topic), 1)
+        consumer = await client.subscribe(
+            ["a", "b"], "s", initial_position=EARLIEST, auto_update_partitions_interval_ms=1000
+        )
+        for topic in ("a", "b"):
+            await resources.update_partitioned_topic(TopicName.parse(topic), 2)
+        other = await client.subscribe("a-partition-1", "s")
+        await publish(client, "b-partition-1", b"1")
+        await wait_ms(3000)
+        assert await drain(consumer) == [b"1"]
+        await other.close()
+        await publish(client, "a-partition-1", b"2")
+        await wait_ms(3000)
+        assert await drain(consumer) == [b"2"]
+
+    run_with_broker(scenario)
+
+
 def test_the_retry_letter_topic_of_a_pattern_stays() -> None:
     async def scenario(client, broker):
         await publish(client, "a-1", b"1")

@@ -7,7 +7,9 @@ import re
 import pytest
 
 import geminga.client as gc
-from geminga.model import TopicName
+from geminga.model import EARLIEST, TopicName
+from geminga.runtime.waiting import delay
+from support.worlds.policy_levels import set_topic
 from support.worlds.scripted_broker import run_with_broker
 
 PREFIX = "persistent://public/default/"
@@ -126,3 +128,91 @@ def test_a_bad_retry_letter_topic_is_named_at_once() -> None:
             await client.subscribe("t", "s", retry_enabled=True, dead_letter_policy=policy)
 
     run_with_broker(scenario)
+
+
+def burials_that_failed(caplog) -> int:
+    return sum(record.getMessage().startswith("dead letter of") for record in caplog.records)
+
+
+@pytest.mark.parametrize("is_there_first", [False, True])
+def test_letters_that_can_not_be_stored_are_tried_again_and_not_without_a_pause(caplog, is_there_first) -> None:
+    async def scenario(client, broker):
+        registry, name = broker.broker.registry, TopicName.parse("t-s-DLQ")
+        topics = ["t", "t-s-DLQ"] if not is_there_first else ["t"]
+        for topic in topics:
+            await publish(client, topic, b"m")
+        policy = gc.ConsumerDeadLetterPolicy(1)
+        consumer = await client.subscribe("t", "s", dead_letter_policy=policy, **OPTIONS)
+        if is_there_first:
+            for _ in range(2):
+                await consumer.negative_acknowledge(await consumer.receive(5000))
+            assert len(await letters(client, "t-s-DLQ", 1)) == 1
+            await publish(client, "t", b"n")
+        await (await registry.get(name, create=False)).terminate()
+        for _ in range(2):
+            await consumer.negative_acknowledge(await consumer.receive(5000))
+        await delay(100_000)
+        assert 5 <= burials_that_failed(caplog) <= 20
+        await registry.delete(name, force=True)
+        await delay(70_000)
+        (dead,) = await letters(client, "t-s-DLQ", 1)
+        assert dead.data() == (b"n" if is_there_first else b"m")
+        await delay(1000)
+        topic = await registry.get(TopicName.parse("t"), create=False)
+        assert topic.subscriptions["s"].cursor.backlog_count == 0
+
+    run_with_broker(scenario)
+
+
+def test_a_consumer_that_closes_while_a_letter_is_on_its_way_leaves_no_producer() -> None:
+    async def scenario(client, broker):
+        dead = await broker.broker.registry.get(TopicName.parse("letters"), create=True)
+        has_producer = set()
+        # It is made within these milliseconds: each close comes a little further into that.
+        for step in range(24):
+            await publish(client, f"t{step}", b"m")
+            policy = gc.ConsumerDeadLetterPolicy(1, "letters")
+            consumer = await client.subscribe(f"t{step}", "s", dead_letter_policy=policy, **OPTIONS)
+            for _ in range(2):
+                await consumer.negative_acknowledge(await consumer.receive(5000))
+            await delay(25 + step / 2)
+            has_producer.add(bool(dead.producers))
+            await consumer.close()
+            await delay(1000)
+            assert not dead.producers, step
+        assert has_producer == {False, True}
+
+    run_with_broker(scenario)
+
+
+def test_letters_of_a_batch_that_were_stored_are_not_stored_again_for_the_others() -> None:
+    async def scenario(client, broker):
+        registry, name = broker.broker.registry, TopicName.parse("t-s-DLQ")
+        dead = await registry.get(name, create=True)
+        await dead.create_subscription("look", EARLIEST)
+        await set_topic(broker, "backLogQuotaMap", quota_of(2500), name)
+        async with await client.create_producer("t", batching_max_publish_delay_ms=100) as producer:
+            for number in range(6):
+                producer.send_nowait(b"%d" % number * 1000)
+            await producer.flush()
+        policy = gc.ConsumerDeadLetterPolicy(1)
+        consumer = await client.subscribe("t", "s", dead_letter_policy=policy, **OPTIONS)
+        for _ in range(2):
+            messages = [await consumer.receive(5000) for _ in range(6)]
+            assert len({message.message_id().entry_id() for message in messages}) == 1
+            await consumer.negative_acknowledge(messages[0])
+        # So many as the topic has room for, and each try would store them again.
+        await delay(200_000)
+        await set_topic(broker, "backLogQuotaMap", quota_of(1_000_000), name)
+        await delay(70_000)
+        assert dead.ledger.ledgers.entry_count == 6
+        found = await letters(client, "t-s-DLQ", 6)
+        assert [message.data()[:1] for message in found] == [b"%d" % number for number in range(6)]
+        topic = await registry.get(TopicName.parse("t"), create=False)
+        assert topic.subscriptions["s"].cursor.backlog_count == 0
+
+    run_with_broker(scenario)
+
+
+def quota_of(size_bytes: int) -> dict[str, object]:
+    return {"destination_storage": {"limitSize": size_bytes, "policy": "producer_exception"}}

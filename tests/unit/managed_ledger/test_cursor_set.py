@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from geminga.managed_ledger.shared.metadata_io import cursor_path
-from geminga.model.errors import LedgerClosedError
+from geminga.managed_ledger.shared.metadata_io import UNKNOWN_ATTEMPTS_MAX, cursor_path
+from geminga.metadata.core.faults import WriteFault
+from geminga.model.errors import LedgerClosedError, UnknownOutcomeError
 from geminga.model.position import EARLIEST, LATEST
 from support.worlds.ledger_world import NAME, read_all
 
@@ -59,5 +60,38 @@ def test_no_cursor_is_made_in_a_managed_ledger_that_is_closed(in_world):
         with pytest.raises(LedgerClosedError):
             await ml.open_cursor("s")
         assert await w.store.get(cursor_path(NAME, "s")) is None
+
+    in_world(scenario)
+
+
+@pytest.mark.parametrize("turns", range(0, 30, 3))
+def test_cursor_that_is_opened_while_its_name_is_being_deleted_is_one_that_stays(in_world, turns):
+    async def scenario(w):
+        ml = await w.open()
+        await w.fill(ml, 3)
+        before = await ml.open_cursor("s", initial=EARLIEST)
+        w.faults.delay_ms_max = 5
+        deleting = asyncio.ensure_future(ml.delete_cursor("s"))
+        await w.world.sleep(turns / 3000)
+        again = await ml.open_cursor("s", initial=EARLIEST)
+        await deleting
+        assert (ml.cursors, again.is_closed) == ({"s": again}, False)
+        assert again is not before
+        assert len(await read_all(again)) == 3
+        assert await w.store.get(cursor_path(NAME, "s")) is not None
+
+    in_world(scenario)
+
+
+def test_cursor_whose_deletion_failed_is_there(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        cursor = await ml.open_cursor("s")
+        w.faults.next_writes.extend([WriteFault.UNKNOWN_BEFORE] * UNKNOWN_ATTEMPTS_MAX)
+        with pytest.raises(UnknownOutcomeError):
+            await ml.delete_cursor("s")
+        assert await ml.open_cursor("s") is cursor
+        await ml.delete_cursor("s")
+        assert ml.cursors == {}
 
     in_world(scenario)

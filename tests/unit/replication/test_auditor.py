@@ -210,3 +210,52 @@ def test_a_bookie_that_never_heard_of_a_ledger_lacks_all_of_it():
         assert await marked(world) == {handle.ledger_id: ("b3",)}
 
     run_replication(main)
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+def test_a_bookie_that_goes_while_everything_is_checked_is_noticed_meanwhile(is_watched: bool):
+    async def main(world: ReplicationWorld) -> None:
+        ids = [(await world.write(1, (5, 5, 3))).ledger_id for _ in range(16)]
+        await world.marks.set_checked_all(0)
+        if not is_watched:
+            world.registry = DeafRegistry(world.bookies)
+        recovery = world.autorecovery("one")
+        await recovery.start()
+
+        async def pass_slowly(seconds: int) -> None:
+            """Each ledger takes so long as one of its bookies does to say what it has."""
+            for _ in range(seconds // 20):
+                world.bookies["b1"].holds_replies = True
+                await world.world.sleep(20)
+                world.bookies["b1"].release()
+
+        await pass_slowly(40)
+        assert recovery.counters.full_checks == 0
+        world.lose("b2")
+        await pass_slowly(200)
+        assert recovery.counters.full_checks == 0
+        assert await world.marks.ledger_ids() == ids
+        await recovery.close()
+
+    quiet = replace(QUICK, auditor_periodic_bookie_check_interval_s=0, auditor_periodic_check_interval_s=100_000)
+    run_replication(main, config=quiet)
+
+
+def test_a_bookie_that_answers_nothing_does_not_make_a_check_of_everything_endless():
+    async def main(world: ReplicationWorld) -> None:
+        ids = [(await world.write(1, (5, 5, 3))).ledger_id for _ in range(60)]
+        world.bookies["b1"].holds_replies = True
+        world.bookies["b3"].forget_entry(ids[-1], 0)
+        before = world.runtime.clock.monotonic()
+        await world.auditor.check_all()
+        assert world.runtime.clock.monotonic() - before < 100
+        assert await marked(world) == {ids[-1]: ("b3",)}
+        assert world.counters.unknown_answers == len(ids)
+        # The next check asks it again.
+        world.bookies["b1"].release()
+        world.bookies["b1"].holds_replies = False
+        world.bookies["b1"].forget_entry(ids[0], 0)
+        await world.auditor.check_all()
+        assert await marked(world) == {ids[0]: ("b1",), ids[-1]: ("b3",)}
+
+    run_replication(main)

@@ -154,3 +154,35 @@ def test_the_rate_is_kept():
         assert world.counters.bytes_copied / took_s <= 1000
 
     run_replication(main, config=replace(QUICK, replication_rate_by_bytes=1000))
+
+
+@pytest.mark.parametrize("after_s", [None, 0, 5])
+def test_who_does_not_answer_is_waited_for_once_and_asked_last_from_then_on(after_s):
+    """None: it says nothing. 5: who asks it gives up, and says so."""
+
+    async def main(world: ReplicationWorld) -> None:
+        ledger, fragment, [spare, _] = await written(world, 90)
+        silent = world.bookies[fragment.ensemble[0]]
+        clock = world.runtime.clock
+        before = clock.monotonic()
+        for first in range(0, 90, 10):
+            silent.holds_replies, silent.read_error = after_s != 0, StorageError("no answer")
+            share = {spare: range(first, first + 10)}
+            copying = spawn(world.copier.copy(ledger, fragment, share, fragment.ensemble), name="copy")
+            while after_s and not copying.done():
+                await world.world.sleep(after_s)
+                silent.release()
+            await copying
+        waited_s = clock.monotonic() - before
+        # It is looked every 5 s whether they are there: once more the first time alone.
+        assert waited_s <= {None: copier.ANSWER_S, 0: 0, 5: 9 * 5 + 5}[after_s]
+        assert world.bookies[spare].entry_ids(ledger.ledger_id) == list(range(90))
+        assert world.copier._silent.keys() == (set() if after_s == 0 else {fragment.ensemble[0]})
+        # Nobody else has it: then it is asked all the same.
+        silent.release()
+        silent.read_error = None
+        for name in fragment.ensemble[1:]:
+            world.bookies[name].forget_entry(ledger.ledger_id, 0)
+        await world.copier.copy(ledger, fragment, {spare: [0]}, fragment.ensemble)
+
+    run_replication(main)

@@ -56,6 +56,7 @@ class TopicCompaction(TopicPart):
     """See the module."""
 
     __slots__ = (
+        "_is_forgetting",
         "_ledger",
         "_switch",
         "_task",
@@ -79,6 +80,8 @@ class TopicCompaction(TopicPart):
         #: Up to where it goes that is being written.
         self._through = EARLIEST
         self._task: asyncio.Task[None] | None = None
+        #: What was compacted is being given up: a run would name it again.
+        self._is_forgetting = False
         #: Of the last run since the topic was loaded, in Pulsar's words.
         self.status = NOT_RUN
         self.last_error = ""
@@ -94,24 +97,15 @@ class TopicCompaction(TopicPart):
 
     @classmethod
     async def prepare(cls, topic: PartTopic, *, is_wanted: bool) -> None:
-        """From now on nothing is trimmed that was not compacted."""
-        if is_wanted:
+        """From now on nothing is trimmed that was not compacted, unless that is of no use any more."""
+        if _is_unused(topic):
+            await _let_go(topic)
+        elif is_wanted:
             await topic.ledger.open_cursor(COMPACTION_CURSOR, initial=EARLIEST)
 
     async def load(self) -> None:
         """Serve what the cursor names, and delete what it does not."""
         await self._settle()
-
-    def policies_changed(self) -> None:
-        """A cursor that was made for a threshold, and was never used, goes with it: it would hold all the log."""
-        if (
-            not self._topic.name.is_system
-            and not _threshold(self._topic)
-            and self._ledger is None
-            and not self.is_running
-            and not _is_asked(self._topic)
-        ):
-            spawn(self._let_go(), name=f"forget compaction of {self._topic.name}", part=self._topic)
 
     @classmethod
     def upkeep_s(cls, config: PolicyConfig) -> float | None:
@@ -220,8 +214,8 @@ class TopicCompaction(TopicPart):
 
     @property
     def is_running(self) -> bool:
-        """Whether a run is under way, or waits for its turn."""
-        return self._task is not None
+        """Whether a run is under way, or waits for its turn, or none can be."""
+        return self._task is not None or self._is_forgetting
 
     def start(self) -> None:
         """Compact what there is by now. Raises ConflictError where that is under way."""
@@ -238,14 +232,24 @@ class TopicCompaction(TopicPart):
         """Give up what was compacted, and what is being compacted: readers have the log, as far as it is there.
 
         With a threshold, or when somebody asks for it, the topic is compacted anew from what the log has. Raises
-        StorageError; a later call goes on.
+        StorageError; a later call goes on. ConflictError where that is under way.
         """
+        if self._is_forgetting:
+            raise ConflictError(f"What was compacted of {self._topic.name} is being given up already")
+        self._is_forgetting = True
+        try:
+            await self._forget()
+        finally:
+            self._is_forgetting = False
+            # Who asked meanwhile was refused.
+            self._topic.services.compactions.asked.discard(self._topic.name)
+
+    async def _forget(self) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait((self._task,))
             self._task = None
         topic = self._topic
-        topic.services.compactions.asked.discard(topic.name)
         attached = topic.ledger.attached()
         # Cut off before the cursor is gone, all is as it was; later, the ledger goes with the next run or the topic.
         await attached.note(attached.ids, {COMPACTED_PROPERTY: ""})
@@ -278,6 +282,8 @@ class TopicCompaction(TopicPart):
         from geminga.broker.compaction.run import CompactionRun, new_spill
 
         config = self._topic.services.config
+        # It is there, unless an order that deleted it did not get to its end.
+        await self._topic.ledger.open_cursor(COMPACTION_CURSOR, initial=EARLIEST)
         await self._settle()
         run = CompactionRun(
             self._topic,
@@ -369,15 +375,31 @@ class TopicCompaction(TopicPart):
         except StorageError as error:
             _log.warning("%s: what compaction left behind is not deleted yet: %s", topic.name, error)
 
-    async def _let_go(self) -> None:
-        try:
-            await self._topic.ledger.delete_cursor(COMPACTION_CURSOR)
-        except StorageError as error:
-            _log.warning("%s: the cursor of compaction is not deleted: %s", self._topic.name, error)
-
     @property
     def _cursor(self) -> ManagedCursor | None:
         return self._topic.ledger.cursors.get(COMPACTION_CURSOR)
+
+
+def _is_unused(topic: PartTopic) -> bool:
+    """Whether the cursor was made for a threshold that is gone, and never used: it would hold all the log."""
+    cursor, part = topic.ledger.cursors.get(COMPACTION_CURSOR), topic.parts.find(TopicCompaction)
+    return (
+        cursor is not None
+        and not topic.name.is_system
+        and not _threshold(topic)
+        and not _is_asked(topic)
+        and not (part is not None and part.is_running)
+        and COMPACTED_LEDGER not in cursor.properties
+        and not topic.ledger.stored.properties.get(COMPACTED_PROPERTY)
+    )
+
+
+async def _let_go(topic: PartTopic) -> None:
+    """While the topic follows its policies, one after the other: whoever wants it next finds it gone, not going."""
+    try:
+        await topic.ledger.delete_cursor(COMPACTION_CURSOR)
+    except StorageError as error:
+        _log.warning("%s: the cursor of compaction is not deleted: %s", topic.name, error)
 
 
 def _bytes_behind(topic: PartTopic, marked: Position) -> int:

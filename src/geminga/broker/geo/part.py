@@ -65,8 +65,7 @@ class GeoReplication(TopicPart):
                 await cursor.set_cursor_properties({})
         initial = EARLIEST if clusters.starts_at_earliest else LATEST
         for cluster in sorted(wanted):
-            if CURSOR_PREFIX + cluster not in topic.ledger.cursors:
-                await topic.ledger.open_cursor(CURSOR_PREFIX + cluster, initial=initial)
+            await topic.ledger.open_cursor(CURSOR_PREFIX + cluster, initial=initial)
 
     async def stop_others(self, wanted: frozenset[str]) -> None:
         """Copy no more to clusters but these, and return when their links are closed."""

@@ -43,6 +43,9 @@ class BrokerGroup:
         "_monotonic",
         "_part",
         "_times_before",
+        "asked_s",
+        "is_stale",
+        "is_untold",
         "limits",
         "look",
         "name",
@@ -65,6 +68,12 @@ class BrokerGroup:
         #: How often this broker looked.
         self.look = 0
         self.watched = Watched()
+        #: When a topic asked for it last, by the monotonic clock.
+        self.asked_s = monotonic()
+        #: Its limits changed, and were not read since.
+        self.is_stale = False
+        #: Other throttles hold since topics were told to look.
+        self.is_untold = False
         #: Stops hearing of other limits.
         self.unwatch: Callable[[], None] | None = None
         self._before: dict[str, int] = {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from geminga.broker.groups.group import BrokerGroup, limits_of
 from geminga.broker.groups.usage import decode_reports, encode_reports
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from geminga.metadata.ports import MetadataStore, Notification
 
 _log = get_logger(__name__)
+
+#: Seconds that a group is kept for who asked for it last: a topic that is being loaded is in none yet.
+ASKED_S: Final = 60.0
 
 
 class BrokerGroups:
@@ -63,20 +66,26 @@ class BrokerGroups:
         if group is None and not self._is_closed:
             async with self._turn:
                 group = self.groups.get(name) or await self._open(name)
-        return NO_THROTTLES if group is None else group.throttles
+        if group is None:
+            return NO_THROTTLES
+        group.asked_s = self._runtime.clock.monotonic()
+        return group.throttles
 
     async def look(self) -> None:
         """Tell what was used, and take the next shares, of all groups."""
+        to_tell = []
         async with self._turn:
-            wanted = self._in_use()
             for name, group in list(self.groups.items()):
                 try:
-                    if name in wanted:
-                        await self._look(group)
+                    if self._is_kept(group):
+                        await self._refresh(group)
+                        to_tell.append(group)
                     else:
                         await self._drop(group)
                 except GemingaError as error:
                     _log.warning("resource group %s: its shares stay as they are: %s", name, error)
+        for group in to_tell:
+            await self._tell_topics(group)
 
     async def close(self) -> None:
         """Give the shares back."""
@@ -103,15 +112,38 @@ class BrokerGroups:
         except GemingaError:
             group.close()
             raise
+        group.is_untold = False  # who is told is who asked
         self.groups[name] = group
         self._arm()
         return group
 
-    async def _read_limits(self, group: BrokerGroup) -> bool:
+    def _is_kept(self, group: BrokerGroup) -> bool:
+        # Asked now, not once for all groups: while one is told of, topics come into the next.
+        return self._runtime.clock.monotonic() - group.asked_s < ASKED_S or group.name in self._in_use()
+
+    async def _read_limits(self, group: BrokerGroup) -> None:
         found = await self._store.find(group_path(group.name))
         if found is None:
             _log.warning("resource group %s does not exist: its namespaces have no limits", group.name)
-        return group.set_limits(limits_of(None if found is None else found.document), is_alone=self._is_alone)
+        limits = limits_of(None if found is None else found.document)
+        if group.set_limits(limits, is_alone=self._is_alone):
+            group.is_untold = True
+
+    async def _refresh(self, group: BrokerGroup) -> None:
+        """What failed before is done first: limits that changed are read, and the share of them taken."""
+        if group.is_stale:
+            await self._read_limits(group)
+            group.is_stale = False
+        await self._look(group)
+
+    async def _tell_topics(self, group: BrokerGroup) -> None:
+        if group.is_untold and self.groups.get(group.name) is group:
+            group.is_untold = False
+            try:
+                await self._follow(group.name)
+            except GemingaError as error:
+                group.is_untold = True
+                _log.warning("resource group %s: topics are told again of its limits: %s", group.name, error)
 
     async def _look(self, group: BrokerGroup) -> None:
         uses = group.used()
@@ -154,17 +186,17 @@ class BrokerGroups:
             spawn(self._limits_changed(name), name=f"limits of resource group {name}", part=self._part)
 
     async def _limits_changed(self, name: str) -> None:
-        try:
-            async with self._turn:
-                group = self.groups.get(name)
-                if group is None:
-                    return
-                are_others = await self._read_limits(group)
-                await self._look(group)
-            if are_others:
-                await self._follow(name)
-        except GemingaError as error:
-            _log.warning("resource group %s: its new limits hold later: %s", name, error)
+        async with self._turn:
+            group = self.groups.get(name)
+            if group is None:
+                return
+            group.is_stale = True
+            try:
+                await self._refresh(group)
+            except GemingaError as error:
+                _log.warning("resource group %s: its new limits hold with the next look: %s", name, error)
+                return
+        await self._tell_topics(group)
 
     def _arm(self) -> None:
         if self._timer is None and not self._is_closed and self.groups:

@@ -73,6 +73,7 @@ class DelayedSnapshots:
         "_path",
         "_saving",
         "_timer",
+        "_value",
         "_written",
         "name",
     )
@@ -97,6 +98,8 @@ class DelayedSnapshots:
         self._config = config
         self._path = f"{ROOT}/{name}"
         self._node = SnapshotNode(_NONE, _NONE)
+        #: What the node has, intelligible or not; None: there is none.
+        self._value: bytes | None = None
         #: The ledger that records are added to; None: the next write makes one.
         self._handle: LedgerHandle | None = None
         #: Entries in the records of that ledger.
@@ -110,21 +113,26 @@ class DelayedSnapshots:
     @property
     def exists(self) -> bool:
         """Whether anything of it is stored."""
-        return self._node != (_NONE, _NONE)
+        return bool(self._value)
 
     @property
     def ledger_id(self) -> int:
         """The ledger of the last snapshot; -1: there is none."""
         return self._node.ledger_id
 
-    async def load(self) -> int:
-        """Take what the snapshot says into the index; how many entries wait now. Never raises for a bad snapshot."""
+    async def load(self, *, is_used: bool = True) -> int:
+        """Take what the snapshot says into the index; how many entries wait now. Never raises for a bad snapshot.
+
+        ``is_used`` False: messages do not wait, and it is enough to know that there is one.
+        """
         try:
             found = await self._metadata.get(self._path)
-            if found is not None and found.value:
-                self._node = SnapshotNode.decode(found.value)
+            self._value = None if found is None else found.value
+            if self._value:
+                self._node = SnapshotNode.decode(self._value)
                 await self._drop_unfinished()
-                await self._load_ledger()
+                if is_used:
+                    await self._load_ledger()
         except StorageError as error:
             _log.warning("%s: the delayed index is read from the log, its snapshot can not be: %s", self.name, error)
         return len(self._delays)
@@ -251,10 +259,10 @@ class DelayedSnapshots:
         node = self._node
         found = await self._metadata.get(self._path)
         if found is not None:
-            if found.value != node.encode():
+            if found.value != self._value:
                 raise BadVersionError(f"{self._path}: another broker has the topic now")
             await cas.remove_read(self._metadata, self._path, found)
-        self._node = SnapshotNode(_NONE, _NONE)
+        self._node, self._value = SnapshotNode(_NONE, _NONE), None
         crash_point(crash_points.DROPPED)
         await self._delete_ledger(node.ledger_id)
         await self._delete_ledger(node.next_id)
@@ -284,15 +292,15 @@ class DelayedSnapshots:
                 await _give_way()
 
     async def _write_node(self, node: SnapshotNode) -> None:
-        before, after = self._node.encode(), node.encode()
+        before, after = self._value, node.encode()
 
         def change(found: bytes | None) -> bytes:
-            if found is not None and found not in (before, after):
+            if found and found not in (before, after):
                 raise BadVersionError(f"{self._path}: another broker has the topic now")
             return after
 
         await cas.update(self._metadata, self._path, change)
-        self._node = node
+        self._node, self._value = node, after
 
     async def _delete_ledger(self, ledger_id: int) -> None:
         if ledger_id == _NONE:

@@ -54,11 +54,11 @@ class DelayedDelivery(TopicPart):
         return snapshots
 
     async def load(self) -> None:
-        """What is known to wait since before the topic was loaded."""
-        if self._topic.rules.delays:
-            snapshots = self._make()
-            if not await snapshots.load() and not snapshots.exists:
-                self._delays = self._snapshots = None
+        """What is known to wait since before the topic was loaded. Where messages do not wait any more it is known all
+        the same whether there is a snapshot: it goes with the topic, and is replaced when they wait again."""
+        snapshots = self._make()
+        if not await snapshots.load(is_used=self._topic.rules.delays) and not snapshots.exists:
+            self._delays = self._snapshots = None
 
     def stats(self) -> Mapping[str, int | bool]:
         """What the index holds and takes; empty while there is none."""

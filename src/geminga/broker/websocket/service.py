@@ -248,6 +248,8 @@ class SocketService:
         member = self._by_session[session]
         now_s = asyncio.get_running_loop().time()
         member.socket = WebSocket(upgrade, self._shared, session, on_lost, now_s)
+        # What came with the request is for a session that has begun.
+        member.socket.hold()
         return member.socket
 
     def begin(self, session: SocketSession) -> None:
@@ -258,6 +260,7 @@ class SocketService:
             member.socket.shutdown()
         elif member.socket is not None and member.socket.is_open:
             session.begin(member.socket)
+            member.socket.free()
 
     @property
     def sessions(self) -> Iterator[SocketSession]:
@@ -279,6 +282,7 @@ class SocketService:
         if self._to_look_at:
             self._look_later(LOOK_S / LOOK_TURNS)
             return
+        self._published.look(now_s)
         if now_s >= self._rights_due_s and self._asking is None:
             self._rights_due_s = now_s + RIGHTS_S
             self._asking = spawn(self._ask_again(), name="rights of sockets")
@@ -350,7 +354,7 @@ class SocketService:
             "geminga_websocket_published_unanswered_bytes": self._published.held_bytes,
             "geminga_websocket_waiting_producers": self._published.waiting_count,
             "geminga_websocket_inbox_bytes": self._inbox.held_bytes,
-            "geminga_websocket_cut_off_total": self._inbox.cut_off_count,
+            "geminga_websocket_cut_off_total": self._inbox.cut_off_count + self._published.cut_off_count,
         }
         every = list(self._counts.values())
         for name, field in _COUNTED.items():

@@ -199,14 +199,16 @@ class ProducerSession(SocketSession):
         except FrameError as error:
             self._refused(error.code, error.reason, error.context)
             return
-        size_bytes = len(frame.payload)
-        stored = partial(self._stored, frame.context, size_bytes, self._clock.monotonic())
+        size_bytes, now_s = len(frame.payload), self._clock.monotonic()
+        # Properties may be as large as payloads, which came in base64.
+        held_bytes = size_bytes + max(0, len(text) - -(-size_bytes // 3) * 4)
+        stored = partial(self._stored, frame.context, (size_bytes, held_bytes), now_s)
         self._pending += 1
-        self._room.take(size_bytes)
+        self._room.take(self, held_bytes, now_s)
         try:
             self._producer.send_nowait(frame.payload, stored, **self._fields(frame))
         except PulsarException as error:
-            self._answered(size_bytes)
+            self._answered(held_bytes)
             self._refused(ErrorCode.UNKNOWN, error.told, frame.context)
             return
         if self.socket is not None and (self._pending >= self._pending_max or self._room.is_full):
@@ -236,12 +238,13 @@ class ProducerSession(SocketSession):
     def _stored(
         self,
         context: str | None,
-        size_bytes: int,
+        sizes: tuple[int, int],
         began_s: float,
         error: PulsarException | None,
         message_id: MessageId | None,
     ) -> None:
-        self._answered(size_bytes)
+        size_bytes, held_bytes = sizes
+        self._answered(held_bytes)
         if error is not None:
             self._refused(ErrorCode.UNKNOWN, error.told, context)
             return
@@ -251,9 +254,9 @@ class ProducerSession(SocketSession):
         if self.socket is not None:
             self.socket.send(encode_stored(message_id.serialize(), context))
 
-    def _answered(self, size_bytes: int) -> None:
+    def _answered(self, held_bytes: int) -> None:
         self._pending -= 1
-        self._room.give_back(size_bytes)
+        self._room.give_back(self, held_bytes, self._clock.monotonic())
 
     def may_go_on(self) -> bool:
         """Whether it has room of its own again."""
@@ -263,6 +266,12 @@ class ProducerSession(SocketSession):
         """There is room."""
         if self.socket is not None:
             self.socket.free()
+
+    def cut_off(self) -> None:
+        """Others wait for its room: what got no answer by now is told no more."""
+        if self.socket is not None:
+            self.socket.close(_TRY_AGAIN_LATER, "what it published got no answer, and others wait for its room")
+        self.lost()
 
     def _refused(self, code: ErrorCode, reason: str, context: str | None) -> None:
         self.counts.messages_refused += 1

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from geminga.client._api.errors import PulsarException
+from geminga.client._api.errors import AlreadyClosed, PulsarException
 from geminga.client._api.producer import MessageFields, Producer
 from geminga.client._api.topic_names import parse_topic
 from geminga.client._messages.consumer_options import ConsumerDeadLetterPolicy
@@ -31,12 +31,12 @@ class DeadLetters:
 
     __slots__ = (
         "_counters",
-        "_dead_letter_producers",
         "_fixed_dead_letter_topic",
+        "_is_closed",
         "_make",
         "_making",
         "_policy",
-        "_retry_producer",
+        "_producers",
         "_subscription",
         "redeliveries_max",
         "retry_letter_topic",
@@ -69,37 +69,54 @@ class DeadLetters:
         self._fixed_dead_letter_topic = given_dead
         self.retry_letter_topic = str(parse_topic(given_retry or names.retry_letter_topic(topic, subscription)))
         self._making = asyncio.Lock()
-        #: Topic -> its producer; at most one for each topic of the consumer.
-        self._dead_letter_producers: dict[str, Producer[bytes]] = {}
-        self._retry_producer: Producer[bytes] | None = None
+        #: Topic -> its producer; at most one for each topic of the consumer, and one for the retry-letter topic.
+        self._producers: dict[str, Producer[bytes]] = {}
+        self._is_closed = False
 
     def dead_letter_topic(self, topic: str) -> str:
         """Where messages of ``topic``, or of its partition, are buried."""
         return self._fixed_dead_letter_topic or names.dead_letter_topic(topic, self._subscription)
 
-    async def bury(self, entry: EntryBatch) -> bool:
-        """Store what is unacknowledged of an entry in the dead-letter topic; False: it could not be stored."""
+    async def bury(self, entry: EntryBatch, buried: Callable[[int], None]) -> bool:
+        """Store what is unacknowledged of an entry in the dead-letter topic; False: not all of it could be stored.
+
+        ``buried`` hears of each message that is, by its index: it is not stored again where a later one fails.
+        """
         try:
             for index in entry.order:
                 if entry.acker is not None and entry.acker.is_acknowledged(index):
                     continue
                 message: Message[Any] = Message(entry, index)
                 await self._bury_message(message, self._origin(message, message.topic_name()))
+                self._counters.dead_lettered += 1
+                buried(index)
         except PulsarException as error:
             _log.warning("dead letter of %s: %s", entry.topic_name, error)
             return False
-        self._counters.dead_lettered += len(entry.order)
         return True
 
     async def _bury_message(self, message: Message[Any], properties: Mapping[str, str]) -> None:
+        initial = self._policy.initial_subscription_name if self._policy is not None else None
         topic = self.dead_letter_topic(self._home_of(message))
+        await self._send(topic, initial or "", message, _fields(message, properties))
+
+    async def _send(self, topic: str, initial: str, message: Message[Any], fields: MessageFields) -> None:
         async with self._making:  # several may need it at once
-            producer = self._dead_letter_producers.get(topic)
+            producer = self._producers.get(topic)
             if producer is None:
-                initial = self._policy.initial_subscription_name if self._policy is not None else None
-                producer = await self._make(topic, initial or "")
-                self._dead_letter_producers[topic] = producer
-        await producer.send(_content(message), **_fields(message, properties))
+                producer = await self._make(topic, initial)
+                if self._is_closed:
+                    await producer.close()
+                    raise AlreadyClosed("the consumer was closed")
+                self._producers[topic] = producer
+        try:
+            await producer.send(_content(message), **fields)
+        except PulsarException:
+            # It may be one that has failed for good; whoever comes next gets another.
+            if self._producers.get(topic) is producer:
+                del self._producers[topic]
+                await producer.close()
+            raise
 
     def _home_of(self, message: Message[Any]) -> str:
         """The topic a message belongs to: where it came from, if it comes from the retry-letter topic."""
@@ -122,20 +139,18 @@ class DeadLetters:
             await self._bury_message(message, carried)
             self._counters.dead_lettered += 1
             return
-        async with self._making:
-            if self._retry_producer is None:
-                self._retry_producer = await self._make(self.retry_letter_topic, "")
         fields = _fields(message, carried)
         if delay_ms > 0:
             fields["deliver_after"] = timedelta(milliseconds=delay_ms)
-        await self._retry_producer.send(_content(message), **fields)
+        await self._send(self.retry_letter_topic, "", message, fields)
 
     async def close(self) -> None:
         """Close the producers."""
+        self._is_closed = True
         self.subscribed_topics = tuple
-        for producer in (*self._dead_letter_producers.values(), self._retry_producer):
-            if producer is not None:
-                await producer.close()
+        producers, self._producers = self._producers, {}
+        for producer in producers.values():
+            await producer.close()
 
     def _origin(self, message: Message[Any], topic: str) -> dict[str, str]:
         message_id = message.message_id()

@@ -170,18 +170,25 @@ class TopicSet:
                 _log.info("partitions of %s: %s", self._condition.name, error)
 
     async def update_partitions(self) -> None:
-        """Look for new partitions now; raises what goes wrong."""
+        """Look for new partitions of every topic now; raises what went wrong first."""
+        failure: PulsarException | None = None
         for topic, count in list(self._partitions.items()):
-            if not count:
-                continue
-            name = TopicName.parse(topic)
-            now = await self._cluster.lookup.partitions(topic, auto_create=False)
-            if now > count:
-                names = _partition_names(name, count, now)
-                await self._open(names, len(self._held) + len(names), are_added=True)
-                self._partitions[topic] = now
-                if self._subscription.interceptors is not None:
-                    self._subscription.interceptors.partitions_changed(topic, now)
+            if count:
+                try:
+                    await self._add_partitions(topic, count)
+                except PulsarException as error:
+                    failure = failure or error
+        if failure is not None:
+            raise failure
+
+    async def _add_partitions(self, topic: str, count: int) -> None:
+        now = await self._cluster.lookup.partitions(topic, auto_create=False)
+        if now > count:
+            names = _partition_names(TopicName.parse(topic), count, now)
+            await self._open(names, len(self._held) + len(names), are_added=True)
+            self._partitions[topic] = now
+            if self._subscription.interceptors is not None:
+                self._subscription.interceptors.partitions_changed(topic, now)
 
 
 def _partition_names(topic: TopicName, first: int, count: int) -> list[TopicName]:

@@ -45,6 +45,7 @@ class PatternTopics:
         "_names",
         "_options",
         "_pattern",
+        "_refused",
         "_task",
         "_topics",
         "_watch",
@@ -65,6 +66,8 @@ class PatternTopics:
         self._names: set[str] = set()
         #: Those of the consumer's topics that came by the pattern.
         self._found: set[str] = set()
+        #: Matching ones that could not be had when they were tried last.
+        self._refused: set[str] = set()
         #: Topics whose consumers were told that they do not exist, or partitions of theirs.
         self._gone: list[TopicName] = []
         #: What is known here may not be what is: ask for the list.
@@ -180,26 +183,49 @@ class PatternTopics:
     async def _follow(self) -> None:
         """The consumer's topics become those of the names."""
         partitions = sum(TopicName.parse(name).is_partition for name in self._names)
-        came, went = changes(self._found, self._pattern.topics(self._names))
+        wanted = self._pattern.topics(self._names)
+        came, went = changes(self._found, wanted)
+        self._refused &= wanted
         for topic in went:
             await self._topics.remove(topic)
             self._found.discard(topic)
-        await self._add(came)
+        failure = await self._add([topic for topic in came if topic not in self._refused])
+        # Apart from the others, which are closed again where one fails.
+        refused = [topic for topic in came if topic in self._refused]
+        failure = await self._add_one_by_one(refused) or failure
         if partitions > self._topics.partition_count:
             await self._topics.update_partitions()
         self._topics.start_updates()
+        if failure is not None:
+            raise failure
 
-    async def _add(self, topics: list[str]) -> None:
+    async def _add(self, topics: list[str]) -> PulsarException | None:
+        """Subscribe to topics, in which one that can not be had (others hold the subscription, say) keeps no other
+        away; what went wrong first."""
         if not topics:
-            return
+            return None
         try:
             await self._topics.add(map(TopicName.parse, topics))
         except TopicNotFound:
-            if len(topics) == 1:
-                self._is_stale = True
-                return
             # One of them was deleted since it was listed.
-            for topic in topics:
-                await self._add([topic])
-        else:
-            self._found.update(topics)
+            return await self._add_one_by_one(topics)
+        except PulsarException as error:
+            # Who begins gets all of them, or is told.
+            return error if self._task is None else await self._add_one_by_one(topics)
+        self._found.update(topics)
+        return None
+
+    async def _add_one_by_one(self, topics: list[str]) -> PulsarException | None:
+        failure: PulsarException | None = None
+        for topic in topics:
+            self._refused.discard(topic)
+            try:
+                await self._topics.add([TopicName.parse(topic)])
+            except TopicNotFound:
+                self._is_stale = True
+            except PulsarException as error:
+                self._refused.add(topic)
+                failure = failure or error
+            else:
+                self._found.add(topic)
+        return failure

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
-from typing import Protocol
+from functools import partial
+from typing import Final, Protocol
 
 from geminga.client._api.message_id import MessageId
 from geminga.client._consuming.subscription import Subscription
@@ -20,6 +21,10 @@ from geminga.model import TopicName
 from geminga.runtime import Raised, attempt_await, get_logger, spawn
 
 _log = get_logger(__name__)
+
+#: Milliseconds until an entry comes again that could not be buried: doubled with each try, from the first to the last.
+UNBURIED_FIRST_MS: Final = 100
+UNBURIED_MAX_MS: Final = 60_000
 
 EntryKey = tuple[int, int]
 
@@ -47,8 +52,8 @@ class Asking(Protocol):
         """Forget what was prefetched of these, and not of what came of the same entries since."""
         ...
 
-    def acknowledge_buried(self, entry: EntryBatch) -> None:
-        """An entry is in the dead-letter topic: it need not come again."""
+    def acknowledge_buried(self, entry: EntryBatch, index: int) -> None:
+        """A message of an entry is in the dead-letter topic: it need not come again."""
         ...
 
 
@@ -70,7 +75,7 @@ class _Nobody:
     def drop_rest(self, batches: Collection[EntryBatch]) -> None:
         """See :class:`Asking`."""
 
-    def acknowledge_buried(self, entry: EntryBatch) -> None:
+    def acknowledge_buried(self, entry: EntryBatch, index: int) -> None:
         """See :class:`Asking`."""
 
 
@@ -80,6 +85,7 @@ class Redelivery:
     __slots__ = (
         "_asking",
         "_dead",
+        "_era",
         "_given_back",
         "_loop",
         "_nack_timer",
@@ -89,6 +95,7 @@ class Redelivery:
         "_tick_timer",
         "_topic",
         "_unacked",
+        "_unburied",
         "has_timeout",
     )
 
@@ -112,6 +119,10 @@ class Redelivery:
         self._tick_timer: asyncio.TimerHandle | None = None
         #: Delivered entries that will not be redelivered once more.
         self._dead: dict[EntryKey, EntryBatch] = {}
+        #: When those are asked for that could not be buried.
+        self._unburied: dict[EntryKey, asyncio.TimerHandle] = {}
+        #: How often everything came again.
+        self._era = 0
         #: Of transactions that were aborted in this turn.
         self._given_back: list[GivenBack] = []
 
@@ -184,10 +195,12 @@ class Redelivery:
         if self._unacked is not None:
             self._unacked.clear()
         self._dead.clear()
-        for timer in (self._nack_timer, self._tick_timer):
+        self._era += 1
+        for timer in (self._nack_timer, self._tick_timer, *self._unburied.values()):
             if timer is not None:
                 timer.cancel()
         self._nack_timer = self._tick_timer = None
+        self._unburied.clear()
 
     def close(self) -> None:
         """The consumer is closed, and not known here any more."""
@@ -252,14 +265,25 @@ class Redelivery:
         spawn(self._send_to_dead_letters(entries), name=f"dead letters of {self._topic}")
 
     async def _send_to_dead_letters(self, entries: list[EntryBatch]) -> None:
-        dead_letters = self._subscription.dead_letters
+        dead_letters, era = self._subscription.dead_letters, self._era
         assert dead_letters is not None
         for entry in entries:
-            buried = await attempt_await(dead_letters.bury(entry))
+            buried = await attempt_await(dead_letters.bury(entry, partial(self._buried, entry)))
             if isinstance(buried, Raised):
                 _log.error("dead letters of %s: %s", self._topic, buried, exc_info=buried.error)
-            if buried is True:
-                self._asking.acknowledge_buried(entry)
-            else:
+            if buried is not True and era == self._era:
                 # It could not be stored there: nothing is lost, it comes again.
-                self._asking.redeliver([entry.key])
+                self._come_again(entry, entry.redelivery_count - dead_letters.redeliveries_max)
+
+    def _buried(self, entry: EntryBatch, index: int) -> None:
+        self._asking.acknowledge_buried(entry, index)
+
+    def _come_again(self, entry: EntryBatch, tries: int) -> None:
+        """Not at once: where nothing can be stored it would go round as fast as the broker can send it."""
+        key = entry.key
+        delay_ms = min(UNBURIED_FIRST_MS << min(tries, 16), UNBURIED_MAX_MS)
+        self._unburied[key] = self._loop.call_later(delay_ms / 1000, self._on_unburied_due, key)
+
+    def _on_unburied_due(self, key: EntryKey) -> None:
+        del self._unburied[key]
+        self._asking.redeliver([key])

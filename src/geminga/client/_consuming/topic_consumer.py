@@ -393,10 +393,9 @@ class TopicConsumer:
         """A message of an entry could not be processed."""
         self._redelivery.negative_acks(key, redelivery_count)
 
-    def acknowledge_buried(self, entry: EntryBatch) -> None:
-        """An entry is in the dead-letter topic."""
-        for index in entry.order:
-            self.acks.acknowledge(entry, index)
+    def acknowledge_buried(self, entry: EntryBatch, index: int) -> None:
+        """A message of an entry is in the dead-letter topic."""
+        self.acks.acknowledge(entry, index)
 
     # ---- moving
 

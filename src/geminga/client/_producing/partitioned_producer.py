@@ -169,7 +169,8 @@ class PartitionedProducer(Producer[T], Generic[T]):
     async def _update_partitions(self) -> None:
         """Ask for new partitions; partitions never become fewer."""
         try:
-            count = await self._cluster.lookup.partitions(self._topic)
+            # Of one that was deleted nothing is made again: it need not have as many as before.
+            count = await self._cluster.lookup.partitions(self._topic, auto_create=False)
             known = len(self._producers)
             if count > known:
                 if self._options.lazy_start_partitioned_producers:

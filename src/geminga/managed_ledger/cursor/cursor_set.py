@@ -23,6 +23,7 @@ _NO_TEXTS: Final[Mapping[str, str]] = {}
 _NO_LONGS: Final[Mapping[str, int]] = {}
 #: One object for all idle managed ledgers: an empty set takes 216 bytes.
 _NO_CURSORS: Final[frozenset[ManagedCursor]] = frozenset()
+_NO_NAMES: Final[frozenset[str]] = frozenset()
 
 
 class CursorOwner(CursorLog, CursorPlace, Protocol):
@@ -38,7 +39,7 @@ class CursorOwner(CursorLog, CursorPlace, Protocol):
 class CursorSet:
     """See the module."""
 
-    __slots__ = ("_owner", "_services", "_shared", "durable", "non_durable")
+    __slots__ = ("_going", "_owner", "_services", "_shared", "durable", "non_durable")
 
     def __init__(self, owner: CursorOwner, services: StorageServices, shared: CursorServices) -> None:
         self._owner = owner
@@ -47,6 +48,8 @@ class CursorSet:
         #: By name.
         self.durable: dict[str, ManagedCursor] = {}
         self.non_durable = _NO_CURSORS
+        #: Durable ones that are being deleted, by name.
+        self._going = _NO_NAMES
 
     def all(self) -> tuple[ManagedCursor, ...]:
         """As they are now."""
@@ -58,7 +61,7 @@ class CursorSet:
         """The durable cursor of that name, made if need be: see ``ManagedLedger.open_cursor``."""
         owner = self._owner
         cursor = self.durable.get(name)
-        if cursor is not None and not owner.tenure.is_closed:
+        if cursor is not None and not owner.tenure.is_closed and name not in self._going:
             # One that was closed goes on where it stopped: it holds its ledgers all the time.
             cursor.is_closed = False
             return cursor
@@ -123,7 +126,17 @@ class CursorSet:
         self.non_durable = self.non_durable - {cursor} or _NO_CURSORS
 
     async def delete(self, name: str) -> bool:
-        """Delete a durable cursor; whether there was one. Raises LedgerFencedError if another owner changed it."""
+        """Delete a durable cursor; whether there was one. Raises LedgerFencedError if another owner changed it.
+
+        Whoever opens one of its name meanwhile gets another, when this one is gone.
+        """
+        self._going |= {name}
+        try:
+            return await self._delete(name)
+        finally:
+            self._going = self._going - {name} or _NO_NAMES
+
+    async def _delete(self, name: str) -> bool:
         async with self._owner.stored.lock():
             cursor = self.durable.get(name)
             store = cursor.store if cursor is not None else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
@@ -17,6 +18,7 @@ from geminga.managed_ledger.shared import crash_points as points
 from geminga.model.errors import ConflictError, CorruptionError, StorageError
 from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import COMPACTION_CURSOR
+from geminga.runtime import next_turn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.compacted import COMPACTED_LEDGER
 from support.stories.compaction_story import CompactionStory
@@ -96,6 +98,67 @@ def test_a_threshold_that_goes_lets_the_log_go() -> None:
         await settle()
         assert COMPACTION_CURSOR not in (await story.topic()).ledger.cursors
         assert await story.trim() == 0
+
+    run_quietly(scenario, ledger_config=SMALL_LEDGERS)
+
+
+@pytest.mark.parametrize("turns", range(0, 24, 2))
+def test_a_threshold_that_goes_and_comes_again_at_once_compacts_on(turns: int) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        story = CompactionStory(world)
+        await story.hold(500)
+        topic = await story.topic()
+        await story.publish(*(("a", "x" * 100) for _ in range(6)))
+        gone = asyncio.ensure_future(set_topic(world, "compactionThreshold", 0))
+        for _ in range(turns):
+            await next_turn()
+        await asyncio.gather(gone, set_topic(world, "compactionThreshold", 500))
+        for _ in range(3):
+            await seconds(61)
+            part = await story.over()
+            assert (part.status, part.last_error) == ("SUCCESS", "")
+            assert len(topic.ledger.attached().ids) == 1
+            await story.publish(*(("a", "x" * 100) for _ in range(6)))
+
+    run_quietly(scenario)
+
+
+def test_where_the_cursor_is_gone_by_half_an_order_a_run_makes_it_again_and_leaves_no_ledgers() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        story = CompactionStory(world)
+        await story.hold(500)
+        topic = await story.topic()
+        await topic.ledger.delete_cursor(COMPACTION_CURSOR)
+        for _ in range(3):
+            await story.publish(*(("a", "x" * 100) for _ in range(6)))
+            await seconds(61)
+            assert ((await story.over()).status, len(topic.ledger.attached().ids)) == ("SUCCESS", 1)
+
+    run_quietly(scenario)
+
+
+@pytest.mark.parametrize("turns", range(0, 40, 2))
+def test_a_run_that_is_asked_for_while_all_is_given_up_brings_nothing_back(turns: int) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        story = CompactionStory(world)
+        await story.hold()
+        await story.publish(("a", "1"), ("b", "2"), ("a", "3"))
+        await story.compact()
+        assert await story.trim() == 0
+        await story.publish(("a", "4"))
+        giving_up = asyncio.ensure_future((await served(story)).forget())
+        for _ in range(turns):
+            await next_turn()
+        with suppress(ConflictError):
+            await compact(await story.topic())
+        await giving_up
+        await story.over()
+        assert not (await story.topic()).services.compactions.asked
+        for _ in range(2):
+            assert [one.value for one in await story.read()] == ["4"]
+            assert (await story.compact()).status == "SUCCESS"
+            assert len((await story.topic()).ledger.attached().ids) == 1
+            await story.restart()
 
     run_quietly(scenario, ledger_config=SMALL_LEDGERS)
 

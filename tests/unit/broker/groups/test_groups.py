@@ -7,11 +7,12 @@ import asyncio
 import pytest
 
 from geminga import sim
-from geminga.broker.groups.groups import BrokerGroups
+from geminga.broker.groups.groups import ASKED_S, BrokerGroups
 from geminga.broker.groups.usage import decode_reports
 from geminga.broker.resources.documents import DocumentStore
 from geminga.broker.resources.resource_groups import group_path, usage_path
 from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
+from geminga.model.errors import StorageError
 from support.worlds.subscriptions import settle
 
 INTERVAL_S = 10
@@ -26,10 +27,10 @@ class Whole:
 class Broker:
     """One broker: its groups, and somebody who publishes on it as fast as it is let."""
 
-    def __init__(self, runtime, server, *, is_alone=False):
+    def __init__(self, runtime, server, *, is_alone=False, store=MemoryMetadataStore):
         self.followed = []
         self.used = {"g"}
-        self.metadata = MemoryMetadataStore(runtime, server)
+        self.metadata = store(runtime, server)
         self.groups = BrokerGroups(
             runtime,
             self.metadata,
@@ -191,6 +192,9 @@ def test_a_group_that_no_topic_is_in_any_more_is_let_go():
         broker = new_broker()
         await broker.begin(0)
         broker.used = set()
+        await settle(ASKED_S - INTERVAL_S / 2)
+        # Who asked last may be a topic that is being loaded.
+        assert broker.groups.groups.keys() == {"g"}
         await settle(2 * INTERVAL_S)
         assert broker.groups.groups == {}
         assert decode_reports((await store.find(usage_path("g"))).document) == {}
@@ -209,3 +213,65 @@ def test_a_group_that_is_not_there_limits_nobody_until_it_is():
         assert 90 <= await rate_of([broker], 10) <= 110
 
     run(scenario, publishRateInMsgs=1)
+
+
+class Hindered(MemoryMetadataStore):
+    """One whose writes wait, or fail."""
+
+    def __init__(self, runtime, server):
+        super().__init__(runtime, server)
+        self.fails = self.failed_reads = 0
+        self.waits_for = None
+
+    async def get(self, path):
+        if self.failed_reads:
+            self.failed_reads -= 1
+            raise StorageError("the store is away")
+        return await super().get(path)
+
+    async def put(self, path, *args, **kwargs):
+        if self.waits_for is not None:
+            await self.waits_for.wait()
+        if self.fails:
+            self.fails -= 1
+            raise StorageError("the store is away")
+        return await super().put(path, *args, **kwargs)
+
+
+@pytest.mark.parametrize("away", ["fails", "failed_reads"])
+def test_new_limits_hold_though_the_store_was_away_at_that_moment(away):
+    async def scenario(new_broker, store):
+        broker = new_broker(store=Hindered)
+        await broker.begin(5000)
+        await settle(2 * INTERVAL_S)
+        assert await rate_of([broker], 10) >= 4900
+        setattr(broker.metadata, away, 1)
+        await store.put(group_path("g"), lambda _: {"publishRateInMsgs": 100})
+        await settle(3 * INTERVAL_S)
+        assert getattr(broker.metadata, away) == 0
+        assert 90 <= await rate_of([broker], 10) <= 110
+
+    run(scenario, publishRateInMsgs=-1)
+
+
+def test_a_topic_that_comes_into_a_group_while_it_is_being_let_go_is_held_to_it():
+    async def scenario(new_broker, store):
+        broker = new_broker(store=Hindered)
+        await store.put(group_path("f"), lambda _: {"publishRateInMsgs": 1})
+        await broker.groups.throttles("f")
+        await broker.groups.throttles("g")
+        broker.used = {"f"}
+        broker.metadata.waits_for = asyncio.Event()
+        await settle(ASKED_S + INTERVAL_S)
+        # The look tells of the first group meanwhile.
+        await broker.begin(5000)
+        broker.used = {"f", "g"}
+        broker.metadata.waits_for.set()
+        await settle(3 * INTERVAL_S)
+        assert broker.groups.groups.keys() == {"f", "g"}
+        assert 900 <= await rate_of([broker], 10) <= 1100
+        await store.put(group_path("g"), lambda _: {"publishRateInMsgs": 100})
+        await settle(2 * INTERVAL_S)
+        assert 90 <= await rate_of([broker], 10) <= 110
+
+    run(scenario, publishRateInMsgs=1000)

@@ -14,6 +14,7 @@ from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import split_entry
 from support.worlds.broker_world import ENDPOINTS, TOPIC, BrokerWorld, Client, run_with_broker
+from support.worlds.policy_levels import set_topic
 from support.worlds.subscriptions import settle
 
 NAME = TopicName.parse(TOPIC)
@@ -212,3 +213,62 @@ def test_node_of_a_snapshot_is_two_numbers():
     assert SnapshotNode.decode(SnapshotNode(7, -1).encode()) == SnapshotNode(7, -1)
     with pytest.raises(CorruptionError):
         SnapshotNode.decode(b"7")
+
+
+async def is_delaying(world: BrokerWorld, is_active: bool) -> None:
+    await set_topic(world, "delayedDeliveryEnabled", is_active)
+    await settle()
+
+
+async def with_a_snapshot_while_messages_do_not_wait(world: BrokerWorld) -> int:
+    """The snapshot's ledger."""
+    client = await shared(world)
+    await publish_delayed(world, COUNT, 600_000)
+    await settle(SAVE_INTERVAL_S + 1)
+    client.lose()
+    await settle()
+    await is_delaying(world, False)
+    await world.restart()
+    topic = await world.broker.registry.get(NAME, create=False)
+    assert topic.delays() is None
+    return SnapshotNode.decode((await world.metadata.get(PATH)).value).ledger_id
+
+
+def test_snapshot_goes_with_a_topic_whose_messages_do_not_wait_any_more():
+    async def scenario(world: BrokerWorld):
+        ledger_id = await with_a_snapshot_while_messages_do_not_wait(world)
+        await world.broker.registry.delete(NAME, force=True)
+        assert await world.metadata.get(PATH) is None
+        assert ledger_id not in await MetadataLiveLedgers(world.metadata).live_ledger_ids()
+
+    run_with_broker(scenario, keep_alive_interval_s=100_000)
+
+
+def test_snapshot_is_written_again_when_messages_wait_again():
+    async def scenario(world: BrokerWorld):
+        before = await with_a_snapshot_while_messages_do_not_wait(world)
+        await is_delaying(world, True)
+        await shared(world)
+        await publish_delayed(world, COUNT, 900_000)
+        await settle(SAVE_INTERVAL_S + 1)
+        after = SnapshotNode.decode((await world.metadata.get(PATH)).value).ledger_id
+        live = await MetadataLiveLedgers(world.metadata).live_ledger_ids()
+        assert live & {before, after} == {after} != {before}
+
+    run_with_broker(scenario, keep_alive_interval_s=100_000)
+
+
+@pytest.mark.parametrize("value", [b"", b"x", b"1 2 3"])
+def test_snapshot_whose_node_says_nothing_intelligible_is_replaced_and_goes_with_its_topic(value):
+    async def scenario(world: BrokerWorld):
+        await world.metadata.put(PATH, value, expected_version=MUST_NOT_EXIST)
+        client = await shared(world)
+        await publish_delayed(world, COUNT, 600_000)
+        await settle(SAVE_INTERVAL_S + 1)
+        assert SnapshotNode.decode((await world.metadata.get(PATH)).value).ledger_id >= 0
+        client.lose()
+        await settle()
+        await world.broker.registry.delete(NAME, force=True)
+        assert await world.metadata.get(PATH) is None
+
+    run_with_broker(scenario, keep_alive_interval_s=100_000)

@@ -13,13 +13,16 @@ import pytest
 from geminga.broker.websocket.clients import Carried, SocketOwner, carried_by
 from geminga.broker.websocket.core.parameters import consumer_parameters, producer_parameters, reader_parameters
 from geminga.broker.websocket.opening import OpeningError
-from geminga.broker.websocket.room import PublishRoom, ReceiverRoom
+from geminga.broker.websocket.room import STUCK_S
 from geminga.broker.websocket.service import INTERVAL_S, LOOK_S, LOOKED_AT_PER_TURN, RIGHTS_S
 from geminga.broker.websocket.sessions import OPERATIONS_MAX, ConsumerSession
 from geminga.broker.websocket.socket import WebSocket
 from geminga.client._transport.handshake import CLIENT_VERSION
 from geminga.model.errors import AuthorizationError, UnavailableError
+from geminga.model.position import EARLIEST
+from geminga.model.topic_name import TopicName
 from support.worlds.broker_world import BrokerWorld, run_with_broker
+from support.worlds.policy_levels import set_topic
 from support.worlds.rights_world import ACCESS, Story, tell
 from support.worlds.web_sockets import Peer, SocketWorld
 
@@ -365,34 +368,43 @@ def test_published_bytes_without_an_answer_hold_sockets_back() -> None:
     with_sockets(story, published_bytes_max=20)
 
 
-class Waiting:
-    def __init__(self, *, has_own_room: bool) -> None:
-        self.has_own_room = has_own_room
-        self.went_on = 0
+def test_who_gets_no_answers_does_not_keep_all_others_from_publishing_for_ever() -> None:
+    """A topic of one's own that is full, and a socket that waits for as long as that takes."""
 
-    def may_go_on(self) -> bool:
-        return self.has_own_room
+    async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
+        full, given = TOPIC + "-full", producer_parameters({"sendTimeoutMillis": "0"})
+        quota = {"limitSize": 1, "policy": "producer_request_hold"}
+        name = TopicName.parse(full)
+        topic = await world.broker.registry.get(name, create=True)
+        await set_topic(world, "backLogQuotaMap", {"destination_storage": quota}, name)
+        await topic.create_subscription("s", EARLIEST)
+        hogs = []
+        for _ in range(3):
+            hogs.append(await sockets.socket(await sockets.service.open_producer(sockets.admitted(), full, given)))
+        hogs[0].tell(payload="YQ==")
+        await hogs[0].told()
+        await pause(1)
+        for hog in hogs:
+            hog.tell(payload="", properties={"large": LARGE}) if hog is hogs[1] else hog.tell(payload=LARGE)
+        await pause(0.1)
+        assert 100_000 < sockets.service.metrics()["geminga_websocket_published_unanswered_bytes"] < 100_500
+        sending = await producer(sockets)
+        for number in range(20):
+            sending.tell(payload="YQ==", context=str(number))
+        await pause(STUCK_S - 2)
+        assert sockets.service.metrics()["geminga_websocket_cut_off_total"] == 0
+        await pause(120)
+        assert len(sending.texts) == 20
+        # No more than had to go.
+        gone = [hog for hog in hogs if hog.protocol.close_rcvd is not None]
+        assert len(gone) == 2
+        for hog in gone:
+            assert await hog.ended() == (1013, "what it published got no answer, and others wait for its room")
+        await topic.subscriptions["s"].cursor.clear_backlog()
+        (left,) = (hog for hog in hogs if hog not in gone)
+        await left.arrived(2 if left is hogs[0] else 1)
 
-    def go_on(self) -> None:
-        self.went_on += 1
-
-
-def test_room_lets_those_go_on_who_have_room_of_their_own() -> None:
-    room = PublishRoom(100)
-    one, other, gone = Waiting(has_own_room=True), Waiting(has_own_room=False), Waiting(has_own_room=True)
-    room.take(100)
-    assert room.is_full
-    for waiting in (one, other, gone):
-        room.waits(waiting)
-    room.leaves(gone)
-    room.give_back(49)
-    assert one.went_on == 0
-    room.give_back(1)
-    assert (one.went_on, other.went_on, gone.went_on) == (1, 0, 0)
-    other.has_own_room = True
-    room.give_back(1)
-    assert (one.went_on, other.went_on) == (1, 1)
-    assert room.waiting_count == 0
+    with_sockets(story, published_bytes_max=65_000)
 
 
 LARGE = "eHh4" * 10_000
@@ -487,33 +499,6 @@ def test_nothing_counts_for_a_socket_that_went_as_a_batch_came() -> None:
         assert sockets.service.metrics()["geminga_websocket_inbox_bytes"] == 0
 
     with_sockets(story)
-
-
-class Receiver:
-    def __init__(self, *, may_send: bool = False) -> None:
-        self.may_send = may_send
-        self.was_cut_off = False
-
-    def cut_off(self) -> None:
-        self.was_cut_off = True
-
-
-def test_inbox_lets_those_be_whose_peers_take_messages() -> None:
-    room = ReceiverRoom(100)
-    small, large, quick = Receiver(), Receiver(), Receiver(may_send=True)
-    room.holds(quick, 80)
-    room.holds(small, 5)
-    room.holds(large, 10)
-    assert room.held_bytes == 95
-    room.holds(large, 16)
-    assert (small.was_cut_off, large.was_cut_off, quick.was_cut_off) == (False, True, False)
-    assert room.held_bytes == 85
-    room.holds(small, 0)
-    room.holds(quick, 200)
-    assert (small.was_cut_off, quick.was_cut_off) == (False, False)
-    room.leaves(quick)
-    room.leaves(quick)
-    assert (room.held_bytes, room.cut_off_count) == (0, 1)
 
 
 def test_delays_hashes_and_clusters_of_a_message_are_passed_on() -> None:

@@ -79,6 +79,8 @@ class HttpConsumer:
         self.held = HeldMessages()
         #: Messages of the entry that was opened last.
         self._pieces: deque[ShownMessage] = deque()
+        #: About what they take, which counts in its inbox.
+        self._pieces_bytes = 0
         self._requests = 0
         self._is_receiving = False
         self._lease: asyncio.TimerHandle | None = None
@@ -116,8 +118,8 @@ class HttpConsumer:
         for member in self.members.values():
             with Contained(member.consumer.subscription, "the end of a consumer over HTTP", is_last=True):
                 member.consumer.close()
-        self._pieces.clear()
         if self.inbox is not None:
+            self._keep([])
             self.inbox.close()
 
     # ---- receiving
@@ -150,6 +152,11 @@ class HttpConsumer:
             for member in self.members.values():
                 # What it did not get, others may have.
                 member.consumer.permits = min(member.consumer.permits, 0)
+
+    @property
+    def has_left(self) -> bool:
+        """Whether it holds what no answer had room for."""
+        return bool(self._pieces) or (self.inbox is not None and len(self.inbox) > 0)
 
     @property
     def is_at_end(self) -> bool:
@@ -190,7 +197,10 @@ class HttpConsumer:
             if size_bytes > wanted.size_bytes and left < wanted.messages:
                 return
             left -= 1
-            yield self._pieces.popleft()
+            piece = self._pieces.popleft()
+            self._pieces_bytes -= piece.size_bytes
+            inbox.free(piece.size_bytes)
+            yield piece
 
     def _open_next(self, inbox: HttpInbox, *, in_base64: bool) -> None:
         arrived = inbox.pop()
@@ -206,9 +216,15 @@ class HttpConsumer:
             in_base64=in_base64,
             decompressed_max=self._decompressed_max,
         )
-        self._pieces.extend(found.pieces)
+        self._keep(found.pieces)
         if found.unacknowledged and self.topic.is_persistent:
             self.held.given(member.partition, arrived.position, found.unacknowledged)
+
+    def _keep(self, pieces: Iterable[ShownMessage]) -> None:
+        self._pieces = deque(pieces)
+        before, self._pieces_bytes = self._pieces_bytes, sum(piece.size_bytes for piece in self._pieces)
+        self._inbox().hold(self._pieces_bytes)
+        self._inbox().free(before)
 
     # ---- acknowledging
 
@@ -286,7 +302,7 @@ class HttpConsumer:
         if dispatch is None:
             return
         if dispatch.redelivers_by_position:
-            self._pieces = deque(
+            self._keep(
                 piece
                 for piece in self._pieces
                 if piece.ref.partition != partition or piece.ref.position not in positions
@@ -294,7 +310,7 @@ class HttpConsumer:
             dispatch.redeliver(consumer, sorted(positions), NO_EPOCH)
             return
         self.held.give_back_partition(partition)
-        self._pieces = deque(piece for piece in self._pieces if piece.ref.partition != partition)
+        self._keep(piece for piece in self._pieces if piece.ref.partition != partition)
         self._inbox().drop(lambda arrived: arrived.consumer_id == consumer.consumer_id)
         dispatch.redeliver(consumer, None, NO_EPOCH)
 
@@ -362,5 +378,5 @@ class HttpConsumers:
         for consumer in [*self._by_id.values()]:
             if self.room.has_room:
                 return
-            if consumer.is_idle and consumer.inbox is not None and len(consumer.inbox):
+            if consumer.is_idle and consumer.has_left:
                 self.end(consumer, "others need the room of what it left")

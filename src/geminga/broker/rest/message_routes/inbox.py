@@ -207,8 +207,13 @@ class HttpInbox:
         """The first one, whose bytes still count here until they are freed: they are on their way to a client."""
         return self._entries.popleft()
 
+    def hold(self, size_bytes: int) -> None:
+        """So many came of what was taken, and count here until they are freed."""
+        self._bytes += size_bytes
+        self._room.take(size_bytes)
+
     def free(self, size_bytes: int) -> None:
-        """So many of what was taken are gone."""
+        """So many of what was taken, or held, are gone."""
         self._freed(size_bytes)
 
     def drop(self, is_dropped: Callable[[Arrived], bool]) -> None:

@@ -113,7 +113,7 @@ class _Tail(Response):
         self._last: dict[int, MessageRef] = {}
         #: Entries that were sent and are not acknowledged, the last of each.
         self._taken: dict[int, Position] = {}
-        #: Events on their way to the client, and how many bytes of entries they were.
+        #: Events on their way to the client, and how many bytes count for them: of their entries, or their own.
         self._chunk = bytearray()
         self._chunk_entry_bytes = 0
         #: The client has half of an event, and gets no more of it.
@@ -276,8 +276,13 @@ class _Tail(Response):
         try:
             while len(self._inbox) and len(chunk) < CHUNK_BYTES:
                 arrived = self._inbox.take()
-                self._chunk_entry_bytes += len(arrived.data)
+                entry_bytes, before = len(arrived.data), len(chunk)
+                self._chunk_entry_bytes += entry_bytes
                 self._take(arrived, chunk)
+                # A small entry may be many messages, or a large one that was compressed.
+                grown_bytes = max(0, len(chunk) - before - entry_bytes)
+                self._inbox.hold(grown_bytes)
+                self._chunk_entry_bytes += grown_bytes
                 del arrived
             while chunk:
                 piece = bytes(chunk[:CHUNK_BYTES])

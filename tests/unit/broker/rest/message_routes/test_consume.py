@@ -14,6 +14,7 @@ from geminga.broker.access.ports import Access
 from geminga.broker.rest.calls.context import MessageLimits
 from geminga.broker.rest.message_routes import consumers
 from geminga.broker.rest.message_routes.consume import LEASE_MS_DEFAULT
+from geminga.broker.rest.message_routes.inbox import InboxRoom
 from geminga.model.topic_name import TopicName
 from geminga.runtime import next_turn, spawn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -78,6 +79,14 @@ def consumers_of(web: Web, name: str = TOPIC, subscription: str = "s") -> int:
     topic = web.world.broker.registry.loaded[str(TopicName.parse(name))]
     found = topic.subscriptions.get(subscription)
     return 0 if found is None else len(found.consumers)
+
+
+def room_of(web: Web) -> InboxRoom:
+    """What all inboxes share, once the first consumer was made."""
+    application = web.application
+    while not hasattr(application, "state"):
+        application = application._application
+    return application.state.message_doors.consumers.room
 
 
 def test_messages_are_received_with_what_is_said_of_them_and_acknowledged() -> None:
@@ -387,6 +396,34 @@ def test_all_inboxes_together_have_a_limit_and_who_left_much_makes_room(monkeypa
         assert len(found) == 1
         assert (await web.call("POST", f"{first}/receive"))[0] == 404
         assert consumers_of(web) == 0
+
+    run(scenario)
+
+
+def test_what_is_left_of_a_batch_that_was_opened_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumers, "INBOX_BYTES_MAX", 30_000)
+
+    async def scenario(web: Web) -> None:
+        made = {name: await web.make(f"{PATH}/subscriptions/{name}/consumers") for name in ("one", "two", "three")}
+        # A few bytes, of which 100 messages become.
+        await publish_batch(web, *(b"" for _ in range(100)))
+        room = room_of(web)
+        for number, name in enumerate(("one", "two"), 1):
+            assert len(await web.receive(made[name], "max=1")) == 1
+            assert 19_000 < room.used_bytes / number < 21_000
+        assert room.used_bytes > 30_000
+        assert len(await web.receive(made["three"], "max=1")) == 1
+        assert (await web.call("POST", f"{made['one']}/receive"))[0] == 404
+        assert len(await web.receive(made["two"], "max=59")) == 59
+        assert (await web.call("POST", f"{made['three']}/receive"))[0] == 404
+        assert 7_500 < room.used_bytes < 8_500
+        # All of it comes again, and nothing is counted for what is gone.
+        await web.call("POST", f"{made['two']}/negativeAcknowledge", {"all": True})
+        assert room.used_bytes == 0
+        assert len(await web.receive(made["two"], "max=10")) == 10
+        assert room.used_bytes > 0
+        assert (await web.call("DELETE", made["two"]))[0] == 204
+        assert room.used_bytes == 0
 
     run(scenario)
 

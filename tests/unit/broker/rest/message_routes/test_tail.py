@@ -22,7 +22,7 @@ from geminga.runtime import spawn, wait_ms
 from support.house.deciding import TakenAtTheirWord
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 from unit.broker.authentication import test_connections as connections
-from unit.broker.rest.message_routes.test_consume import PATH, Web, publish_batch
+from unit.broker.rest.message_routes.test_consume import PATH, Web, publish_batch, room_of
 
 TAIL = f"{PATH}/tail"
 
@@ -233,6 +233,29 @@ def test_tail_that_takes_nothing_gives_up_what_was_read_for_it_where_others_need
             assert stuck.is_over
             async with followed(web, last=stuck.events[-1]["id"]) as again:
                 assert [len(one) for one in again.payloads] == [50_000] * 8
+
+    run(scenario)
+
+
+def test_events_that_are_larger_than_what_was_read_count_with_their_own_size() -> None:
+    async def scenario(web: Web) -> None:
+        async with followed(web) as stuck:
+            room = room_of(web)
+            stuck.takes.clear()
+            await publish_batch(web, *(b"" for _ in range(1000)))
+            await wait_ms(50)
+            # What the client has half taken is the server's.
+            assert room.used_bytes > 150_000
+            stuck.takes.set()
+            await wait_ms(50)
+            assert len(stuck.payloads) == 1000
+            assert len(stuck.text) > 180_000
+            assert room.used_bytes == 0
+            stuck.takes.clear()
+            await publish_batch(web, *(b"" for _ in range(1000)))
+            await wait_ms(50)
+        await wait_ms(50)
+        assert room.used_bytes == 0
 
     run(scenario)
 
