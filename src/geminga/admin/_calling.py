@@ -58,13 +58,17 @@ class Lanes:
 
     async def ask(self, request: Request) -> Any:  # noqa: ANN401
         """As :func:`carried_out`."""
-        async with self._turns:
-            # The one that was used last: a program that asks one thing at a time has one thread.
-            lane = self._free.pop()
-            try:
-                return await self._threads.call(lane, lambda: carried_out(self._caller, request))
-            finally:
-                self._free.append(lane)
+        await self._turns.acquire()
+        # The one that was used last: a program that asks one thing at a time has one thread.
+        lane = self._free.pop()
+        call = asyncio.ensure_future(self._threads.call(lane, lambda: carried_out(self._caller, request)))
+        call.add_done_callback(lambda _: self._is_free(lane))
+        # Who is cut off leaves a thread that works on: the next request would wait behind it.
+        return await asyncio.shield(call)
+
+    def _is_free(self, lane: str) -> None:
+        self._free.append(lane)
+        self._turns.release()
 
     async def close(self) -> None:
         """Wait for what is under way."""
