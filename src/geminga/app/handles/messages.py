@@ -44,6 +44,10 @@ if TYPE_CHECKING:
 NOTED_EACH: Final = 10_000
 #: Lines without key that an import sends to one partition before the next one has its turn: batches stay full.
 KEYLESS_RUN_LINES: Final = 1000
+#: A payload that is larger is no part of a batch, and goes in chunks if it is larger than the broker takes.
+ALONE_ABOVE_BYTES: Final = 128 * 1024
+#: Lines behind it that are sent without batches, too.
+ALONE_LINES: Final = 100
 ALL: Final = Filter()
 #: Property of what reads, by which the audit log of Geminga's broker names it (``broker.handlers.kept_reads``).
 COMMAND: Final = "geminga-command"
@@ -396,7 +400,11 @@ class _Progress:
 
 
 class _Publisher:
-    """Producers of one name, one at a time: a new one where the schema changes."""
+    """Producers of one name, one at a time: a new one where the schema changes, and for what goes in chunks.
+
+    A producer has batches or chunks: the one with chunks stays for a while, where there is one large message there may
+    be more.
+    """
 
     def __init__(self, client: Client, topic: str, progress: _Progress) -> None:
         self._client = client
@@ -405,6 +413,8 @@ class _Publisher:
         self._schemas: dict[bytes, SchemaInfo] = {}
         self._producer: Producer[bytes] | None = None
         self._version = b""
+        #: Lines that are still sent one by one; 0: there are batches.
+        self._alone = 0
 
     def learn(self, line: SchemaLine) -> None:
         """Messages of that version follow."""
@@ -415,10 +425,11 @@ class _Publisher:
 
     async def send(self, line: MessageLine, number: int) -> None:
         """Hand it over; its sequence id is its line, so that a broker knows what it has."""
-        if self._producer is None or line.schema_version != self._version:
-            await self._begin(line.schema_version)
+        was_alone, is_large = self._alone > 0, len(line.payload or b"") > ALONE_ABOVE_BYTES
+        self._alone = ALONE_LINES if is_large else max(0, self._alone - 1)
         producer = self._producer
-        assert producer is not None
+        if producer is None or line.schema_version != self._version or was_alone != (self._alone > 0):
+            producer = await self._begin(line.schema_version)
         while True:
             try:
                 producer.send_nowait(
@@ -443,7 +454,7 @@ class _Publisher:
         if self._producer is not None:
             await self._producer.close()
 
-    async def _begin(self, version: bytes) -> None:
+    async def _begin(self, version: bytes) -> Producer[bytes]:
         if self._producer is not None:
             await self._producer.flush()
             await self._producer.close()
@@ -453,8 +464,11 @@ class _Publisher:
             producer_name=self._progress.producer_name,
             message_routing_mode=PartitionsRoutingMode.CustomPartition,
             message_router=self._route,
+            batching_enabled=not self._alone,
+            chunking_enabled=self._alone > 0,
         )
         self._version = version
+        return self._producer
 
     def _route(self, message: OutgoingMessage, partitions: int) -> int:
         """The same of each line whenever it is sent."""

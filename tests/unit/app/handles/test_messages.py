@@ -151,7 +151,9 @@ def test_an_import_that_was_killed_stores_nothing_twice_in_any_partition(broker,
         lines = [header_line(Header("t"))]
         for number in range(count):
             key = f"k{number}" if number % 5 == 0 else None
-            line = MessageLine(f"1:{number}", b"%d" % number, key, b"", {}, 1, 0, b"", -1)
+            # One goes in chunks, with others before it and behind it.
+            payload = b" " * (6_000_000 if number == 2_000 else 0) + b"%d" % number
+            line = MessageLine(f"1:{number}", payload, key, b"", {}, 1, 0, b"", -1)
             lines.append(message_line(line))
         path.write_text("\n".join(lines) + "\n")
         with monkeypatch.context() as patch:
@@ -166,6 +168,24 @@ def test_an_import_that_was_killed_stores_nothing_twice_in_any_partition(broker,
         await import_messages(client, topic, str(path), is_resumed=True)
         assert [each for each in await partitions_of(client) if each] == before
         assert sorted(int(payload) for each in before for payload in each) == list(range(count))
+
+    run(broker, scenario)
+
+
+def test_a_message_that_went_in_chunks_comes_back_between_others(broker, tmp_path) -> None:
+    """Small ones are in batches, before it and behind it, in their order; also to a topic with partitions."""
+    path, large = str(tmp_path / "large"), bytes(range(256)) * 50_000
+
+    async def scenario(client: Client) -> None:
+        async with await client.create_producer("chunked", chunking_enabled=True, batching_enabled=False) as producer:
+            for number in range(3):
+                await producer.send(b"before %d" % number, partition_key="k")
+            await producer.send(large, partition_key="k", properties={"a": "b"})
+            for number in range(3):
+                await producer.send(b"behind %d" % number, partition_key="k")
+        assert (await export_messages(client, "chunked", path)).messages == 7
+        assert (await import_messages(client, "chunked-2", path)).messages == 7
+        assert await _lines(client, "chunked-2") == await _lines(client, "chunked")
 
     run(broker, scenario)
 
