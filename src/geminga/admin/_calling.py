@@ -58,13 +58,25 @@ class Lanes:
 
     async def ask(self, request: Request) -> Any:  # noqa: ANN401
         """As :func:`carried_out`."""
-        async with self._turns:
-            # The one that was used last: a program that asks one thing at a time has one thread.
-            lane = self._free.pop()
-            try:
-                return await self._threads.call(lane, lambda: carried_out(self._caller, request))
-            finally:
-                self._free.append(lane)
+        await self._turns.acquire()
+        # The one that was used last: a program that asks one thing at a time has one thread.
+        lane = self._free.pop()
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        found: list[Any] = []
+
+        def done(error: BaseException | None) -> None:
+            # Not before: who was cut off leaves a thread that works on, and the next request would wait behind it.
+            self._free.append(lane)
+            self._turns.release()
+            if answer.done():
+                return
+            if error is None:
+                answer.set_result(found[0])
+            else:
+                answer.set_exception(error)
+
+        self._threads.submit(lane, lambda: found.append(carried_out(self._caller, request)), done)
+        return await answer
 
     async def close(self) -> None:
         """Wait for what is under way."""

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from geminga.admin._http import JSON
+from geminga.admin.errors import AdminError
 from geminga.admin.values import StoredMessage
+
+#: Of an answer that is none.
+_SHOWN_BYTES: Final = 200
 
 
 class Caller(Protocol):
@@ -59,14 +63,19 @@ def body_of(request: Request) -> bytes | None:
 
 
 def answer_of(request: Request, found: bytes, headers: Mapping[str, str]) -> Any:  # noqa: ANN401
-    """What was answered, given body and headers (small letters); None for nothing, and for null."""
+    """What was answered, given body and headers (small letters); None for nothing, and for null. Raises AdminError."""
     if request.is_message:
         return StoredMessage(found, headers)
     if not found:
         return None
-    if request.is_any:
-        return _anything(found)
-    return found.decode() if request.is_text and found[:1] != b'"' else json.loads(found)
+    try:
+        if request.is_any:
+            return _anything(found)
+        return found.decode() if request.is_text and found[:1] != b'"' else json.loads(found)
+    except (ValueError, RecursionError):
+        # Something between here and the broker may answer in its place.
+        story = f"an answer that is not what was asked for: {found[:_SHOWN_BYTES]!r}"
+        raise AdminError(f"{request.method} {request.path}", 0, story) from None
 
 
 def _anything(found: bytes) -> Any:  # noqa: ANN401

@@ -313,16 +313,19 @@ class ManagedLedger:
             return
         self._end()
         appender = self._appender
-        if appender is not None:
-            appender.stop(LedgerClosedError(f"{self.name} is closed"))
-            await appender.drain()
-        for cursor in self.cursor_set.all():
-            await (cursor.drop() if is_broken else cursor.close())
-        self.tail.drop()
-        async with self.stored.lock():
-            if appender is not None and not self.tenure.is_fenced:
-                await self._say_closed(appender)
-        self._home.on_closed(self.name, self)
+        try:
+            if appender is not None:
+                appender.stop(LedgerClosedError(f"{self.name} is closed"))
+                await appender.drain()
+            for cursor in self.cursor_set.all():
+                await (cursor.drop() if is_broken else cursor.close())
+            self.tail.drop()
+            async with self.stored.lock():
+                if appender is not None and not self.tenure.is_fenced:
+                    await self._say_closed(appender)
+        finally:
+            # Also where it is cut off: whoever opens it next recovers it, and must not get this one.
+            self._home.on_closed(self.name, self)
 
     def _end(self) -> None:
         self.tenure.is_closed = True

@@ -1,4 +1,7 @@
-"""Which brokers are registered in the metadata store: ``/loadbalance/brokers``, looked at again from time to time."""
+"""Which brokers are registered in the metadata store: ``/loadbalance/brokers``, looked at again from time to time.
+
+While the store does not answer they are those that were there last, as with Pulsar's proxy: brokers go on without it.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,14 @@ from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import MetadataError, UnavailableError
 from geminga.proxy.core.requests import target_of
 from geminga.proxy.core.targets import Target
+from geminga.runtime import SparseWarnings, get_logger, spawn
+
+_log = get_logger(__name__)
 
 #: Seconds that what was read is taken to be so. A broker that has gone since is found out by connecting to it.
 FRESH_S: Final = 1.0
+#: Seconds that the store may take before what was read last is used; the first time it is waited for.
+PATIENCE_S: Final = 1.0
 #: Brokers that are looked at.
 BROKERS_MAX: Final = 10_000
 
@@ -31,10 +39,14 @@ class RegisteredBrokers:
         self._targets: list[Target] = []
         #: All that brokers say of where they are, listeners of theirs among it.
         self._known: frozenset[Target] = frozenset()
-        self._read_s: float | None = None
+        #: Whether the store ever said which there are.
+        self._are_known = False
+        #: When it did, or was not waited for any longer; before: never.
+        self._looked_s = -FRESH_S
         self._turn = 0
-        #: One reading at a time, whoever asks.
-        self._reading = asyncio.Lock()
+        #: One reading at a time, whoever asks; what kept it from its end.
+        self._reading: asyncio.Task[UnavailableError | None] | None = None
+        self._warnings = SparseWarnings(_log, monotonic)
 
     async def entry(self) -> Target:
         """One of them, in turn. Raises UnavailableError."""
@@ -58,16 +70,35 @@ class RegisteredBrokers:
         return self._web_urls[self._turn % len(self._web_urls)]
 
     async def _look(self) -> None:
-        async with self._reading:
-            if self._read_s is None or self._monotonic() - self._read_s >= FRESH_S:
-                await self._read()
+        """Raises UnavailableError where the store never said which brokers there are."""
+        if self._monotonic() - self._looked_s < FRESH_S:
+            return
+        reading = self._reading
+        if reading is None:
+            reading = self._reading = spawn(self._read(), name="registered brokers")
+        # Who is cut off does not take it from the others.
+        await asyncio.wait([reading], timeout=PATIENCE_S if self._are_known else None)
+        self._looked_s = self._monotonic()
+        error = reading.result() if reading.done() else UnavailableError("the metadata store does not answer")
+        if error is None:
+            return
+        if not self._are_known:
+            self._looked_s = -FRESH_S
+            raise error
+        self._warnings.warn(f"brokers are asked that were registered before: {error}")
 
-    async def _read(self) -> None:
+    async def _read(self) -> UnavailableError | None:
         try:
-            names = await self._metadata.children(BROKERS_PATH)
-            documents = [await self._metadata.get(broker_path(name)) for name in sorted(names)[:BROKERS_MAX]]
+            await self._read_all()
         except MetadataError as error:
-            raise UnavailableError(f"the metadata store does not say which brokers there are: {error}") from error
+            return UnavailableError(f"the metadata store does not say which brokers there are: {error}")
+        finally:
+            self._reading = None
+        return None
+
+    async def _read_all(self) -> None:
+        names = await self._metadata.children(BROKERS_PATH)
+        documents = [await self._metadata.get(broker_path(name)) for name in sorted(names)[:BROKERS_MAX]]
         targets: list[Target] = []
         known: set[Target] = set()
         web_urls: list[str] = []
@@ -79,7 +110,7 @@ class RegisteredBrokers:
             targets += [target for key, target in urls if key == self._member]
             known.update(target for _, target in urls)
         self._web_urls = web_urls
-        self._targets, self._known, self._read_s = targets, frozenset(known), self._monotonic()
+        self._targets, self._known, self._are_known = targets, frozenset(known), True
 
 
 def _document(value: bytes) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 
@@ -12,7 +13,7 @@ from geminga.client import PulsarException
 from geminga.spark.process.clients import session_for
 from geminga.spark.rules.client_options import ClientConfiguration
 from geminga.spark.rules.option_values import OptionError
-from geminga.spark.sink import at_least_once
+from geminga.spark.sink import at_least_once, producers
 from geminga.spark.sink.arrow_rows import RowReader
 from geminga.spark.sink.commits import TaskCommit
 from geminga.spark.sink.producers import kept_producer
@@ -170,6 +171,24 @@ def test_pump_stops_at_the_first_error_and_never_blocks(standalone, fresh_topic)
     assert (pump.entries, pump.duplicates) == (0, 0)
     assert not kept.is_usable(session)
     assert kept_producer(session, fresh_topic, ProducerSettings(), None) is not kept
+
+
+def test_two_clients_that_write_to_one_topic_in_turns_have_one_producer_each(standalone, fresh_topic) -> None:
+    """As of two clusters that have a topic of the same name: each batch left one more open."""
+    sessions = [
+        session_for(ClientConfiguration(standalone.service_url, (("operation_timeout_ms", timeout_ms),)))
+        for timeout_ms in (20_000, 21_000)
+    ]
+    kept = [kept_producer(session, fresh_topic, ProducerSettings(), None) for session in 5 * sessions]
+    name = fresh_topic.removeprefix("persistent://")
+    stats = json.loads(standalone.request("GET", f"/admin/v2/persistent/{name}/stats"))
+    assert len(stats["publishers"]) == 2
+    assert len({id(one) for one in kept}) == 2
+    for session in sessions:
+        session.blocking.close()
+    # What a closed client leaves is forgotten with the next producer that is made.
+    kept_producer(session_for(ClientConfiguration(standalone.service_url)), fresh_topic, ProducerSettings(), None)
+    assert not any(one in producers._kept.values() for one in kept)
 
 
 def test_end_waits_for_what_was_put_and_not_sent_yet(standalone, fresh_topic) -> None:

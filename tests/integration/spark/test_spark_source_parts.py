@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import geminga
+import geminga.admin.blocking
 from geminga.client import BatchSource, ConnectError, open_batches
 from geminga.client.blocking import Client, connect
 from geminga.spark.process.clients import ClientSession, session_for
@@ -237,4 +238,30 @@ def test_idle_stream_asks_nobody_while_it_waits(client, session, topic):
     end = session.run(lambda: driver.latest(start, Limits()))
     assert end.topics[topic].entry_id == start.topics[topic].entry_id + 1
     assert isinstance(end, StreamOffset)
+    session.run(driver.close)
+
+
+def test_a_topic_that_is_deleted_is_counted_no_more(broker, client, session, topic):
+    """Whoever waits for messages to come waits for those of topics that are there: the others' end is told at once."""
+    kept, gone = f"{topic}-kept", f"{topic}-gone"
+    for each in (kept, gone):
+        publish(client, each, 10)
+    given = {"service.url": "x", "topicsPattern": f"{topic}-.*", "startingOffsets": "earliest", "longPollMs": "400"}
+    options = SourceOptions.parse({**given, "topicDiscoveryIntervalMs": "1"}, is_stream=True)
+    driver = session.thread.call(lambda: StreamDriver(session.client, options))
+
+    def latest(start: StreamOffset, limits: Limits) -> StreamOffset:
+        return session.run(lambda: driver.latest(start, limits))
+
+    start = latest(latest(options.start, Limits(messages_max=1000)), Limits(messages_max=1000))
+    assert sorted(start.topics) == [gone, kept]
+    with geminga.admin.blocking.connect(broker.web_service_url) as admin:
+        admin.topics.delete(gone, force=True)
+    publish(client, kept, 1)
+    few, monotonic = Limits(messages_min=100), session.client.runtime.clock.monotonic
+    assert latest(start, few) is start
+    began_s = monotonic()
+    assert latest(start, few) is start
+    assert monotonic() - began_s > 0.3  # of the 0.4 s of longPollMs
+    assert list(driver._scouts._scouts) == [kept]
     session.run(driver.close)

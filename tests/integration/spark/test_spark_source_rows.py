@@ -485,6 +485,18 @@ def test_messages_that_do_not_fit_go_to_another_topic_if_asked_for(client, topic
     assert all(message.properties()[REASON_PROPERTY] for message in found)
 
 
+def test_a_message_that_does_not_fit_and_went_in_chunks_goes_to_another_topic_too(broker, client, topic):
+    large = b'{"id": "' + b"x" * 6_000_000 + b'"}'
+    with client.create_producer(topic, chunking_enabled=True, batching_enabled=False) as producer:
+        for payload in (b'{"id": 1}', b"small", large, b'{"id": 2}'):
+            producer.send(payload)
+    options = {"service.url": broker.service_url, "topic": topic, "jsonColumns": "id long"}
+    rows = read_batch({**options, "badRecordsTopic": f"{topic}-bad"})
+    assert values(rows) == [b'{"id": 1}', b'{"id": 2}']
+    with client.create_reader(f"{topic}-bad", MessageId.earliest) as reader:
+        assert [reader.read_next().data() for _ in range(2)] == [b"small", large]
+
+
 #: A value for each kind of dirt, and the type of its column.
 DIRT = {
     "fraction": ("bigint", b"2.5"),

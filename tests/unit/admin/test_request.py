@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from geminga.admin import AdminError
 from geminga.admin._http import JSON
 from geminga.admin._request import Request, carried_out
 from geminga.admin.values import StoredMessage
@@ -57,3 +58,19 @@ def test_bodies(request_: Request, body: bytes | None) -> None:
     caller = Answering(b"")
     carried_out(caller, request_)
     assert caller.sent == body
+
+
+@pytest.mark.parametrize(
+    ("request_", "answer"),
+    [
+        (Request("GET", "/x"), b"<html>a portal</html>"),
+        (Request("GET", "/x"), b"\xff"),
+        (Request("GET", "/x", is_text=True), b"\xff"),
+        (Request("GET", "/x", is_text=True), b'"cut'),
+        (Request("GET", "/x", is_any=True), b"\xff\xfe"),
+        (Request("GET", "/x"), b"[" * 100_000),
+    ],
+)
+def test_an_answer_that_is_none_of_a_broker_is_an_error_of_the_administration(request_: Request, answer: bytes) -> None:
+    with pytest.raises(AdminError, match="GET /x: an answer that is not what was asked for"):
+        carried_out(Answering(answer), request_)

@@ -146,6 +146,28 @@ def test_answer_that_comes_too_late_is_passed_over():
     run(main)
 
 
+@pytest.mark.parametrize("has_batches", [True, False])
+def test_a_read_of_many_entries_from_a_bookie_that_hangs_ends_in_the_time_of_one(has_batches: bool):
+    """Whoever reads goes on with another copy, and counts the call until then."""
+
+    async def main(place: Place) -> None:
+        await place.calls.add(3, 0, entries_of(3, 0, 1))
+        place.remote._batch_reads.are_refused = not has_batches
+        place.bookie.holds_replies = True
+        start = asyncio.get_running_loop().time()
+        found = await place.calls.read(3, *range(200))
+        assert len(found) == 200
+        assert all(is_no_absence(one) for one in found)
+        assert asyncio.get_running_loop().time() - start < 2 * kept_connection.ANSWER_TIMEOUT_S
+        # What it answers again, it is asked for.
+        place.bookie.release()
+        found = await place.calls.read(3, *range(3))
+        assert [isinstance(one, StorageError) for one in found] == [False, True, True]
+        assert isinstance(found[1], NoSuchEntryError)
+
+    run(main)
+
+
 def test_bookie_that_pauses_answers_some_of_a_call():
     async def main(place: Place) -> None:
         entries = entries_of(3, 0, 4)

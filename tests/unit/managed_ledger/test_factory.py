@@ -8,7 +8,8 @@ import pytest
 
 from geminga.model.errors import DiskFullError, LedgerClosedError, StorageError, UnavailableError
 from geminga.model.position import EARLIEST
-from support.worlds.ledger_world import NAME, acknowledge, append, read_entries
+from geminga.runtime import next_turn
+from support.worlds.ledger_world import NAME, acknowledge, append, read_all, read_entries
 
 
 def test_open_at_the_same_time_shares_one(in_world):
@@ -42,6 +43,26 @@ def test_list_and_exists_tell_names(in_world):
         assert await w.factory.encoded_names("t/x/persistent") == []
         assert await w.factory.exists("t/m/persistent/c")
         assert not await w.factory.exists("t/m/persistent/d")
+
+    in_world(scenario)
+
+
+def test_one_whose_closing_was_cut_off_is_opened_anew(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        positions = await w.fill(ml, 5)
+        await acknowledge(cursor, positions[:3])
+        closing = asyncio.ensure_future(ml.close())
+        await next_turn()
+        closing.cancel()
+        await asyncio.wait([closing])
+        assert closing.cancelled()
+        assert ml.tenure.is_closed
+        again = await w.factory.open(NAME)
+        assert [result.error for result in await append(again, [b"x"])] == [None]
+        assert again.cursors["s"].mark_delete_position == positions[2]
+        assert (await read_all(again.cursors["s"]))[-1] == b"x"
 
     in_world(scenario)
 

@@ -10,7 +10,7 @@ from geminga import sim
 from geminga.metadata.memory import MemoryMetadataStore
 from geminga.model.errors import UnavailableError
 from geminga.proxy.core.targets import Target
-from geminga.proxy.discovery import FRESH_S, RegisteredBrokers
+from geminga.proxy.discovery import FRESH_S, PATIENCE_S, RegisteredBrokers
 
 PLAIN = {
     "pulsarServiceUrl": "pulsar://b1:6650",
@@ -88,5 +88,44 @@ def test_a_store_that_does_not_answer_is_said() -> None:
         await store.close()
         with pytest.raises(UnavailableError, match="metadata store"):
             await plain.entry()
+
+    in_store(story)
+
+
+@pytest.mark.parametrize("how", ["refuses", "hangs"])
+def test_while_the_store_is_away_the_brokers_that_were_there_are_asked(how: str) -> None:
+    """They go on without it, too: who comes meanwhile, or connects again, is let through."""
+
+    async def story(world, store, monotonic) -> None:
+        plain = RegisteredBrokers(store, monotonic, uses_tls=False)
+        await plain.entry()
+        await world.sleep(FRESH_S + 0.1)
+        if how == "refuses":
+            await store.close()
+        else:
+            store.faults.delay_ms_max = 1 << 40
+        for _ in range(20):
+            began_s = monotonic()
+            assert {await plain.entry() for _ in range(2)} == {Target("b1", 6650), Target("b2", 6650)}
+            assert await plain.is_active(Target("b1", 6650))
+            assert await plain.web_url() == "http://b1:8080"
+            assert monotonic() - began_s <= PATIENCE_S
+            await world.sleep(FRESH_S + 0.1)
+
+    in_store(story)
+
+
+def test_the_store_is_looked_at_again_when_it_answers() -> None:
+    async def story(world, store, monotonic) -> None:
+        plain = RegisteredBrokers(store, monotonic, uses_tls=False)
+        await plain.entry()
+        store.faults.delay_ms_max = 40_000
+        await world.sleep(FRESH_S + 0.1)
+        await plain.entry()
+        store.faults.delay_ms_max = 0
+        await store.delete("/loadbalance/brokers/b1:8080")
+        await world.sleep(200)
+        await plain.entry()
+        assert not await plain.is_active(Target("b1", 6650))
 
     in_store(story)

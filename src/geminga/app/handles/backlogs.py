@@ -8,7 +8,7 @@ from typing import Protocol
 from geminga.admin._namespaces import Namespaces
 from geminga.admin._tenants import Tenants
 from geminga.admin._topics import Topics
-from geminga.admin.errors import NotAvailableError, NotFoundError
+from geminga.admin.errors import NotAvailableError, NotFoundError, UnreachableError
 from geminga.app.handles.core.backlog_rows import BacklogRow, rows_of
 
 
@@ -40,6 +40,6 @@ async def _of_topic(admin: Listing, topic: str) -> list[BacklogRow] | None:
         stats = await admin.topics.stats(topic, precise_backlog=True, backlog_size=True, earliest_time=True)
     except NotFoundError:
         return []  # deleted since it was listed
-    except NotAvailableError:
-        return None
+    except (NotAvailableError, UnreachableError):
+        return None  # sent on to a broker that is gone, too: others tell of theirs
     return list(rows_of(topic, stats))

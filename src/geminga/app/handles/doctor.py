@@ -16,6 +16,7 @@ from geminga.admin.errors import (
     NotFoundError,
     PreconditionFailedError,
     UnauthorizedError,
+    UnreachableError,
 )
 from geminga.app.handles.core.causes import DoctorFacts, Finding, findings_of
 from geminga.model import TopicName
@@ -30,6 +31,7 @@ _LEFT_OUT = (
     UnauthorizedError,
     NotFoundError,
     PreconditionFailedError,
+    UnreachableError,
 )
 
 
@@ -69,7 +71,8 @@ async def facts_of(admin: Asked, topic: str, *, now_ms: int) -> DoctorFacts:
     """What is known of a topic without partitions, or of one partition. Raises AdminError."""
     try:
         stats = await admin.topics.stats(topic, precise_backlog=True)
-    except NotAvailableError as error:
+    except (NotAvailableError, UnreachableError) as error:
+        # Who was asked answers: it is the broker that it sends on to which does not.
         return DoctorFacts(topic, now_ms, unserved=error.reason)
     place = topic.partition("://")[2]
     internal, quotas, transactions, buffer = await asyncio.gather(

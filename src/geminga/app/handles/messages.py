@@ -5,6 +5,7 @@ Files are as docs/formats/message-lines.md says. What a client reads it may read
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -22,7 +23,17 @@ from geminga.app.handles.core.message_lines import (
     parse_line,
     schema_line,
 )
-from geminga.client import Client, MemoryBufferIsFull, Message, MessageId, Producer, ProducerQueueIsFull
+from geminga.client import (
+    Client,
+    MemoryBufferIsFull,
+    Message,
+    MessageId,
+    OutgoingMessage,
+    PartitionsRoutingMode,
+    Producer,
+    ProducerQueueIsFull,
+)
+from geminga.client.producer_rules.router import partition_of_key
 from geminga.client.schema import MessageDecoder, MessageEncoder, SchemaInfo, SchemaSource, SchemaType
 from geminga.model.errors import ConfigurationError
 
@@ -31,6 +42,12 @@ if TYPE_CHECKING:
 
 #: Messages between two looks at how far an import is.
 NOTED_EACH: Final = 10_000
+#: Lines without key that an import sends to one partition before the next one has its turn: batches stay full.
+KEYLESS_RUN_LINES: Final = 1000
+#: A payload that is larger is no part of a batch, and goes in chunks if it is larger than the broker takes.
+ALONE_ABOVE_BYTES: Final = 128 * 1024
+#: Lines behind it that are sent without batches, too.
+ALONE_LINES: Final = 100
 ALL: Final = Filter()
 #: Property of what reads, by which the audit log of Geminga's broker names it (``broker.handlers.kept_reads``).
 COMMAND: Final = "geminga-command"
@@ -297,7 +314,7 @@ async def import_messages(
     """
     progress = _Progress(path, topic)
     before = progress.begin(is_resumed=is_resumed)
-    publisher = _Publisher(client, topic, progress.producer_name)
+    publisher = _Publisher(client, topic, progress)
     count = number = 0
     try:
         with _to_read(path) as file:
@@ -327,11 +344,16 @@ def _to_read(path: str) -> IO[bytes]:
 
 
 class _Progress:
-    """A file beside the one that is imported: the topic, the producer's name, and the last line that is stored."""
+    """A file beside the one that is imported: the topic, the producer's name, and the last line that is stored.
+
+    And, of a partitioned topic, how many partitions the lines are spread over: deduplication is a partition's, so what
+    is sent again has to go where it went before, also if the topic has grown since.
+    """
 
     def __init__(self, path: str, topic: str) -> None:
         self._path = f"{path}.progress"
         self._topic = topic
+        self._lines = self._partitions = 0
         self.producer_name = ""
 
     def begin(self, *, is_resumed: bool) -> int:
@@ -347,11 +369,25 @@ class _Progress:
         if document["topic"] != self._topic:
             raise ConfigurationError(f"{self._path}: that import was to {document['topic']}, not to {self._topic}")
         self.producer_name = document["producer"]
-        return int(document["lines"])
+        # None: the topic has none, or nothing was sent yet.
+        self._partitions = int(document.get("partitions", 0))
+        self._lines = int(document["lines"])
+        return self._lines
+
+    def spread_over(self, partitions: int) -> int:
+        """The partitions that lines go to, where the topic has so many now: those of the first line."""
+        # Fewer: it was deleted and made anew, and has nothing of what was sent.
+        if not 0 < self._partitions <= partitions:
+            self._partitions = partitions
+            self.note(self._lines)
+        return self._partitions
 
     def note(self, lines: int) -> None:
         """So many lines are stored."""
-        document = {"topic": self._topic, "producer": self.producer_name, "lines": lines}
+        self._lines = lines
+        document: dict[str, str | int] = {"topic": self._topic, "producer": self.producer_name, "lines": lines}
+        if self._partitions:
+            document["partitions"] = self._partitions
         with open(f"{self._path}.new", "w", encoding="utf-8") as file:
             json.dump(document, file)
             file.flush()
@@ -364,15 +400,21 @@ class _Progress:
 
 
 class _Publisher:
-    """Producers of one name, one at a time: a new one where the schema changes."""
+    """Producers of one name, one at a time: a new one where the schema changes, and for what goes in chunks.
 
-    def __init__(self, client: Client, topic: str, name: str) -> None:
+    A producer has batches or chunks: the one with chunks stays for a while, where there is one large message there may
+    be more.
+    """
+
+    def __init__(self, client: Client, topic: str, progress: _Progress) -> None:
         self._client = client
         self._topic = topic
-        self._name = name
+        self._progress = progress
         self._schemas: dict[bytes, SchemaInfo] = {}
         self._producer: Producer[bytes] | None = None
         self._version = b""
+        #: Lines that are still sent one by one; 0: there are batches.
+        self._alone = 0
 
     def learn(self, line: SchemaLine) -> None:
         """Messages of that version follow."""
@@ -383,10 +425,11 @@ class _Publisher:
 
     async def send(self, line: MessageLine, number: int) -> None:
         """Hand it over; its sequence id is its line, so that a broker knows what it has."""
-        if self._producer is None or line.schema_version != self._version:
-            await self._begin(line.schema_version)
+        was_alone, is_large = self._alone > 0, len(line.payload or b"") > ALONE_ABOVE_BYTES
+        self._alone = ALONE_LINES if is_large else max(0, self._alone - 1)
         producer = self._producer
-        assert producer is not None
+        if producer is None or line.schema_version != self._version or was_alone != (self._alone > 0):
+            producer = await self._begin(line.schema_version)
         while True:
             try:
                 producer.send_nowait(
@@ -411,11 +454,27 @@ class _Publisher:
         if self._producer is not None:
             await self._producer.close()
 
-    async def _begin(self, version: bytes) -> None:
+    async def _begin(self, version: bytes) -> Producer[bytes]:
         if self._producer is not None:
             await self._producer.flush()
             await self._producer.close()
         self._producer = await self._client.create_producer(
-            self._topic, schema=RawSchema(self._schemas.get(version)), producer_name=self._name
+            self._topic,
+            schema=RawSchema(self._schemas.get(version)),
+            producer_name=self._progress.producer_name,
+            message_routing_mode=PartitionsRoutingMode.CustomPartition,
+            message_router=self._route,
+            batching_enabled=not self._alone,
+            chunking_enabled=self._alone > 0,
         )
         self._version = version
+        return self._producer
+
+    def _route(self, message: OutgoingMessage, partitions: int) -> int:
+        """The same of each line whenever it is sent."""
+        spread, key, number = self._progress.spread_over(partitions), message.partition_key, message.sequence_id
+        if key is None:
+            return (number or 0) // KEYLESS_RUN_LINES % spread
+        # As clients do by themselves.
+        text = key if isinstance(key, str) else base64.b64encode(key).decode()
+        return partition_of_key(text, spread, murmur3=False)

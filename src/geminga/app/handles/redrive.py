@@ -6,14 +6,16 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from geminga.app.handles.core.letters import way_back
-from geminga.app.handles.messages import COMMAND, RawSchema
+from geminga.app.handles.messages import ALONE_ABOVE_BYTES, COMMAND, RawSchema
 from geminga.client import (
     Client,
     Consumer,
     InitialPosition,
+    MemoryBufferIsFull,
     Message,
     NotAllowedError,
     Producer,
+    ProducerQueueIsFull,
     Timeout,
     Transaction,
 )
@@ -91,7 +93,7 @@ async def _some(consumer: Consumer[bytes], quiet_ms: int, most: int) -> list[Mes
 
 
 class _Run:
-    """Producers by topic and schema version."""
+    """Producers by topic, schema version, and whether they have chunks (or batches: never both)."""
 
     def __init__(
         self, client: Client, consumer: Consumer[bytes], letters: TopicName, allowed: str, schema: RawSchema
@@ -102,24 +104,34 @@ class _Run:
         self._letters = letters
         self._allowed = allowed
         self._schema = schema
-        self._producers: dict[tuple[str, bytes], Producer[bytes]] = {}
+        self._producers: dict[tuple[str, bytes, bool], Producer[bytes]] = {}
 
     async def send_back(self, found: list[Message[bytes]], txn: Transaction | None) -> None:
         """All of them stored, and acknowledged."""
-        used = {}
+        used: dict[str, Producer[bytes]] = {}
         for message in found:
             way = way_back(message.properties(), self._letters, self._allowed)
-            producer = await self._producer(way.topic, message.schema_version())
-            used[id(producer)] = producer
+            payload = None if message.has_null_value() else message.data()
+            is_large = len(payload or b"") > ALONE_ABOVE_BYTES
+            producer = await self._producer(way.topic, message.schema_version(), is_large=is_large)
+            before = used.get(way.topic)
+            if before is not None and before is not producer:
+                await before.flush()  # of a topic they stay in their order
+            used[way.topic] = producer
             fields: dict[str, Any] = {} if txn is None else {"txn": txn}
-            producer.send_nowait(
-                None if message.has_null_value() else message.data(),
-                partition_key=_key(message),
-                ordering_key=message.ordering_key_bytes() or None,
-                properties=way.properties or None,
-                event_timestamp=message.event_timestamp() or None,
-                **fields,
-            )
+            while True:
+                try:
+                    producer.send_nowait(
+                        payload,
+                        partition_key=_key(message),
+                        ordering_key=message.ordering_key_bytes() or None,
+                        properties=way.properties or None,
+                        event_timestamp=message.event_timestamp() or None,
+                        **fields,
+                    )
+                    break
+                except (ProducerQueueIsFull, MemoryBufferIsFull):
+                    await producer.drain()
         for producer in used.values():
             await producer.flush()
         if txn is None:
@@ -143,11 +155,13 @@ class _Run:
             await producer.close()
         await self._consumer.close()
 
-    async def _producer(self, topic: str, version: bytes) -> Producer[bytes]:
-        place = (topic, version)
+    async def _producer(self, topic: str, version: bytes, *, is_large: bool) -> Producer[bytes]:
+        place = (topic, version, is_large)
         if place not in self._producers:
             info = self._schema.schemas.get(version) if version else None
-            self._producers[place] = await self._client.create_producer(topic, schema=RawSchema(info))
+            self._producers[place] = await self._client.create_producer(
+                topic, schema=RawSchema(info), batching_enabled=not is_large, chunking_enabled=is_large
+            )
         return self._producers[place]
 
 

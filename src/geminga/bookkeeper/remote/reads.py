@@ -2,6 +2,7 @@
 
 Entries that follow each other are asked for with batch reads, which the bookie bounds by count and bytes; others one by
 one, several at once. A batch read says nothing of where it stopped: the next one begins there, and tells an absence.
+Where one had no answer the call ends: whoever asks has other copies, and waits no longer than for one entry.
 
 BookKeeper's bookies have batch reads since 4.17; an older one closes the connection on which one comes, without a word.
 What a lost connection left unread is read entry by entry, on the other one. If the bookie answers there, and two
@@ -113,10 +114,15 @@ class EntriesRead:
         #: Single reads under way: by place, and how many.
         self._found: dict[int, bytes | StorageError] = {}
         self._missing = 0
+        #: A request that had no answer: nothing more is asked, each of which would be waited for as long.
+        self._silence: StorageError | None = None
 
     def go_on(self) -> None:
         """Ask for what comes next, or be done."""
         start = len(self._results)
+        if self._silence is not None:
+            self._results += [self._silence] * (len(self._ids) - start)
+            start = len(self._results)
         if start >= len(self._ids):
             self._done(self._results)
             return
@@ -215,7 +221,10 @@ class EntriesRead:
         self.go_on()
 
     def _failure(self, answer: Answer | StorageError, entry_id: int) -> StorageError:
-        return failure_of(answer, self._story(entry_id))
+        error = failure_of(answer, self._story(entry_id))
+        if isinstance(answer, StorageError):
+            self._silence = error
+        return error
 
     def _story(self, entry_id: int) -> str:
         return f"bookie {self._name}, ledger {self._ledger_id}, entry {entry_id}"

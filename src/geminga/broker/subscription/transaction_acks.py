@@ -15,6 +15,7 @@ from geminga.broker.subscription.ack_sets import is_short, size_and_words
 from geminga.broker.subscription.consumer import INDIVIDUAL_ACK_TYPES, Consumer
 from geminga.broker.subscription.dispatch import Dispatch
 from geminga.broker.subscription.entry_filter import bits_of_words
+from geminga.broker.subscription.messages import position_from
 from geminga.broker.subscription.ports import DispatchedTopic, SubscriptionServices
 from geminga.managed_ledger.rules.unreadable import is_lost
 from geminga.model.errors import (
@@ -285,10 +286,10 @@ class TransactionAcks:
         readable = ledger.extent.readable_position
         acks: list[TxnAck] = []
         for one in ids:
-            position, size = Position(one.ledgerId, one.entryId), one.batch_size
+            position, size = position_from(one), one.batch_size
             words: Sequence[int] = one.ack_set
-            if position > readable:
-                raise NotAllowedError(f"There is no message {one.ledgerId}:{one.entryId} that could be acknowledged")
+            if position > readable or min(position) < 0:
+                raise NotAllowedError(f"There is no message {position} that could be acknowledged")
             # The Go client says what is left of a batch, and not how large it is.
             if size > BATCH_MESSAGES_BELIEVED or not is_short(words) or (words and not size):
                 size, words = await size_and_words(ledger, position, words)

@@ -83,7 +83,8 @@ class SocketMetadataStore:
             raise MetadataUnavailableError(
                 f"metadata socket {path}: not reached within {connect_timeout_s:g} s{why}"
             ) from None
-        except MetadataError:
+        except BaseException:
+            # Also of who was cut off: the task that connects would try on.
             store._give_up()
             raise
         return store
@@ -175,15 +176,17 @@ class SocketMetadataStore:
         self._is_closed = True
         self._watches.clear()
         self._watched.clear()
-        if self._link is not None:
-            try:
+        try:
+            if self._link is not None:
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
                     await self._calls.ask(StoreOperation.CLOSE)
-            except TimeoutError:
-                _log.warning("metadata socket %s does not answer: the session is left to expire", self._path)
-            except StorageError as error:
-                _log.debug("the metadata session may have ended or not: %s", error)
-        self._give_up()
+        except TimeoutError:
+            _log.warning("metadata socket %s does not answer: the session is left to expire", self._path)
+        except StorageError as error:
+            _log.debug("the metadata session may have ended or not: %s", error)
+        finally:
+            # Also of who was cut off: the connection would keep the session alive.
+            self._give_up()
 
     # ---- inside
 

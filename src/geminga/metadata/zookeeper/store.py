@@ -264,7 +264,8 @@ class ZooKeeperMetadataStore:
         """
         making = self._making.get(path)
         if making is not None:
-            await making
+            # One who is cut off must not take it from those who make it and wait for it.
+            await asyncio.shield(making)
             return
         making = self._making[path] = asyncio.get_running_loop().create_future()
         try:

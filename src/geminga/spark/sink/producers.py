@@ -88,7 +88,8 @@ class KeptProducer:
         return self.session is session and self.producer.is_usable
 
 
-_Key = tuple[str, ProducerSettings, bytes]
+#: Whose it is comes first: sinks of two clusters may write to topics of one name in turns.
+_Key = tuple[int, str, ProducerSettings, bytes]
 _kept: dict[_Key, KeptProducer] = {}
 
 
@@ -96,14 +97,23 @@ def kept_producer(
     session: ClientSession, topic: str, settings: ProducerSettings, schema: EncodedPayload | None
 ) -> KeptProducer:
     """The process's producer for a topic without partitions or one partition, made if there is none."""
-    key = (topic, settings, schema.info.schema if schema is not None and schema.info is not None else b"")
+    definition = schema.info.schema if schema is not None and schema.info is not None else b""
+    key = (id(session.client), topic, settings, definition)
     kept = _kept.pop(key, None)
     if kept is None or not kept.is_usable(session):
+        _forget_unusable()
         _make_room(PRODUCERS_KEPT_MAX - 1)
         producer = session.run(lambda: open_producer(session.client, topic, settings, schema))
         kept = KeptProducer(session, producer)
     _kept[key] = kept
     return kept
+
+
+def _forget_unusable() -> None:
+    """Those of clients that were closed, or of the process that this one was forked from."""
+    for key, kept in list(_kept.items()):
+        if not (kept.session.thread.is_alive and kept.producer.is_usable):
+            del _kept[key]
 
 
 def _make_room(count_max: int) -> None:

@@ -22,6 +22,8 @@ from geminga.spark.source_rules.options import SourceOptions
 TOPIC_PROPERTY: Final = "geminga.invalid.topic"
 ID_PROPERTY: Final = "geminga.invalid.message_id"
 REASON_PROPERTY: Final = "geminga.invalid.reason"
+#: A payload that is larger is no part of a batch, and goes in chunks if it is larger than the broker takes.
+ALONE_ABOVE_BYTES: Final = 128 * 1024
 _PROPERTIES: Final = pa.map_(pa.string(), pa.string())
 
 
@@ -82,7 +84,13 @@ class Misfits:
             )
         )
         client = session_for(self._options.client).blocking
-        with client.create_producer(self._options.bad_records_topic, block_if_queue_full=True) as producer:
+        is_large = any(len(value or b"") > ALONE_ABOVE_BYTES for value in values)
+        with client.create_producer(
+            self._options.bad_records_topic,
+            block_if_queue_full=True,
+            batching_enabled=not is_large,
+            chunking_enabled=is_large,
+        ) as producer:
             for index, row in enumerate(sorted(misfits)):
                 said = {
                     **dict(properties[index]),

@@ -214,6 +214,12 @@ class Scouts:
         if waiting:
             await asyncio.wait(waiting, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
 
+    async def forget(self, topic: str) -> None:
+        """The topic is gone: nobody waits for what comes of it."""
+        scout = self._scouts.pop(topic, None)
+        if scout is not None:
+            await scout.close()
+
     async def _stand_at(self, starts: Mapping[str, ReadPosition]) -> None:
         """Scouts that stand elsewhere (after a restart, or as the batch was not used) begin anew."""
 

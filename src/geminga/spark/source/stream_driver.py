@@ -264,6 +264,7 @@ class StreamDriver:
             for gone in (self._probes.pop(topic, None), self._watches.pop(topic, None)):
                 if gone is not None:
                     await (gone.close() if isinstance(gone, Probe) else gone.stream.close())
+            await self._scouts.forget(topic)
             if self._cursors is not None:
                 await self._cursors.forget(topic)
         self._renewed.update((topic, read[topic]) for topic in self._deleted & topics & set(read))

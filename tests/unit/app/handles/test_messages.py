@@ -9,9 +9,11 @@ from datetime import timedelta
 
 import pytest
 
-import geminga.admin
+import geminga.admin.blocking
 from geminga import Standalone
+from geminga.app.handles import messages
 from geminga.app.handles.core.filters import Filter, json_test
+from geminga.app.handles.core.message_lines import Header, MessageLine, header_line, message_line
 from geminga.app.handles.messages import export_messages, import_messages, read_lines, unacknowledged_lines
 from geminga.client import Client, ConsumerType, MessageId, connect
 from geminga.client.schema import StringSchema
@@ -121,6 +123,69 @@ def test_an_import_goes_on_where_it_was_noted(broker, tmp_path) -> None:
         assert (await import_messages(client, "rest", str(path), is_resumed=True)).messages == count - 3
         assert await _lines(client, "rest") == (await _lines(client, "again"))[3:]
         assert not progress.exists()
+
+    run(broker, scenario)
+
+
+@pytest.mark.parametrize("grows", [False, True])
+def test_an_import_that_was_killed_stores_nothing_twice_in_any_partition(broker, tmp_path, monkeypatch, grows) -> None:
+    """Deduplication is a partition's: what is sent again has to come to the same one, also if there are more by now."""
+    path, topic = tmp_path / "file", f"public/once/spread-{grows}"
+    count = 4 * messages.KEYLESS_RUN_LINES
+    with geminga.admin.blocking.connect(broker.web_service_url) as admin:
+        if "public/once" not in admin.namespaces.list("public"):
+            admin.namespaces.create("public/once")
+            admin.namespace_policies.deduplication.set("public/once", True)
+        admin.topics.create_partitioned(topic, 4)
+
+    def killed(_: object) -> None:
+        raise OSError("killed")
+
+    async def partitions_of(client: Client) -> list[list[bytes | None]]:
+        return [
+            [line.payload async for line in read_lines(client, partition)]
+            for partition in await client.get_topic_partitions(topic)
+        ]
+
+    async def scenario(client: Client) -> None:
+        lines = [header_line(Header("t"))]
+        for number in range(count):
+            key = f"k{number}" if number % 5 == 0 else None
+            # One goes in chunks, with others before it and behind it.
+            payload = b" " * (6_000_000 if number == 2_000 else 0) + b"%d" % number
+            line = MessageLine(f"1:{number}", payload, key, b"", {}, 1, 0, b"", -1)
+            lines.append(message_line(line))
+        path.write_text("\n".join(lines) + "\n")
+        with monkeypatch.context() as patch:
+            patch.setattr(messages._Progress, "end", killed)
+            with pytest.raises(OSError, match="killed"):
+                await import_messages(client, topic, str(path))
+        before = await partitions_of(client)
+        assert min(map(len, before)) > 100
+        if grows:
+            with geminga.admin.blocking.connect(broker.web_service_url) as admin:
+                admin.topics.update_partitioned(topic, 7)
+        await import_messages(client, topic, str(path), is_resumed=True)
+        assert [each for each in await partitions_of(client) if each] == before
+        assert sorted(int(payload) for each in before for payload in each) == list(range(count))
+
+    run(broker, scenario)
+
+
+def test_a_message_that_went_in_chunks_comes_back_between_others(broker, tmp_path) -> None:
+    """Small ones are in batches, before it and behind it, in their order; also to a topic with partitions."""
+    path, large = str(tmp_path / "large"), bytes(range(256)) * 50_000
+
+    async def scenario(client: Client) -> None:
+        async with await client.create_producer("chunked", chunking_enabled=True, batching_enabled=False) as producer:
+            for number in range(3):
+                await producer.send(b"before %d" % number, partition_key="k")
+            await producer.send(large, partition_key="k", properties={"a": "b"})
+            for number in range(3):
+                await producer.send(b"behind %d" % number, partition_key="k")
+        assert (await export_messages(client, "chunked", path)).messages == 7
+        assert (await import_messages(client, "chunked-2", path)).messages == 7
+        assert await _lines(client, "chunked-2") == await _lines(client, "chunked")
 
     run(broker, scenario)
 

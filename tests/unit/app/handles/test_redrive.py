@@ -72,6 +72,25 @@ def test_letters_go_back_as_they_were_and_others_aside(broker, is_exact: bool) -
     run(broker, scenario)
 
 
+@pytest.mark.parametrize("is_exact", [True, False])
+def test_large_letters_and_more_than_the_client_holds_go_back(broker, is_exact: bool) -> None:
+    """One of 12 MB went in chunks, and all that go together are more than the client's memory takes."""
+
+    async def scenario(client: Client) -> None:
+        letters, origin = f"large-{is_exact}", f"{ORIGIN}-large-{is_exact}"
+        consumer = await client.subscribe(origin, "s", initial_position=InitialPosition.Earliest)
+        payloads = [bytes([number]) * (12_000_000 if number == 7 else 100_000) for number in range(40)]
+        properties = {"REAL_TOPIC": origin, "REAL_SUBSCRIPTION": "billing"}
+        async with await client.create_producer(letters, chunking_enabled=True, batching_enabled=False) as producer:
+            for payload in payloads:
+                await producer.send(payload, properties=properties)
+        async with connect(broker.service_url, memory_limit_bytes=13_000_000) as small:
+            assert await redrive(small, letters, is_exact=is_exact, quiet_ms=300) == Redriven(40, 0)
+        assert [(await consumer.receive(5_000)).data() for _ in payloads] == payloads
+
+    run(broker, scenario)
+
+
 def test_as_many_go_back_as_are_asked_for(broker) -> None:
     async def scenario(client: Client) -> None:
         await _publish(client, "some-letters", f"{ORIGIN}-some", range(5))

@@ -162,6 +162,30 @@ async def came(client: Transacting) -> list[bytes]:
     return [payload for _, payload in client.messages()]
 
 
+@pytest.mark.parametrize("is_cumulative", [False, True])
+def test_a_position_before_the_first_of_a_ledger_acknowledges_nothing(is_cumulative: bool) -> None:
+    """So a client may name the last message of an empty ledger; as a large number it would be behind all of them."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        _, ids = await with_messages(world, 2)
+        await world.broker.registry.unload(NAME)
+        again = Transacting(await world.client())
+        await again.client.subscribe(subType=pb.CommandSubscribe.Exclusive)
+        await again.client.create_producer()
+        await again.publish(b"in the next ledger")
+        txn_id = await again.begin()
+        await again.add_subscription(txn_id)
+        before = pb.MessageIdData(ledgerId=ids[0].ledgerId, entryId=(1 << 64) - 1)
+        answer = await again.acknowledge([before], txn_id, is_cumulative=is_cumulative)
+        assert answer.error == pb.NotAllowedError
+        assert answer.message.startswith(f"There is no message {ids[0].ledgerId}:-1 ")
+        await again.end(txn_id, commit=True)
+        topic = await world.broker.registry.get(NAME, create=False)
+        assert topic.subscriptions["sub"].cursor.backlog_count == 3
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
 def test_an_abort_gives_back_what_the_transaction_held_and_nothing_else_that_the_consumer_has() -> None:
     """All that was sent came again, and conflicted with the next transaction that had acknowledged it by then."""
 

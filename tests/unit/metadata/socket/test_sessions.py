@@ -20,7 +20,7 @@ from geminga.metadata.core.socket_messages import (
 )
 from geminga.metadata.socket import calls, link, served, server
 from geminga.metadata.socket.server import MetadataServer
-from geminga.metadata.socket.store import SocketMetadataStore
+from geminga.metadata.socket.store import RETRY_MS_MAX, SocketMetadataStore
 from geminga.model.errors import (
     MetadataError,
     MetadataUnavailableError,
@@ -481,6 +481,44 @@ def test_a_closed_server_leaves_no_session(case):
         await second.close()
         assert not state.tree.exists("/e")
         store._give_up()
+
+    case.run(main)
+
+
+# ---- who opens or closes a store is cut off
+
+
+def test_a_store_whose_opener_is_cut_off_tries_no_more(case):
+    async def main(h: SocketHarness):
+        state = MemoryMetadata()
+
+        async def open_session() -> MemoryMetadataStore:
+            return MemoryMetadataStore(h.runtime, state)
+
+        opening = asyncio.ensure_future(SocketMetadataStore.open(h.runtime, "/later", token="t", name="n"))
+        await wait_ms(100)
+        opening.cancel()
+        await asyncio.wait([opening])
+        late = await MetadataServer.listen(h.runtime, "/later", open_session, token="t")
+        await wait_ms(10 * RETRY_MS_MAX)
+        assert late.sessions() == []
+        await late.close()
+
+    case.run(main)
+
+
+def test_a_store_whose_closer_is_cut_off_is_closed(case, monkeypatch):
+    async def main(h: SocketHarness):
+        store = await case.open(h.runtime, name="cut off")
+        # Others are ahead of it.
+        monkeypatch.setattr(calls, "IN_FLIGHT_MAX", 0)
+        closing = asyncio.ensure_future(store.close())
+        await wait_ms(100)
+        closing.cancel()
+        await asyncio.wait([closing])
+        await wait_ms(2 * store._timeout_ms)
+        assert [name for _, name in h.server.sessions()] == [case.NAME]
+        assert store._link is None
 
     case.run(main)
 

@@ -29,7 +29,7 @@ from geminga.app.console.core.history import SeenLately
 from geminga.app.console.core.refusals import explained
 from geminga.app.console.core.sessions import CREDENTIALS_BYTES_MAX, Visitor
 from geminga.app.console.pages import all_pages
-from geminga.app.console.serving.inner_admin import InnerRequests, visitors_admin
+from geminga.app.console.serving.inner_admin import Changes, InnerRequests, visitors_admin
 from geminga.app.console.serving.logging_in import authorization_of
 from geminga.app.console.serving.rendering import environment, rendered
 from geminga.app.console.serving.static_files import static_files
@@ -123,6 +123,7 @@ class Console:
         self._warnings = SparseWarnings(_log, mounted.monotonic)
         #: Pages that are being made.
         self._running = 0
+        self._changes = Changes()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A request, as ASGI has it."""
@@ -234,7 +235,8 @@ class Console:
         )
 
     def _inner(self, request: Request, authorization: str) -> InnerRequests:
-        return InnerRequests(self._mounted.administration, request.scope, authorization, self._mounted.context)
+        mounted = self._mounted
+        return InnerRequests(mounted.administration, request.scope, authorization, mounted.context, self._changes)
 
     # ---- acts
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Coroutine, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
-from geminga.admin import AdminClient, AdminError, UnreachableError
+from geminga.admin import AdminClient, AdminError, NotAvailableError, UnreachableError
 from geminga.admin._calling import Lanes
 from geminga.admin._http import HttpCaller, query_text, reason_of
 from geminga.admin._request import Request, answer_of, body_of
 from geminga.admin.errors import error_of
+from geminga.runtime import Raised, attempt_await, spawn
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Scope
@@ -30,16 +31,49 @@ ELSEWHERE_S_MAX: Final = 5.0
 AT_ONCE_MAX: Final = 16
 #: Bytes of an answer; that of 100,000 topics has 10 MB.
 ANSWER_BYTES_MAX: Final = 64 << 20
+#: Changes that are being made, over all pages, those that nobody waits for any more included.
+CHANGES_MAX: Final = 64
+
+
+class Changes:
+    """Changes that pages began: each goes on to its end, as one that came over a socket does, whoever waits for it.
+
+    Cut off by a deadline, an unload or a deletion would leave a topic half closed, which nobody could load any more.
+    """
+
+    __slots__ = ("_under_way",)
+
+    def __init__(self) -> None:
+        self._under_way: set[asyncio.Task[Raised | None]] = set()
+
+    async def carry_out(self, what: str, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Until it is done; raises what it does, and NotAvailableError where too many are under way."""
+        if len(self._under_way) >= CHANGES_MAX:
+            raise NotAvailableError(what, 503, f"{CHANGES_MAX} changes are being made already")
+        task = spawn(attempt_await(begin()), name=f"console: {what}")
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        await asyncio.wait([task])
+        outcome = task.result()
+        if isinstance(outcome, Raised):
+            raise outcome.error
 
 
 class InnerRequests:
     """Carries out the requests of one page (``geminga.admin._calling.Asks``)."""
 
     def __init__(
-        self, application: ASGIApp, visitors: Scope, authorization: str, context: Callable[[], ssl.SSLContext | None]
+        self,
+        application: ASGIApp,
+        visitors: Scope,
+        authorization: str,
+        context: Callable[[], ssl.SSLContext | None],
+        changes: Changes,
     ) -> None:
-        """``visitors``: the request that the page answers. ``context``: how another broker is verified."""
+        """``visitors``: the request that the page answers. ``context``: how another broker is verified. ``changes``:
+        those of all pages."""
         self._application = application
+        self._changes = changes
         self._visitors = visitors
         self._authorization = authorization
         self._context = context
@@ -100,7 +134,13 @@ class InnerRequests:
             if room < 0:
                 raise AdminError(request.path, 0, f"an answer of more than {ANSWER_BYTES_MAX:,} bytes")
 
-        await self._application(self._scope(request, len(body)), receive, send)
+        async def answer() -> None:
+            await self._application(self._scope(request, len(body)), receive, send)
+
+        if request.method == "GET":
+            await answer()
+        else:
+            await self._changes.carry_out(f"{request.method} {request.path}", answer)
         return status, headers, b"".join(parts)
 
     def _scope(self, request: Request, length: int) -> Scope:

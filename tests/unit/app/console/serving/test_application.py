@@ -11,7 +11,7 @@ import pytest
 import geminga
 from geminga.app.console.core.addresses import FORM_BYTES_MAX
 from geminga.app.console.serving import application
-from geminga.app.console.serving.inner_admin import InnerRequests, visitors_admin
+from geminga.app.console.serving.inner_admin import Changes, InnerRequests, visitors_admin
 from support.worlds.console import Form, Visitor, notice_of, problem_of
 from support.worlds.rest import Rest
 
@@ -174,7 +174,7 @@ def test_another_broker_is_asked_where_the_administration_sends_on(broker: gemin
 
     async def story() -> list[str]:
         scope = {"asgi": {}, "scheme": "http", "headers": []}
-        requests = InnerRequests(elsewhere, scope, "", lambda: None)
+        requests = InnerRequests(elsewhere, scope, "", lambda: None, Changes())
         found = await visitors_admin(requests).topics.list("public/default")
         await requests.close()
         return list(found)

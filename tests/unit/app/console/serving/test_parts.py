@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from geminga.admin import AdminError, UnreachableError
+from geminga.admin import AdminError, NotAvailableError, UnreachableError
 from geminga.app.console.serving import inner_admin, rendering, static_files
-from geminga.app.console.serving.inner_admin import InnerRequests, visitors_admin
+from geminga.app.console.serving.inner_admin import Changes, InnerRequests, visitors_admin
 from geminga.app.console.serving.logging_in import authorization_of
 from geminga.app.console.serving.visitors import Visitors
 from geminga.app.console.tables import Refusal, Rendered
@@ -79,7 +79,7 @@ def asked(application: Any, authorization: str = "") -> Any:
 
 
 async def _asked(application: Any, authorization: str) -> Any:
-    requests = InnerRequests(application, SCOPE, authorization, lambda: None)
+    requests = InnerRequests(application, SCOPE, authorization, lambda: None, Changes())
     return await visitors_admin(requests).topics.list("a/b")
 
 
@@ -150,7 +150,7 @@ async def silent_elsewhere() -> None:
             await send({"type": "http.response.start", "status": 307, "headers": [(b"location", place)]})
             await send({"type": "http.response.body", "body": b""})
 
-        requests = InnerRequests(elsewhere, {**SCOPE, "scheme": "http"}, "", lambda: None)
+        requests = InnerRequests(elsewhere, {**SCOPE, "scheme": "http"}, "", lambda: None, Changes())
         topics = visitors_admin(requests).topics
         with pytest.raises(UnreachableError, match="no answer"):
             await topics.list("a/b")
@@ -177,7 +177,7 @@ async def so_many() -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"[]"})
 
-    requests = InnerRequests(application, SCOPE, "", lambda: None)
+    requests = InnerRequests(application, SCOPE, "", lambda: None, Changes())
     admin = visitors_admin(requests)
     asking = asyncio.gather(*(admin.topics.list("a/b") for _ in range(40)))
     for _ in range(5):
@@ -186,3 +186,81 @@ async def so_many() -> None:
     release.set()
     await asking
     assert most == inner_admin.AT_ONCE_MAX
+
+
+# ---- changes go on
+
+
+class Slow:
+    """An administration whose answers wait for a word."""
+
+    def __init__(self) -> None:
+        self.go_on = asyncio.Event()
+        self.began = 0
+        self.ended: list[str] = []
+
+    async def __call__(self, scope: Any, _receive: Any, send: Any) -> None:
+        self.began += 1
+        try:
+            await self.go_on.wait()
+        except asyncio.CancelledError:
+            self.ended.append(f"{scope['method']} cut off")
+            raise
+        self.ended.append(f"{scope['method']} done")
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await next_turn()
+
+
+@pytest.mark.parametrize("by", ["its own deadline", "the page's"])
+def test_a_change_that_nobody_waits_for_any_more_is_made(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half an unload is a topic that nobody can load again."""
+
+    async def story() -> None:
+        slow = Slow()
+        requests = InnerRequests(slow, SCOPE, "", lambda: None, Changes())
+        deletion = asyncio.ensure_future(visitors_admin(requests).topics.delete("persistent://a/b/c"))
+        await turns()
+        assert slow.began == 1
+        if by == "the page's":
+            deletion.cancel()
+        await asyncio.wait([deletion])
+        if by == "its own deadline":
+            assert isinstance(deletion.exception(), UnreachableError)
+        await turns()
+        assert slow.ended == []
+        slow.go_on.set()
+        await turns()
+        assert slow.ended == ["DELETE done"]
+
+    monkeypatch.setattr(inner_admin, "REQUEST_S_MAX", 0.05 if by == "its own deadline" else 10.0)
+    asyncio.run(story())
+
+
+def test_changes_that_go_on_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        slow, changes = Slow(), Changes()
+
+        def deletion() -> asyncio.Future[None]:
+            requests = InnerRequests(slow, SCOPE, "", lambda: None, changes)
+            return asyncio.ensure_future(visitors_admin(requests).topics.delete("persistent://a/b/c"))
+
+        left = [deletion() for _ in range(3)]
+        await turns()
+        for one in left:
+            one.cancel()
+        await asyncio.wait(left)
+        with pytest.raises(NotAvailableError, match="3 changes are being made already"):
+            await deletion()
+        assert slow.began == 3
+        slow.go_on.set()
+        await turns()
+        await deletion()
+        assert slow.ended == 4 * ["DELETE done"]
+
+    monkeypatch.setattr(inner_admin, "CHANGES_MAX", 3)
+    asyncio.run(story())
