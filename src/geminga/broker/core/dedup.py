@@ -26,7 +26,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from itertools import islice
 from typing import Final
 
 from geminga.broker.core.dedup_runs import SequenceRuns
@@ -268,7 +267,8 @@ class Deduplication:
         """
         # Of who is gone without anything stored there is nothing to leave out.
         gone = (name for name in self._gone_since_ms if name in self._persisted)
-        out = set(islice(gone, max(0, len(self._persisted) - producers_max)))
+        left_out = range(len(self._persisted) - producers_max)
+        out = {name for name, _ in zip(gone, left_out, strict=False)}
         return {name: sequence_id for name, sequence_id in self._persisted.items() if name not in out}
 
     def check_invariants(self) -> None:

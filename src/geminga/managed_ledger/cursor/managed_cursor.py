@@ -378,11 +378,11 @@ class ManagedCursor:
             return
         try:
             await self.store.write_node()
-        except StorageError:
+        except StorageError as error:
             # Each later write of the node would fail as well: nothing acknowledged from then on would be stored.
             if self.cursor_properties is wanted:
                 self.cursor_properties = before
-            raise
+            raise error
 
     async def flush(self) -> None:
         """Until everything acknowledged so far is durable."""
