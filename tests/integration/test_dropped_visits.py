@@ -67,9 +67,11 @@ def broker(request: pytest.FixtureRequest) -> Iterator[geminga.Standalone]:
 
 PUBLISHED = text_frame(json.dumps({"payload": base64.b64encode(b"m").decode()}).encode())
 #: By kind: where, and what is sent there.
+#: Where nothing is stored: what is, is there afterwards.
+UNSTORED = PATH.replace("persistent", "non-persistent", 1)
 SOCKETS = {
     "a producer": (f"/ws/v2/producer/{PATH}-a", b""),
-    "a receipt that is not read": (f"/ws/v2/producer/{PATH}-a", PUBLISHED),
+    "a receipt that is not read": (f"/ws/v2/producer/{UNSTORED}-a", PUBLISHED),
     "half a message": (f"/ws/v2/producer/{PATH}-a", text_frame(b"x" * PART_BYTES, size_bytes=900_000)),
     "no frame": (f"/ws/v2/producer/{PATH}-a", b"\xff" * 500),
     "a consumer that reads nothing": (f"/ws/v2/consumer/{PATH}/s?subscriptionType=Shared", b""),
