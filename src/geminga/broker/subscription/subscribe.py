@@ -182,17 +182,11 @@ async def _subscription_for(
     if request.durable:
         if not allow_creation:
             raise SubscriptionNotFoundError("Subscription does not exist")
-        is_earliest = request.initialPosition == pb.CommandSubscribe.Earliest
-        subscription = await create_subscription(
-            topic,
-            name,
-            EARLIEST if is_earliest else LATEST,
-            properties=texts_of(request.subscription_properties),
-        )
+        # Looked for before: one that could not be moved there would be at another place for the next try.
         start = await _rolled_back(topic, request)
-        if start is not None:
-            await subscription.cursor.reset(start)
-        return subscription
+        if start is None:
+            start = EARLIEST if request.initialPosition == pb.CommandSubscribe.Earliest else LATEST
+        return await create_subscription(topic, name, start, properties=texts_of(request.subscription_properties))
     check_new_subscription(topic, name, len(topic.subscriptions))
     start = await _rolled_back(topic, request)
     if start is None:

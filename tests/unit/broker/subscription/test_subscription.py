@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from geminga.broker.handlers import subscription as handlers
+from geminga.model import EARLIEST
 from geminga.model.errors import ConsumerBusyError, NotAllowedError, StorageError
-from geminga.runtime import spawn
+from geminga.runtime import next_turn, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.subscriptions import Sub, acknowledge, redeliver, settle, with_topic
 
@@ -223,6 +224,32 @@ def test_reader_rolled_back_by_seconds_starts_at_that_time():
         connection = topic.connect()
         await topic.join(connection, Sub.Exclusive, durable=False, start_message_rollback_duration_sec=60)
         assert connection.texts() == ["new"]
+
+    with_topic(scenario)
+
+
+def test_subscription_rolled_back_by_seconds_is_made_there_or_not_at_all():
+    """One that was made at the end, and not moved, would pass over what it was to begin with when it is asked again."""
+
+    async def scenario(topic):
+        await topic.create_subscription("keeps", EARLIEST)
+        await topic.publish("old")
+        await settle(100)
+        await topic.publish("new")
+        await settle(20)
+        made = 0
+        for turns in range(1, 40):
+            join = topic.join(topic.connect(), Sub.Exclusive, start_message_rollback_duration_sec=60)
+            joining = spawn(join, name="join")
+            for _ in range(turns):
+                await next_turn()
+            joining.cancel()
+            await asyncio.wait([joining])
+            if "sub" in topic.subscriptions:
+                made += 1
+                assert topic.subscriptions["sub"].cursor.backlog_count == 1
+                await topic.subscriptions["sub"].delete(True)
+        assert made > 10
 
     with_topic(scenario)
 
