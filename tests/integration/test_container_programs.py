@@ -65,6 +65,12 @@ def test_a_standalone_starts_as_in_a_container_and_serves_the_commands_beside_it
             assert run("bin/pulsar-client", "--url", url, "produce", "t", "-m", "a,b") == "2 messages sent\n"
             found = run("bin/pulsar-client", "--url", url, "consume", "t", "-s", "s", "-p", "Earliest", "-n", "2")
             assert re.findall(r"\] (\w+)\n", found) == ["a", "b"]
+            second = ["bin/pulsar", "standalone", "--wipe-data"]
+            done = subprocess.run(second, cwd=tmp_path, env=environment, check=False, capture_output=True, text=True)
+            assert done.returncode == 1
+            assert "is in use by another process, and nothing of it was removed" in " ".join(done.stderr.split())
+            found = run("bin/pulsar-client", "--url", url, "consume", "t", "-s", "again", "-p", "Earliest", "-n", "2")
+            assert re.findall(r"\] (\w+)\n", found) == ["a", "b"]
             # Ports that the kernel picks are not known before: that it runs is enough.
             run("bin/healthcheck")
         finally:

@@ -6,6 +6,7 @@ in this process, so that signals reach it.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import sys
@@ -18,7 +19,7 @@ from geminga.app.container.core.client_words import client_call, perf_call
 from geminga.app.container.core.doors import health_url, open_doors
 from geminga.app.container.core.words import BOOKIE_DATA, STANDALONE_DATA, Call, below, pulsar_call
 from geminga.app.lifecycle.paragraphs import print_paragraph
-from geminga.model.errors import ConfigurationError, GemingaError
+from geminga.model.errors import ConfigurationError, DataDirectoryError, GemingaError
 
 #: Under which name the health check's URL is kept.
 HEALTH: Final = "health"
@@ -71,11 +72,37 @@ def _run(call: Call) -> int:
         return instance_id(conf, environment) if call.shell is None else run_shell(call.shell, conf, environment)
     arguments, health = arguments_of(call, image, environment)
     if call.wipes:
-        shutil.rmtree(below(image.home, call.wipes), ignore_errors=True)
+        wipe(below(image.home, call.wipes))
     if call.role:
         os.makedirs(below(image.home, "data"), exist_ok=True)
         remember(image, HEALTH, health)
     return _geminga(arguments)
+
+
+def wipe(path: str) -> None:
+    """Remove everything in a data directory. Raises DataDirectoryError if a process has it, and OSError.
+
+    A broker that works in it, as the container's own does where this one was started beside it, would lose what it
+    acknowledged.
+    """
+    try:
+        held = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for entry in list(os.scandir(path)):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path)
+            else:
+                os.unlink(entry.path)
+    except BlockingIOError:
+        raise DataDirectoryError(
+            f"--wipe-data: data directory {path} is in use by another process, and nothing of it was removed: stop "
+            "that one first"
+        ) from None
+    finally:
+        os.close(held)
 
 
 def _geminga(arguments: Sequence[str]) -> NoReturn:
