@@ -25,14 +25,22 @@ class Listing(Protocol):
 
 async def backlogs(admin: Listing, namespace: str = "") -> tuple[list[BacklogRow], list[str]]:
     """Rows, and the topics that nobody tells of now. ``namespace``: empty: all. Raises AdminError."""
-    names = [namespace]
-    if not namespace:
-        listed = [await admin.namespaces.list(tenant) for tenant in await admin.tenants.list()]
-        names = [str(name) for each in listed for name in each]
-    topics = [str(topic) for name in names for topic in await admin.topics.list(name)]
+    if namespace:
+        topics = [str(topic) for topic in await admin.topics.list(namespace)]
+    else:
+        names = [name for tenant in await admin.tenants.list() for name in await _unless_gone(admin.namespaces, tenant)]
+        topics = [topic for name in names for topic in await _unless_gone(admin.topics, name)]
     found = await asyncio.gather(*(_of_topic(admin, topic) for topic in topics))
     rows = [row for each in found if each is not None for row in each]
     return rows, [topic for topic, each in zip(topics, found, strict=True) if each is None]
+
+
+async def _unless_gone(kind: Namespaces | Topics, whose: str) -> list[str]:
+    """What ``whose`` has; nothing where it was deleted since it was listed."""
+    try:
+        return [str(name) for name in await kind.list(whose)]
+    except NotFoundError:
+        return []
 
 
 async def _of_topic(admin: Listing, topic: str) -> list[BacklogRow] | None:

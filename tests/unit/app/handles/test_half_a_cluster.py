@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from geminga.admin import AdminClient, UnreachableError
+from geminga.admin import AdminClient, NotFoundError, UnreachableError
 from geminga.admin._calling import Request
 from geminga.app.handles.backlogs import backlogs
 from geminga.app.handles.core.causes import Cause
@@ -68,3 +68,22 @@ def test_the_broker_that_is_asked_is_not_there() -> None:
         asyncio.run(examine(gone, TOPIC, now_ms=0))
     with pytest.raises(UnreachableError):
         asyncio.run(backlogs(gone))
+
+
+def test_what_is_deleted_between_two_lists_has_no_backlog() -> None:
+    class Deleted(HalfCluster):
+        """A tenant and a namespace are listed, and gone when they are asked for."""
+
+        async def ask(self, request: Request) -> Any:
+            listed = {
+                "/admin/v2/tenants": ["gone", "public"],
+                "/admin/v2/namespaces/public": ["public/gone", "public/default"],
+            }
+            if request.path.endswith("/gone"):
+                raise NotFoundError(f"{request.method} {request.path}", 404, "does not exist")
+            return listed.get(request.path) or await super().ask(request)
+
+    rows, _ = asyncio.run(backlogs(admin(Deleted())))
+    assert [row.place[0] for row in rows] == [f"{TOPIC}-partition-{number}" for number in (0, 2)]
+    with pytest.raises(NotFoundError):
+        asyncio.run(backlogs(admin(Deleted()), "public/gone"))
