@@ -41,8 +41,10 @@ _BY_PARTITION: Final = "of a topic with partitions: each is tried, and those tha
 _LATER_OPTIONS: Final = (
     "`topics analyze-backlog --backlog-scan-max-entries`, `--quiet`, `--plain` are not taken: what the broker says of "
     "one look is printed",
-    "`topics list --property`, `namespaces set-clusters --skipCompareTopicPartitions` and "
-    "`namespaces set-is-allow-auto-update-schema --enable-for-replicator` are not taken: the broker is one of 4.2",
+    "`namespaces set-clusters --skipCompareTopicPartitions` is not needed: as in 4.0, topics are compared with those "
+    "of the other cluster only where `--compareTopicPartitions` says so",
+    "`topics list --property` and `namespaces set-is-allow-auto-update-schema --enable-for-replicator` are not taken: "
+    "the broker is one of 4.2",
     "`clusters create` and `update` take `--tls-factory-plugin` and `--tls-factory-plugin-params`, which 5.0.1 "
     "renamed; `brokers healthcheck` takes `--topic-version`, which is gone there",
 )

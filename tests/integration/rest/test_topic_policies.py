@@ -220,7 +220,6 @@ def test_policies_for_all_clusters_are_beside_the_topic_s_own(rest: Rest, path: 
         ("retention", "", retention),
         ("backlogQuota", "", QUOTA),
         ("a/dispatchRate", "", {"dispatchThrottlingRateInMsg": 9, "ratePeriodInSecond": 1}),
-        ("replication", "", ["standalone"]),
         ("messageTTL", "&messageTTL=60", None),
     ):
         assert rest.post(f"{path}/{policy}?isGlobal=true{query}", value).status == 204, policy
@@ -228,9 +227,11 @@ def test_policies_for_all_clusters_are_beside_the_topic_s_own(rest: Rest, path: 
         mine, all_of = rest.get(f"{path}/{told}"), rest.get(f"{path}/{told}?isGlobal=true").json
         assert mine.body in (b"", b"{}"), policy
         assert all_of, policy
-        assert rest.get(f"{path}/{told}?applied=true").json or policy in ("a/dispatchRate", "replication")
+        assert rest.get(f"{path}/{told}?applied=true").json or policy == "a/dispatchRate"
         assert rest.delete(f"{path}/{policy}?isGlobal=true").status == 204
         assert rest.get(f"{path}/{told}?isGlobal=true").body in (b"", b"{}"), policy
+    refused = rest.post(f"{path}/replication?isGlobal=true", ["standalone"])
+    assert (refused.status, "namespace-level replication is not enabled" in refused.reason) == (412, True)
     assert rest.post(f"{path}/maxProducers?isGlobal=true", 2).status == 204
     assert rest.get(f"{path}/maxProducers?applied=true").json == 2
     assert rest.post(f"{path}/maxProducers", 3).status == 204

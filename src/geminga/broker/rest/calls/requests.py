@@ -23,7 +23,6 @@ from geminga.broker.rest.calls.core.timeouts import BODY_BYTES_MAX_DEFAULT, RETR
 from geminga.model.errors import PreconditionFailedError, RemoteError
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName, is_valid_named_entity
-from geminga.wire.pulsar.texts import properties_refusal
 
 #: Longest name taken from a path, characters: metadata paths and file names stay within bounds.
 NAME_CHARACTERS_MAX: Final = 512
@@ -278,6 +277,8 @@ async def text_map_body(request: Request) -> dict[str, str]:
 
 def check_properties_size(whose: str, properties: Mapping[str, str]) -> None:
     """Raise PreconditionFailedError (412) for more than a node of metadata has room for beside what it is for."""
+    from geminga.wire.pulsar.texts import properties_refusal  # with the first that brings some
+
     if refusal := properties_refusal(whose, properties):
         raise PreconditionFailedError(refusal)
 
