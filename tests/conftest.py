@@ -7,6 +7,7 @@ same in every run; ``make search`` draws new ones.
 from __future__ import annotations
 
 import gc
+import logging
 import os
 from collections.abc import Iterator
 from itertools import count
@@ -97,6 +98,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left:
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left])
         items[:] = [item for item in items if item.nodeid not in left]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Who silences the log for good has every test behind it hear nothing, which some of them listen for."""
+    assert logging.root.manager.disable == logging.NOTSET, f"{item.nodeid} left logging disabled"
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

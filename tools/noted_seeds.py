@@ -136,7 +136,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     only.add_argument("--check", action="store_true", help="says which noted seeds are stale, writes nothing")
     only.add_argument("--stale", action="store_true", help="only for defects whose noted seed is stale")
     given = parser.parse_args(arguments)
-    logging.disable(logging.CRITICAL)  # what fails on purpose has much to say
     chosen: Iterable[Defect] = (
         defect
         for defect in defects()
@@ -159,4 +158,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    logging.disable(logging.CRITICAL)  # what fails on purpose has much to say
     main()

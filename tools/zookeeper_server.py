@@ -159,7 +159,8 @@ class ZooKeeperServer:
         deadline = time.monotonic() + START_S
         while self.process.poll() is None and time.monotonic() < deadline:
             try:
-                if self._say(b"ruok") == b"imok":
+                # Without others it says so before it serves: a session that is asked for then may never be answered.
+                if self._say(b"ruok") == b"imok" and (self._seat is not None or self.mode()):
                     return True
             except OSError:
                 pass
