@@ -26,6 +26,8 @@ pytestmark = pytest.mark.integration
 
 #: Where sessions are to expire, or requests to wait no longer.
 SHORT_SESSION_MS = 1500
+#: Where a third of it is waited for, and two thirds are left.
+STARTING_SESSION_MS = 6000
 #: Elsewhere, however slow the machine is.
 SESSION_MS = 60_000
 #: Writes until a reply was lost with the write done, and a write itself.
@@ -146,6 +148,31 @@ def test_server_that_is_killed_and_restarted_keeps_session_and_watches(run, zook
     finally:
         if not zookeeper.is_running:
             zookeeper.start()
+
+
+def test_server_that_forgets_a_connection_while_it_starts_costs_no_session(run, zookeeper):
+    """ZooKeeper 3.9 has let one stand for ever, without an answer, that came before it served."""
+    proxy = CuttingProxy(1)
+    proxy.is_hostile = False
+    proxy.target = ("127.0.0.1", zookeeper.port)
+
+    async def main(place: Place) -> None:
+        mine, events = await place.store(f"127.0.0.1:{proxy.port}", session_ms=STARTING_SESSION_MS), Inbox()
+        mine.on_session_event(events)
+        await mine.put("/e", b"", expected_version=None, ephemeral=True)
+        proxy.forgets = 1
+        proxy.cut()
+        await events.has(2)
+        assert events.items == [SessionEvent.CONNECTION_LOST, SessionEvent.RECONNECTED]
+        assert proxy.forgets == 0
+        node = await mine.get("/e")
+        assert node is not None
+        assert node.stat.is_own
+
+    try:
+        run(main)
+    finally:
+        proxy.close()
 
 
 async def answered(mine: ZooKeeperMetadataStore) -> None:

@@ -18,6 +18,8 @@ class CuttingProxy:
     def __init__(self, seed: int) -> None:
         self.target: tuple[str, int] | None = None
         self.is_hostile = True
+        #: Connections, from now on, that are taken and left alone: nothing is read, nothing answered.
+        self.forgets = 0
         #: Connections that were cut.
         self.cuts = 0
         self._rng = random.Random(seed)
@@ -50,6 +52,11 @@ class CuttingProxy:
         while True:
             try:
                 client, _ = self._listener.accept()
+                if self.forgets:
+                    self.forgets -= 1
+                    with self._lock:
+                        self._open.add(client)
+                    continue
                 assert self.target is not None
                 server = socket.create_connection(self.target)
             except OSError:

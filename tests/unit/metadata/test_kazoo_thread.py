@@ -6,8 +6,10 @@ import asyncio
 import socket
 from collections.abc import Sequence
 
+import pytest
 from kazoo import exceptions as zk
 
+from geminga.metadata.zookeeper.connection import answer_within_s
 from geminga.metadata.zookeeper.kazoo_thread import AsyncResult, Inbox, Kazoo, KazooHandler
 from geminga.metadata.zookeeper.requests import Requests
 from geminga.runtime import next_turn, spawn
@@ -25,7 +27,7 @@ class Buffering(socket.socket):
 def test_what_tls_has_read_already_is_readable_at_once() -> None:
     here, there = socket.socketpair()
     with here, there, Buffering(fileno=here.detach()) as secured:
-        handler = KazooHandler(None)
+        handler = KazooHandler(None, 1.0)
         requests, waker = socket.socketpair()
         with requests, waker:
             assert handler.select([secured, requests], [], [], 0) == ([], [], [])
@@ -74,3 +76,10 @@ def test_a_read_that_nobody_waits_for_is_not_asked_again() -> None:
         await asyncio.wait([*asked, later])
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(("session_s", "hosts", "within_s"), [(30, 1, 10), (30, 5, 2), (4, 5, 1), (0.4, 1, 1)])
+def test_every_server_is_tried_in_what_silence_leaves_of_the_session(
+    session_s: float, hosts: int, within_s: float
+) -> None:
+    assert answer_within_s(session_s, hosts) == within_s

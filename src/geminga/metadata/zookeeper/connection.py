@@ -39,6 +39,8 @@ from geminga.runtime import get_logger
 #: Between two attempts to reach the ensemble, seconds: at first, and at most.
 RETRY_FIRST_S: Final = 0.05
 RETRY_MOST_S: Final = 2.0
+#: What a server may take to let this client in, seconds, however short the session is.
+ANSWER_LEAST_S: Final = 1.0
 
 _EPHEMERAL: Final = 1
 _SEQUENTIAL: Final = 2
@@ -60,6 +62,15 @@ OnEvent = Callable[[str, bool], None]
 #: kazoo warns of each attempt to connect; the store tells once.
 _kazoo_log = get_logger(f"{__name__}.kazoo")
 _kazoo_log.setLevel("ERROR")
+
+
+def answer_within_s(session_s: float, hosts: int) -> float:
+    """Seconds that one of ``hosts`` servers may take to let this client in.
+
+    Silence is noticed after two thirds of a session: the last third has to reach each server. kazoo waits a whole
+    session for one, and a server that is starting may forget a connection that it has begun to read.
+    """
+    return max(ANSWER_LEAST_S, session_s / 3 / hosts)
 
 
 def _said(credentials: ZooKeeperCredentials | None) -> dict[str, Kazoo]:
@@ -111,7 +122,8 @@ class ZooKeeperConnection:
         self._chroot = address.chroot
         self._on_state = on_state
         self._on_event = on_event
-        self._handler = KazooHandler(None if address.tls is None else followed_tls(address.tls).context)
+        self._within_s = answer_within_s(session_timeout_ms / 1000, len(address.hosts))
+        self._handler = KazooHandler(None if address.tls is None else followed_tls(address.tls).context, self._within_s)
         self._client = KazooClient(
             ",".join(address.hosts),
             timeout=session_timeout_ms / 1000,
@@ -127,6 +139,8 @@ class ZooKeeperConnection:
         self.is_refused = False
         self._authenticate = self._client._connection._authenticate_with_sasl
         self._client._connection._authenticate_with_sasl = self._authenticate_or_fail
+        self._invoke = self._client._connection._invoke
+        self._client._connection._invoke = self._invoke_in_time
         # kazoo keeps callbacks in sets: the same ones for all paths.
         self._node_watcher = self._node_fired
         self._children_watcher = self._children_fired
@@ -250,10 +264,14 @@ class ZooKeeperConnection:
 
     # ---- on kazoo's thread
 
+    def _invoke_in_time(self, timeout: float, request: Kazoo, xid: int | None = None) -> Kazoo:
+        """What is said before the session stands, and its answer."""
+        return self._invoke(min(timeout, self._within_s), request, xid)
+
     def _authenticate_or_fail(self, host: str, timeout: float) -> None:
         """SASL. kazoo ends for good where it fails, and must not where the connection was lost meanwhile."""
         try:
-            self._authenticate(host, timeout)
+            self._authenticate(host, min(timeout, self._within_s))
         except zk.SessionClosedRequireSaslError as error:
             # So a server that wants nobody without it answers to a wrong password, too.
             self.is_refused = True

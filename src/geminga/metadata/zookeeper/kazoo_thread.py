@@ -119,10 +119,11 @@ class KazooHandler:
     #: Nothing of this handler needs to be started.
     running = True
 
-    def __init__(self, tls: Callable[[], ssl.SSLContext] | None) -> None:
-        """``tls``: what the next connection gets; None: it is plain."""
+    def __init__(self, tls: Callable[[], ssl.SSLContext] | None, connect_within_s: float) -> None:
+        """``tls``: what the next connection gets; None: it is plain. ``connect_within_s``: what a host may take."""
         self._kazoo = SequentialThreadingHandler()
         self._tls = tls
+        self._connect_within_s = connect_within_s
         #: Why the last attempt to connect failed; empty: it did not.
         self.last_failure = ""
 
@@ -147,6 +148,7 @@ class KazooHandler:
         self, address: tuple[str, int], hostname: str, timeout: float, **options: Kazoo
     ) -> socket.socket | Kazoo:
         """A connection to ``address``, which ``hostname`` is. kazoo's TLS would trust the system's authorities, too."""
+        timeout = min(timeout, self._connect_within_s)
         try:
             if self._tls is None:
                 made = self._kazoo.create_connection(address=address, hostname=hostname, timeout=timeout, **options)
