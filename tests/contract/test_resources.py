@@ -12,7 +12,7 @@ from geminga.broker.ownership.core.local_policies import local_policies_path
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
 from geminga.broker.resources.clusters import CLUSTERS_PATH
 from geminga.broker.resources.documents import CHANGE_ATTEMPTS_MAX, DocumentStore
-from geminga.broker.resources.initialization import COORDINATORS_TOPIC
+from geminga.broker.resources.initialization import COORDINATORS_TOPIC, FIRST_NAMESPACES
 from geminga.broker.resources.partitioned_topics import PARTITIONED_TOPICS_PATH
 from geminga.broker.resources.tenants import POLICIES_PATH
 from geminga.metadata import WriteFault
@@ -124,7 +124,7 @@ def test_another_cluster_joins_what_is_shared_and_coordinators_only_grow(case) -
         resources = Resources(h.store)
         await initialize_cluster(resources, ClusterSetup("c1", URLS, transaction_coordinators=3))
         await resources.namespaces.set_policy("public/default", "unknownToUs", {"a": [1]})
-        second = ClusterSetup("c2", URLS, bundles=8, transaction_coordinators=2, joins=True)
+        second = ClusterSetup("c2", URLS, bundles=8, transaction_coordinators=2, joins=FIRST_NAMESPACES)
         assert await initialize_cluster(resources, second) == [
             "/admin/clusters/c2",
             "/admin/policies/public",
@@ -173,7 +173,7 @@ def test_a_cluster_without_coordinators_gets_the_first_ones(case) -> None:
 
 def test_brokers_that_begin_at_the_same_time_all_succeed(case) -> None:
     async def main(h: Harness) -> None:
-        setup = ClusterSetup("c1", URLS, transaction_coordinators=3, joins=True)
+        setup = ClusterSetup("c1", URLS, transaction_coordinators=3, joins=FIRST_NAMESPACES)
         results = await asyncio.gather(*(initialize_cluster(Resources(h.store), setup) for _ in range(4)))
         assert len({path for changed in results for path in changed}) == 6
         assert await initialize_cluster(Resources(h.store), setup) == []

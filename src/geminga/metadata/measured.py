@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 BUCKETS_MS: Final = (1, 3, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 #: As Pulsar names the store of its own cluster.
 STORE_NAME: Final = "metadata-store"
+#: And one that clusters share.
+SHARED_STORE_NAME: Final = "configuration-metadata-store"
 _LATENCY: Final = "pulsar_metadata_store_ops_latency_ms"
 _OPERATIONS: Final = ("get", "del", "put")
 _STATUSES: Final = ("success", "fail")
@@ -31,9 +33,11 @@ T = TypeVar("T")
 class MeasuredMetadataStore:
     """Implements ``metadata.ports.MetadataStore`` by another one."""
 
-    __slots__ = ("_clock", "_latencies", "_put_bytes", "_store")
+    __slots__ = ("_clock", "_latencies", "_name", "_put_bytes", "_store")
 
-    def __init__(self, store: MetadataStore, clock: Clock) -> None:
+    def __init__(self, store: MetadataStore, clock: Clock, name: str = STORE_NAME) -> None:
+        """``name``: of ``store`` in its metrics."""
+        self._name = name
         self._store = store
         self._clock = clock
         self._latencies = {
@@ -126,11 +130,10 @@ class MeasuredMetadataStore:
                 yield (*labels, ("le", str(bound))), partial(_bucket, latencies, number)
         for key, latencies in self._latencies.items():
             yield self._labels(*key), partial(_sum_and_count, latencies)
-        yield (("name", STORE_NAME),), lambda: {"pulsar_metadata_store_put_bytes_total": self._put_bytes}
+        yield (("name", self._name),), lambda: {"pulsar_metadata_store_put_bytes_total": self._put_bytes}
 
-    @staticmethod
-    def _labels(operation: str, status: str) -> Labels:
-        return ("name", STORE_NAME), ("type", operation), ("status", status)
+    def _labels(self, operation: str, status: str) -> Labels:
+        return ("name", self._name), ("type", operation), ("status", status)
 
 
 def _bucket(latencies: Histogram, number: int) -> dict[str, float]:

@@ -26,6 +26,7 @@ class CuttingProxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._open: set[socket.socket] = set()
+        self._forgotten: list[socket.socket] = []
         self._lock = threading.Lock()
         threading.Thread(target=self._accept, daemon=True, name="proxy").start()
 
@@ -33,13 +34,16 @@ class CuttingProxy:
         """Stop listening and cut everything."""
         self._listener.close()
         with self._lock:
-            for one in self._open:
+            for one in (*self._open, *self._forgotten):
                 one.close()
 
     def cut(self) -> None:
         """Reset every connection that is open now; new ones are let through."""
         with self._lock:
             open_now, self._open = self._open, set()
+            forgotten, self._forgotten = self._forgotten, []
+        for one in forgotten:
+            one.close()
         for one in open_now:
             try:
                 one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NONE)
@@ -55,7 +59,7 @@ class CuttingProxy:
                 if self.forgets:
                     self.forgets -= 1
                     with self._lock:
-                        self._open.add(client)
+                        self._forgotten.append(client)
                     continue
                 assert self.target is not None
                 server = socket.create_connection(self.target)

@@ -21,9 +21,11 @@ from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.connection.connection import TURN_COMMANDS_MAX
 from geminga.broker.ownership.endpoints import Endpoint
 from geminga.broker.ownership.ports import Ownership
+from geminga.broker.registry.ports import SharingClusters
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
 from geminga.lake.store import LakeStore
 from geminga.managed_ledger import ManagedLedgerConfig, ManagedLedgerFactory
+from geminga.metadata.divided import DividedMetadataStore
 from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
 from geminga.runtime import Runtime
 from geminga.sim.threads import SimThreads
@@ -240,7 +242,7 @@ class BrokerWorld:
         ledger_config: ManagedLedgerConfig,
         *,
         server: MemoryMetadata | None = None,
-        store: MemoryMetadataStore | None = None,
+        store: MemoryMetadataStore | DividedMetadataStore | None = None,
         bookie: MemoryBookie | LocalBookie | None = None,
         ownership: Ownership | None = None,
         access: Access = OPEN,
@@ -248,17 +250,19 @@ class BrokerWorld:
         is_shared: bool = False,
         telemetry: Traces | None = None,
         lake_store: LakeStore | None = None,
+        sharing: Callable[[Resources], SharingClusters] | None = None,
     ) -> None:
         """``server`` (or a ``store`` on it) and ``bookie``: the storage of a broker before; else new and empty.
 
         ``ownership``: which topics are the broker's; None: all. ``bookies``: so many. ``is_shared``: another broker may
         be there that does not know yet that it lost its topics. ``telemetry``: spans. ``lake_store``: where
-        ledgers are offloaded to, by threads that run at once.
+        ledgers are offloaded to, by threads that run at once. ``sharing``: who has its configuration in ``store``, too.
         """
         if lake_store is not None:
             runtime = replace(runtime, threads=SimThreads(inline=True))
         self.lake_store = lake_store
         self.telemetry = telemetry
+        self.sharing = sharing
         self.is_shared = is_shared
         self.ownership = ownership
         self.access = access
@@ -293,6 +297,7 @@ class BrokerWorld:
             ownership=self.ownership,
             access=self.access,
             telemetry=self.telemetry,
+            sharing=None if self.sharing is None else self.sharing(self.resources),
         )
 
     def _open_lake(self, driver: str, properties: Mapping[str, str]) -> LakeStore:

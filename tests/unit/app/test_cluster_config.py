@@ -22,6 +22,38 @@ def test_metadata_and_ledgers_are_in_one_place_unless_told() -> None:
     assert (str(loaded.metadata), str(loaded.ledgers)) == ("zk:a:2181,b:2181/root", "zk:c:2181,d:2181/bk")
     loaded = load_broker_config(overrides=["zookeeperServers=old:2181", "configurationMetadataStoreUrl=zk:old:2181"])
     assert str(loaded.metadata) == "zk:old:2181"
+    assert not loaded.is_configuration_apart
+
+
+@pytest.mark.parametrize(
+    ("texts", "configuration"),
+    [
+        ([], "zk:a:2181,b:2181/root"),
+        (["configurationMetadataStoreUrl= "], "zk:a:2181,b:2181/root"),
+        (["configurationMetadataStoreUrl=zk:a:2181,b:2181/all"], "zk:a:2181,b:2181/all"),
+        (["configurationStoreServers=c:2181/all"], "zk:c:2181/all"),
+        (["globalZookeeperServers=g:2181", "configurationStoreServers=c:2181"], "zk:c:2181"),
+        (["globalZookeeperServers=g:2181", "configurationMetadataStoreUrl=zk:c:2181"], "zk:c:2181"),
+        (["globalZookeeperServers=g:2181"], "zk:g:2181"),
+    ],
+)
+def test_what_clusters_share_is_where_pulsars_keys_say(texts: list[str], configuration: str) -> None:
+    loaded = load_broker_config(overrides=[ZK, *texts])
+    assert str(loaded.configuration) == configuration
+    assert loaded.is_configuration_apart == (configuration != "zk:a:2181,b:2181/root")
+    assert loaded.config.warnings == ()
+
+
+def test_the_shared_store_is_spoken_to_as_its_own_file_says(tmp_path: Path) -> None:
+    for name in ("own", "shared"):
+        (tmp_path / f"{name}.properties").write_text(f"geminga.zookeeper.digest={name}:secret\n")
+    paths = [f"metadataStoreConfigPath={tmp_path}/own.properties", "configurationMetadataStoreUrl=zk:c:2181"]
+    loaded = load_broker_config(overrides=[ZK, *paths])
+    assert loaded.configuration.credentials == loaded.metadata.credentials
+    paths.append(f"configurationStoreConfigPath={tmp_path}/shared.properties")
+    loaded = load_broker_config(overrides=[ZK, *paths])
+    assert loaded.configuration.credentials is not None
+    assert loaded.configuration.credentials.user == "shared"
 
 
 def test_quorums_are_pulsars_unless_told() -> None:
@@ -50,8 +82,8 @@ def test_a_file_is_read_and_what_it_says_of_bookies_is_passed_over(tmp_path: Pat
         ([], "metadataStoreUrl is not set.*expected metadataStoreUrl=zk:host:port"),
         (["metadataStoreUrl=etcd://a:1"], "metadataStoreUrl: 'etcd://a:1' is no ZooKeeper; expected zk:"),
         (
-            [ZK, "configurationMetadataStoreUrl=zk:other:2181"],
-            "configurationMetadataStoreUrl=zk:other:2181: a store of",
+            [ZK, "configurationMetadataStoreUrl=etcd://a:1"],
+            "configurationMetadataStoreUrl: 'etcd://a:1' is no ZooKeeper",
         ),
         ([ZK, "bookkeeperMetadataServiceUri=zk://a/b"], "bookkeeperMetadataServiceUri: .*expected one that ends"),
         (

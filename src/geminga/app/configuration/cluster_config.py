@@ -35,8 +35,17 @@ class ClusterConfig:
     metadata_store_config_path: str = setting(
         "metadataStoreConfigPath", "", "the path of a file of ZooKeeper's client properties"
     )
-    #: What clusters share; nothing, or the same: there is one cluster.
-    configuration_metadata_store_url: str = setting("configurationMetadataStoreUrl", "", "the same, or nothing")
+    #: What clusters share: tenants, policies, clusters. Nothing: the metadata store.
+    configuration_metadata_store_url: str = setting(
+        "configurationMetadataStoreUrl", "", "zk:host:port,host:port/chroot, or nothing"
+    )
+    #: Its names before Pulsar 2.11 and 2.0.
+    configuration_store_servers: str = setting("configurationStoreServers", "", "host:port,host:port/chroot")
+    global_zookeeper_servers: str = setting("globalZookeeperServers", "", "host:port,host:port/chroot")
+    #: How it is spoken to; nothing: as the metadata store is.
+    configuration_store_config_path: str = setting(
+        "configurationStoreConfigPath", "", "the path of a file of ZooKeeper's client properties"
+    )
     #: Of the bookies; empty: the metadata store.
     bookkeeper_metadata_service_uri: str = setting(
         "bookkeeperMetadataServiceUri", "", "metadata-store:zk:host:port or zk+hierarchical://host:port/ledgers"
@@ -58,6 +67,13 @@ class BrokerProcessConfig:
     #: Of the ledgers': mostly the same.
     ledgers: ZooKeeperAddress
     session_timeout_ms: int
+    #: Of what clusters share; that of ``metadata`` where this cluster has it to itself.
+    configuration: ZooKeeperAddress
+
+    @property
+    def is_configuration_apart(self) -> bool:
+        """Whether tenants and policies are in a store that other clusters may share."""
+        return self.configuration != self.metadata
 
 
 def load_broker_config(
@@ -85,6 +101,7 @@ def load_broker_config(
         with_client_config(metadata, path),
         with_client_config(ledgers, path),
         cluster.session_timeout_ms,
+        _configuration(cluster, metadata),
     )
 
 
@@ -106,14 +123,23 @@ def _metadata(cluster: ClusterConfig, latest: Mapping[str, ConfigEntry]) -> ZooK
             "metadataStoreUrl is not set: a broker of its own keeps its metadata in a ZooKeeper; expected "
             "metadataStoreUrl=zk:host:port,host:port. (geminga standalone has everything in one process)"
         )
-    metadata = _address(key, text)
-    shared = cluster.configuration_metadata_store_url
-    if shared and _address("configurationMetadataStoreUrl", shared) != metadata:
-        raise ConfigurationError(
-            f"configurationMetadataStoreUrl={shared}: a store of its own for what clusters share is not built; "
-            f"expected that of {key}, or nothing"
-        )
-    return metadata
+    return _address(key, text)
+
+
+def _configuration(cluster: ClusterConfig, metadata: ZooKeeperAddress) -> ZooKeeperAddress:
+    """Where the configuration of clusters is; the first of the keys that says something counts, as in Pulsar."""
+    path = cluster.metadata_store_config_path
+    for key, text in (
+        ("configurationMetadataStoreUrl", cluster.configuration_metadata_store_url),
+        ("configurationStoreServers", cluster.configuration_store_servers),
+        ("globalZookeeperServers", cluster.global_zookeeper_servers),
+    ):
+        if text.strip():
+            address = _address(key, text)
+            if address == metadata:
+                break
+            return with_client_config(address, cluster.configuration_store_config_path or path)
+    return with_client_config(metadata, path)
 
 
 def _address(key: str, text: str) -> ZooKeeperAddress:

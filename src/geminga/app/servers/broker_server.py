@@ -34,6 +34,7 @@ from geminga.broker.rest.http.server import IMPORT_LANE, HttpServer
 from geminga.broker.rest.loading import application_maker
 from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.model.errors import GemingaError, PreconditionFailedError
+from geminga.model.topic_name import SYSTEM_NAMESPACE
 from geminga.runtime import Runtime, get_logger, spawn
 from geminga.version import __version__
 
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from geminga.broker.composition.metric_levels import Row
     from geminga.broker.composition.metrics import Metrics
     from geminga.broker.geo.clusters import OtherClusters
+    from geminga.broker.geo.sharing import Sharing
     from geminga.broker.ownership.endpoints import Endpoint, Endpoints
     from geminga.broker.ownership.membership import Membership
     from geminga.broker.ownership.ports import Ownership
@@ -119,6 +121,8 @@ class Storage(NamedTuple):
     peers: Peers | None = None
     #: Where the metadata are, as ``metadataStoreUrl`` would say it.
     metadata_url: str = ""
+    #: Where what clusters share is, if elsewhere: as ``configurationMetadataStoreUrl`` would say it.
+    configuration_url: str = ""
     #: Of all that is kept; None: that is not in files of this process.
     backups: Callable[[], Backups] | None = None
 
@@ -309,6 +313,7 @@ class BrokerServer(ABC):
             silent=None if peers is None else peers.membership.silent,
             access=access,
             other_clusters=lambda: self._open_other_clusters(runtime, resources),
+            sharing=self._sharing(resources) if storage.configuration_url else None,
             telemetry=telemetry,
         )
         self.broker = broker
@@ -321,6 +326,12 @@ class BrokerServer(ABC):
         self._shortage.look()
         return await self._listen(broker, storage)
 
+    def _sharing(self, resources: Resources) -> Sharing:
+        # Loaded where clusters share a store.
+        from geminga.broker.geo.sharing import Sharing
+
+        return Sharing(self._config.server.cluster_name, resources, self._call_cluster)
+
     def _open_other_clusters(self, runtime: Runtime, resources: Resources) -> OtherClusters:
         """Where topics may be copied to; loaded with the first topic."""
         if self._other_clusters is None:
@@ -332,8 +343,12 @@ class BrokerServer(ABC):
         return self._other_clusters
 
     async def _ask_cluster(self, cluster: str, path: str) -> PeerAnswer:
+        return await self._call_cluster(cluster, "GET", path, b"")
+
+    async def _call_cluster(self, cluster: str, method: str, path: str, body: bytes) -> PeerAnswer:
         assert self.broker is not None
-        return await self._open_other_clusters(self.broker.runtime, self.broker.resources).answer(cluster, path)
+        clusters = self._open_other_clusters(self.broker.runtime, self.broker.resources)
+        return await clusters.answer(cluster, path, method, body)
 
     async def _close_other_clusters(self) -> None:
         if self._other_clusters is not None:
@@ -437,7 +452,11 @@ class BrokerServer(ABC):
         coordinators = COORDINATORS if broker.config.transaction_coordinator_enabled else 0
         # A cluster that was given fewer, or more, keeps them.
         setup = ClusterSetup(
-            config.cluster_name, {key: url for key, url in urls.items() if url}, first_coordinators=coordinators
+            config.cluster_name,
+            {key: url for key, url in urls.items() if url},
+            first_coordinators=coordinators,
+            # Its own topics are there; that it shares users' namespaces is said by administrators.
+            joins=(SYSTEM_NAMESPACE,) if storage.configuration_url else (),
         )
         await initialize_cluster(broker.resources, setup)
         addresses = addresses_of(default, bound)
@@ -519,6 +538,7 @@ class BrokerServer(ABC):
             ask_cluster=self._ask_cluster,
             process=process_beans,
             metadata_url=storage.metadata_url,
+            configuration_url=storage.configuration_url,
             backups=storage.backups,
         )
 

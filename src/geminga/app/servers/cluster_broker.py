@@ -7,6 +7,7 @@ cluster's brokers, and only then are topics served. Stop is the reverse.
 from __future__ import annotations
 
 import asyncio
+from itertools import chain
 
 from geminga.app.configuration.cluster_config import BrokerProcessConfig
 from geminga.app.lifecycle.event_loop import loop_factory
@@ -18,7 +19,7 @@ from geminga.app.servers.process import DataLocation, serve
 from geminga.broker.load.ports import UsageSource
 from geminga.metadata.copying import refuse_unfinished
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
-from geminga.metadata.measured import MeasuredMetadataStore
+from geminga.metadata.measured import SHARED_STORE_NAME, MeasuredMetadataStore
 from geminga.metadata.ports import MetadataStore
 from geminga.metadata.zookeeper import ZooKeeperMetadataStore
 from geminga.runtime import Runtime, get_logger
@@ -37,19 +38,29 @@ class ClusterBrokerServer(MemberBrokerServer):
     async def _open_storage(self) -> Storage:
         runtime = self._open_runtime()
         config = self._process_config
-        metadata = MeasuredMetadataStore(await self._connect(runtime, config.metadata), runtime.clock)
-        await refuse_unfinished(metadata, str(config.metadata))
+        own = MeasuredMetadataStore(await self._connect(runtime, config.metadata), runtime.clock)
+        await refuse_unfinished(own, str(config.metadata))
+        metadata: MetadataStore = own
+        measured = [own]
+        if config.is_configuration_apart:
+            # Loaded where clusters share a store.
+            from geminga.app.storage.shared_configuration import divided
+
+            measured.append(await self._connect_shared(runtime, config.configuration))
+            metadata = await divided(own, measured[-1], str(config.metadata), str(config.configuration))
         is_one = config.ledgers == config.metadata
-        ledgers: MetadataStore = metadata if is_one else await self._connect(runtime, config.ledgers)
+        # Of ledgers nothing is in the store that is shared, and nothing waits for it.
+        ledgers: MetadataStore = own if is_one else await self._connect(runtime, config.ledgers)
         pool = await self._follow_bookies(runtime, ledgers, asks_unlisted=True)
         return Storage(
             runtime,
             metadata,
             pool,
             ledger_metadata=ledgers,
-            labelled=tuple(metadata.sources()),
+            labelled=tuple(chain.from_iterable(each.sources() for each in measured)),
             peers=await self._balanced_peers(runtime, metadata, self._meter(runtime)),
             metadata_url=str(config.metadata),
+            configuration_url=str(config.configuration) if config.is_configuration_apart else "",
         )
 
     def _meter(self, runtime: Runtime) -> UsageSource | None:
@@ -57,6 +68,11 @@ class ClusterBrokerServer(MemberBrokerServer):
         if config is None or not config.is_enabled:
             return None
         return HostMeter(runtime.clock.monotonic, lambda: config.usage_interval_minutes * 60, config.nic_speed_gbps)
+
+    async def _connect_shared(self, runtime: Runtime, address: ZooKeeperAddress) -> MeasuredMetadataStore:
+        shared = MeasuredMetadataStore(await self._connect(runtime, address), runtime.clock, SHARED_STORE_NAME)
+        await refuse_unfinished(shared, str(address))
+        return shared
 
     async def _connect(self, runtime: Runtime, address: ZooKeeperAddress) -> ZooKeeperMetadataStore:
         store = await ZooKeeperMetadataStore.open(

@@ -17,18 +17,22 @@ def initialize(options: ClusterOptions) -> list[str]:
     import os
 
     from geminga.app.configuration.zookeeper_client import with_client_config
-    from geminga.app.storage.core.cluster_options import check, metadata_store
+    from geminga.app.storage.core.cluster_options import check, configuration_store, metadata_store
 
     check(options)
-    store = metadata_store(options)
+    store, shared = metadata_store(options), configuration_store(options)
+    if shared is not None:
+        shared = with_client_config(shared, options.configuration_store_config or options.store_config)
     if isinstance(store, str):
-        return asyncio.run(_write(os.path.abspath(store), options))
-    return asyncio.run(_write(with_client_config(store, options.store_config), options))
+        return asyncio.run(_write(os.path.abspath(store), shared, options))
+    store = with_client_config(store, options.store_config)
+    return asyncio.run(_write(store, None if shared == store else shared, options))
 
 
-async def _write(store: str | ZooKeeperAddress, options: ClusterOptions) -> list[str]:
+async def _write(store: str | ZooKeeperAddress, shared: ZooKeeperAddress | None, options: ClusterOptions) -> list[str]:
     from geminga.app.storage.core.cluster_options import BUNDLES_DEFAULT, COORDINATORS_DEFAULT, cluster_data
     from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
+    from geminga.broker.resources.initialization import FIRST_NAMESPACES
     from geminga.runtime import real_runtime
 
     setup = ClusterSetup(
@@ -37,7 +41,7 @@ async def _write(store: str | ZooKeeperAddress, options: ClusterOptions) -> list
         bundles=options.bundles or BUNDLES_DEFAULT,
         transaction_coordinators=options.transaction_coordinators or 0,
         first_coordinators=COORDINATORS_DEFAULT,
-        joins=True,
+        joins=FIRST_NAMESPACES,
     )
     runtime = real_runtime(_stop)
     try:
@@ -46,6 +50,8 @@ async def _write(store: str | ZooKeeperAddress, options: ClusterOptions) -> list
             made: list[str] = []
         else:
             metadata, made = await _open_zookeeper(runtime, store, options.session_timeout_ms)
+        if shared is not None:
+            metadata = await _with_shared(runtime, metadata, str(store), shared, options.session_timeout_ms)
         try:
             return [*made, *await initialize_cluster(Resources(metadata), setup)]
         finally:
@@ -90,6 +96,27 @@ async def _open_zookeeper(
         await metadata.close()
         raise
     return metadata, missing
+
+
+async def _with_shared(
+    runtime: Runtime, own: MetadataStore, own_url: str, address: ZooKeeperAddress, session_timeout_ms: int
+) -> MetadataStore:
+    """One tree with what clusters share at ``address``; ``own`` is closed if that fails."""
+    from geminga.app.storage.shared_configuration import divided
+    from geminga.metadata.copying import refuse_unfinished
+    from geminga.metadata.zookeeper import ZooKeeperMetadataStore
+
+    try:
+        shared = await ZooKeeperMetadataStore.open(runtime, address, session_timeout_ms=session_timeout_ms)
+        try:
+            await refuse_unfinished(shared, str(address))
+            return await divided(own, shared, own_url, str(address))
+        except BaseException:
+            await shared.close()
+            raise
+    except BaseException:
+        await own.close()
+        raise
 
 
 async def point_to(address: ZooKeeperAddress, cluster: str, web_url: str, broker_url: str) -> bool:

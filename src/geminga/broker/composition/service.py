@@ -32,7 +32,7 @@ from geminga.broker.policies.rules import broker_levels
 from geminga.broker.publishing.rates import broker_throttles
 from geminga.broker.registry.namespaces import Namespaces
 from geminga.broker.registry.policy_following import PolicyFollowing, leave_if_elsewhere
-from geminga.broker.registry.ports import Belongings, PartitionedCalls
+from geminga.broker.registry.ports import Belongings, PartitionedCalls, SharingClusters
 from geminga.broker.registry.topic_registry import TopicRegistry
 from geminga.broker.resources.initialization import COORDINATORS_TOPIC
 from geminga.broker.system_topics.policies import PolicyService
@@ -97,12 +97,14 @@ class Broker:
         silent: SilentBrokers | None = None,
         access: Access = OPEN,
         other_clusters: Callable[[], RemoteClusters] | None = None,
+        sharing: SharingClusters | None = None,
         telemetry: Traces | None = None,
     ) -> None:
         """``version``: of the program, told to clients. ``ownership``: which topics are its; None: all of them.
         ``tables_elsewhere``: tables whose topics other brokers serve; None: they are refused. ``peers`` makes what asks
         other brokers, given the ownership and this broker's listeners; None: what would need them is refused.
-        ``silent``: who was killed. ``access``: who is let in. ``other_clusters``: to copy to. ``telemetry``: spans.
+        ``silent``: who was killed. ``access``: who is let in. ``other_clusters``: to copy to. ``sharing``: those
+        whose configuration is this one's, too; None: none. ``telemetry``: spans.
         """
         # Bottom-up: each part uses those above it; what of topics and policies stands below is reached by a call.
         self.runtime = runtime
@@ -120,6 +122,7 @@ class Broker:
         # Whose topics are whose.
         self.ownership = ownership if ownership is not None else SoleOwnership()
         self.tables_elsewhere, self.other_clusters, self._telemetry = tables_elsewhere, other_clusters, telemetry
+        self._sharing = sharing
         self._elsewhere = None if peers is None else peers(self.ownership, lambda: self.endpoints)
 
         # What topics have in common.
@@ -132,7 +135,8 @@ class Broker:
         self.entry_filters, self.groups = LateFilters(runtime, config, self), LateGroups(self)
 
         # Topics, and what holds for them.
-        self.namespaces = Namespaces(runtime.clock, resources, self._policies_watched, part=self)
+        shared_by = "" if sharing is None else config.cluster_name
+        self.namespaces = Namespaces(runtime.clock, resources, self._policies_watched, part=self, sharing_as=shared_by)
         #: Decides by what is stored; None: whoever is let in may do everything.
         self.authorization = None if not config.authorization_enabled else _authorization(self, access)
         #: Who is let in, and to what.
@@ -216,6 +220,7 @@ class Broker:
             is_stopping=lambda: self.is_stopping,
             part=self,
             elsewhere=self._elsewhere,
+            sharing=self._sharing,
         )
 
     @cached_property

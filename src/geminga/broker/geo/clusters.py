@@ -155,11 +155,11 @@ class OtherClusters:
         partitions = 0 if partitioned is None else partitioned.partitions
         return await remote.open(topic, partitions, makes_topics=self._config.creates_topics_elsewhere)
 
-    async def answer(self, cluster: str, path: str) -> PeerAnswer:
-        """Of the administration of ``cluster``, to a GET. Raises UnavailableError."""
+    async def answer(self, cluster: str, path: str, method: str = "GET", body: bytes = b"") -> PeerAnswer:
+        """Of the administration of ``cluster``. Raises UnavailableError."""
         async with self._opening:
             remote = await self._remote(cluster)
-        return await remote.answer(path)
+        return await remote.answer(path, method, body)
 
     async def _remote(self, cluster: str) -> RemoteCluster:
         if self._is_closed:

@@ -184,9 +184,9 @@ class RemoteCluster:
         finally:
             await producer.close()
 
-    async def answer(self, path: str) -> PeerAnswer:
-        """Of its administration, to a GET. Raises UnavailableError."""
-        return await self._http.first_answer(self._web_urls, "GET", path)
+    async def answer(self, path: str, method: str = "GET", body: bytes = b"") -> PeerAnswer:
+        """Of its administration. Raises UnavailableError."""
+        return await self._http.first_answer(self._web_urls, method, path, body)
 
     async def close(self) -> None:
         """Its links end."""

@@ -27,6 +27,11 @@ def lives_in(policies: Policies, cluster: str) -> bool:
     return not clusters or cluster in clusters or cluster in policies.allowed_clusters
 
 
+def other_homes(policies: Policies, cluster: str) -> list[str]:
+    """Names of the other clusters that such a namespace lives in, or may, sorted."""
+    return sorted({*policies.replication_clusters, *policies.allowed_clusters} - {cluster})
+
+
 def require_life_in(policies: Policies, namespace: str, cluster: str) -> None:
     """Raise NotInThisClusterError unless the namespace lives in ``cluster``."""
     if not lives_in(policies, cluster):

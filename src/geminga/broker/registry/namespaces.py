@@ -10,7 +10,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from geminga.broker.geo.residence import require_life_in
+from geminga.broker.geo.residence import other_homes, require_life_in
 from geminga.broker.resources import Policies, Resources
 from geminga.broker.resources.namespaces import LOCAL_POLICIES_PATH
 from geminga.metadata.ports import MetadataStore, Notification, Unsubscribe
@@ -18,6 +18,7 @@ from geminga.model.errors import NotFoundError
 from geminga.runtime import Clock, Contained, Part
 
 if TYPE_CHECKING:
+    from geminga.broker.core.coercion import Document
     from geminga.model.topic_name import TopicName
 
 #: Where the namespaces' policies are.
@@ -42,13 +43,27 @@ class TopicMode(Enum):
 class Namespaces:
     """See the module."""
 
-    __slots__ = ("_changed", "_clock", "_forgotten", "_metadata", "_part", "_policies", "_resources", "_watched")
+    __slots__ = (
+        "_changed",
+        "_clock",
+        "_forgotten",
+        "_metadata",
+        "_part",
+        "_policies",
+        "_resources",
+        "_sharing_as",
+        "_watched",
+    )
 
-    def __init__(self, clock: Clock, resources: Resources, changed: Callable[[str], None], *, part: Part) -> None:
+    def __init__(
+        self, clock: Clock, resources: Resources, changed: Callable[[str], None], *, part: Part, sharing_as: str = ""
+    ) -> None:
         """``changed`` is called with the name of a namespace whose policies may have changed.
 
-        ``part`` hears of what it did not expect then.
+        ``part`` hears of what it did not expect then. ``sharing_as``: this cluster's name, where policies are shared
+        with others.
         """
+        self._sharing_as = sharing_as
         self._clock = clock
         self._part = part
         self._resources = resources
@@ -135,10 +150,13 @@ class Namespaces:
         # Loaded where anybody was given anything at a topic.
         from geminga.broker.access.core.grants import without_topic
 
+        def change(found: Document) -> Document:
+            if self._sharing_as and other_homes(Policies(found), self._sharing_as):
+                return found  # the topic is there as well, and so are its roles
+            return without_topic(found, topic, has_partitions=has_partitions)
+
         try:
-            await self._resources.namespaces.update(
-                topic.namespace, lambda found: without_topic(found, topic, has_partitions=has_partitions)
-            )
+            await self._resources.namespaces.update(topic.namespace, change)
         except NotFoundError:
             # The namespace went meanwhile, and they with it.
             pass

@@ -39,7 +39,7 @@ from geminga.runtime import Clock, Part, get_logger, spawn
 
 if TYPE_CHECKING:
     from geminga.broker.configuration.broker_config import BrokerConfig
-    from geminga.broker.registry.ports import TopicsElsewhere
+    from geminga.broker.registry.ports import SharingClusters, TopicsElsewhere
     from geminga.broker.registry.topic_registry import TopicRegistry
     from geminga.broker.resources import PartitionedTopic, Resources
     from geminga.managed_ledger import ManagedLedgerFactory
@@ -67,6 +67,7 @@ class Partitions:
         "_part",
         "_registry",
         "_resources",
+        "_sharing",
         "_turns",
     )
 
@@ -82,13 +83,16 @@ class Partitions:
         is_stopping: Callable[[], bool],
         part: Part,
         elsewhere: TopicsElsewhere | None = None,
+        sharing: SharingClusters | None = None,
     ) -> None:
         """``forget``: delete the policies and schemas of a topic. ``is_stopping``: long work ends at its next step.
 
-        ``elsewhere``: partitions of other brokers; None: what needs them is refused.
+        ``elsewhere``: partitions of other brokers; None: what needs them is refused. ``sharing``: clusters that share
+        numbers of partitions with this one; None: there are none.
         """
         self._config = config
         self._elsewhere = elsewhere
+        self._sharing = sharing
         self._ledgers = ledgers
         self._resources = resources
         self._registry = registry
@@ -147,7 +151,20 @@ class Partitions:
             await self._registry.check_topic_limit(name, partitions - present)
             await self._make(name, range(present, partitions))
             await self._copy_subscriptions(name, range(present, partitions))
+            if self._sharing is not None:
+                await self._sharing.make_partitions(name, partitions)
             await self._resources.update_partitioned_topic(name, partitions)
+
+    async def make_for_others(self, name: TopicName, partitions: int) -> None:
+        """Make what a topic gets when a cluster that shares its number of partitions makes them ``partitions``.
+
+        Raises NotFoundError.
+        """
+        self.check_count(partitions)
+        async with self._turn(name):
+            present = await self._count(name)
+            await self._make(name, range(present, partitions))
+            await self._copy_subscriptions(name, range(present, partitions))
 
     async def delete(self, name: TopicName, *, force: bool = False, is_namespace_going: bool = False) -> None:
         """Delete a partitioned topic and its partitions, or finish a deletion that was cut off.
@@ -155,6 +172,9 @@ class Partitions:
         Raises NotFoundError; TopicNotServedError for partitions of another broker, PreconditionFailedError if in use:
         then it is served as before; ConflictError if another broker changes it meanwhile; others, then it stays
         marked. ``is_namespace_going``: its policies and schemas are left to who deletes the namespace.
+
+        The number of partitions stays where clusters that share it have some: what is deleted then is this cluster's.
+        Raises UnavailableError, with nothing done, where one of them does not tell.
         """
         topics = self._resources.partitioned_topics
         if name.is_of_transactions and name.namespace == SYSTEM_NAMESPACE:
@@ -168,6 +188,10 @@ class Partitions:
             await self._require_here(name)
             if not force:
                 await self._require_unused(name)
+            if self._sharing is not None and await self._sharing.holders(name):
+                await self._delete_stored(name, force=force)
+                await self._forget(name)
+                return
             marked = await self._mark(name, found)
             try:
                 await self._delete_marked(name, marked, force=force, is_namespace_going=is_namespace_going)
@@ -187,6 +211,9 @@ class Partitions:
         async with self._turn(name):
             found = await topics.find(name)
             if found is None or await self._has_any(name, found.partitions):
+                return False
+            if self._sharing is not None and await self._sharing.others(name.namespace):
+                # They may have some, and are not asked each time that nobody uses the topic here.
                 return False
             marked = await self._mark(name, found)
             if await self._has_any(name, found.partitions):
@@ -213,13 +240,26 @@ class Partitions:
         try:
             async with self._turn(name):
                 found = await self._resources.partitioned_topics.find_stored(name)
-                if found is not None and found.is_deleted:
+                if found is not None and found.is_deleted and not await self._is_others_deletion(name, found):
                     await self._delete_marked(name, found, force=False, is_namespace_going=False)
                     _log.info("finished the deletion of %s", name)
         except GemingaError as error:
             _log.warning("the deletion of %s could not be finished: %s", name, error)
         finally:
             self._finishing.discard(str(name))
+
+    async def _is_others_deletion(self, name: TopicName, marked: PartitionedTopic) -> bool:
+        """Whether another cluster may have begun it, and there are partitions here, which it can not have meant.
+
+        They are served again then: who meant them asks again.
+        """
+        if self._sharing is None or not await self._sharing.others(name.namespace):
+            return False
+        if not await self._has_any(name, marked.partitions):
+            return False
+        await self._resources.partitioned_topics.mark_deleted(name, False, partitions=marked.partitions)
+        _log.warning("%s was marked as deleted, by this cluster or one that shares it, and has partitions here", name)
+        return True
 
     async def _mark(self, name: TopicName, found: PartitionedTopic) -> PartitionedTopic:
         """On return nothing that found the topic unmarked is being loaded any more."""
@@ -234,6 +274,12 @@ class Partitions:
         """What is stored of the topic itself goes last: until then the request can be sent again."""
         if not force:
             await self._require_unused(name)
+        await self._delete_stored(name, force=force)
+        if not is_namespace_going:
+            await self._forget(name)
+        await self._resources.delete_partitioned_topic(name, expected_version=marked.version)
+
+    async def _delete_stored(self, name: TopicName, *, force: bool) -> None:
         batch: list[TopicName] = []
         async for partition in self._stored(name):
             batch.append(partition)
@@ -241,9 +287,6 @@ class Partitions:
                 await self._delete(batch, force)
                 batch = []
         await self._delete(batch, force)
-        if not is_namespace_going:
-            await self._forget(name)
-        await self._resources.delete_partitioned_topic(name, expected_version=marked.version)
 
     async def _require_unused(self, name: TopicName) -> None:
         for topic in self._registry.loaded_of(name):

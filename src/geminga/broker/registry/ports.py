@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 from geminga.broker.resources import Document
 from geminga.model.topic_name import TopicName
@@ -43,6 +43,29 @@ class TopicsElsewhere(Protocol):
 
     async def subscribe(self, name: TopicName, subscriptions: Sequence[str]) -> None:
         """Durable subscriptions that begin with its first message, where there are none."""
+        ...
+
+
+#: Of a request to make partitions and leave their number, which clusters share; Geminga's own.
+MAKE_ONLY: Final = "gemingaMakeOnly"
+
+
+class SharingClusters(Protocol):
+    """Clusters that share tenants, policies and numbers of partitions with this one."""
+
+    async def others(self, namespace: str) -> Sequence[str]:
+        """Those that the namespace lives in, or may. Raises MetadataError."""
+        ...
+
+    async def holders(self, name: TopicName) -> Sequence[str]:
+        """Those of them that have partitions of a topic. Raises UnavailableError where one does not tell."""
+        ...
+
+    async def make_partitions(self, name: TopicName, partitions: int) -> None:
+        """Have those that are missing made there, with the subscriptions of the first, before their number is told.
+
+        Raises UnavailableError where one does not.
+        """
         ...
 
 

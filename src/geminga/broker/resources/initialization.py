@@ -6,7 +6,7 @@ that begin at the same time may all do it.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -20,6 +20,9 @@ from geminga.model.topic_name import DEFAULT_NAMESPACE, SYSTEM_NAMESPACE, TRANSA
 
 #: Its partitions are the transaction coordinators of a cluster.
 COORDINATORS_TOPIC: Final = TopicName.parse(f"persistent://{SYSTEM_NAMESPACE}/{TRANSACTION_COORDINATORS}")
+
+#: What every cluster begins with.
+FIRST_NAMESPACES: Final = (DEFAULT_NAMESPACE, SYSTEM_NAMESPACE)
 
 
 class Stores(Protocol):
@@ -44,8 +47,9 @@ class ClusterSetup:
     transaction_coordinators: int = 0
     #: The same where there is none yet; one that is there is left as it is.
     first_coordinators: int = 0
-    #: Tenants and namespaces that are there get the cluster: one more joins those that share them.
-    joins: bool = False
+    #: Of :data:`FIRST_NAMESPACES` those that get the cluster where they are there, tenant and namespace: one more joins
+    #: the clusters that share them.
+    joins: Collection[str] = ()
 
 
 async def initialize_cluster(stores: Stores, setup: ClusterSetup) -> list[str]:
@@ -63,19 +67,19 @@ async def initialize_cluster(stores: Stores, setup: ClusterSetup) -> list[str]:
 
     if await stores.clusters.find(cluster) is None:
         await make(f"{CLUSTERS_PATH}/{cluster}", stores.clusters.create(cluster, setup.data))
-    for namespace in (DEFAULT_NAMESPACE, SYSTEM_NAMESPACE):
+    for namespace in FIRST_NAMESPACES:
         tenant = namespace.partition("/")[0]
         path = f"{POLICIES_PATH}/{tenant}"
         if not await stores.tenants.exists(tenant):
             clusters: list[Json] = [cluster]
             await make(path, stores.tenants.create(tenant, {"adminRoles": [], "allowedClusters": clusters}))
-        elif setup.joins and await _join_tenant(stores.tenants, tenant, cluster):
+        elif namespace in setup.joins and await _join_tenant(stores.tenants, tenant, cluster):
             changed.append(path)
-    for namespace in (DEFAULT_NAMESPACE, SYSTEM_NAMESPACE):
+    for namespace in FIRST_NAMESPACES:
         path = f"{POLICIES_PATH}/{namespace}"
         if await stores.namespaces.find(namespace) is None:
             await make(path, stores.namespaces.create(namespace, _policies(setup)))
-        elif setup.joins and await _join_namespace(stores.namespaces, namespace, cluster):
+        elif namespace in setup.joins and await _join_namespace(stores.namespaces, namespace, cluster):
             changed.append(path)
     if await _coordinators(stores, setup):
         changed.append(f"{PARTITIONED_TOPICS_PATH}/{COORDINATORS_TOPIC.managed_ledger_name}")

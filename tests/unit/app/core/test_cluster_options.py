@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from geminga.app.storage.core.cluster_options import ClusterOptions, check, cluster_data, metadata_store
+from geminga.app.storage.core.cluster_options import (
+    ClusterOptions,
+    check,
+    cluster_data,
+    configuration_store,
+    metadata_store,
+)
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
 from geminga.model.errors import ConfigurationError
 
@@ -74,14 +80,23 @@ def test_what_makes_no_sense_is_named_with_its_value(changes: dict[str, Any], to
 
 def test_the_metadata_store_is_a_data_directory_or_a_zookeeper() -> None:
     assert metadata_store(GOOD) == "/data"
-    assert metadata_store(replace(GOOD, configuration_metadata_store="sqlite:/data")) == "/data"
     assert metadata_store(replace(GOOD, metadata_store="zk:h:2181/c")) == ZooKeeperAddress(("h:2181",), "/c")
     for changes in (
         {"metadata_store": "rocksdb:/data"},
         {"metadata_store": "zk:h:0"},
         {"metadata_store": "sqlite:"},
         {"metadata_store": ""},
-        {"configuration_metadata_store": "zk:h:2181"},
     ):
         with pytest.raises(ConfigurationError, match="metadata-store"):
             metadata_store(replace(GOOD, **changes))
+
+
+def test_what_clusters_share_is_in_a_zookeeper_of_its_own_or_where_all_is() -> None:
+    for same in ("", GOOD.metadata_store):
+        assert configuration_store(replace(GOOD, configuration_metadata_store=same)) is None
+    apart = replace(GOOD, metadata_store="zk:h:2181/c", configuration_metadata_store="zk:h:2181/all")
+    assert configuration_store(apart) == ZooKeeperAddress(("h:2181",), "/all")
+    check(replace(apart, configuration_store_config="f"))
+    for changes in ({"metadata_store": "sqlite:/data"}, {"configuration_metadata_store": "zk:h:0"}):
+        with pytest.raises(ConfigurationError, match="--configuration-metadata-store zk:h:"):
+            configuration_store(replace(apart, **changes))

@@ -93,11 +93,16 @@ def check(options: ClusterOptions) -> None:
         raise ConfigurationError(
             f"--metadata-store-config-path {options.store_config}: there is nothing to configure; leave it out"
         )
-    if options.configuration_store_config not in ("", options.store_config):
+    if options.configuration_store_config and not is_apart(options):
         raise ConfigurationError(
-            f"--configuration-metadata-store-config-path {options.configuration_store_config}: a store of its own for "
-            "what clusters share is not built; expected the same as --metadata-store-config-path, or nothing"
+            f"--configuration-metadata-store-config-path {options.configuration_store_config}: without a "
+            "--configuration-metadata-store of its own the file of --metadata-store-config-path counts; leave it out"
         )
+
+
+def is_apart(options: ClusterOptions) -> bool:
+    """Whether what clusters share is to be in a store of its own."""
+    return options.configuration_metadata_store not in ("", options.metadata_store)
 
 
 def _check_url(option: str, url: str, schemes: tuple[str, ...]) -> None:
@@ -117,18 +122,28 @@ def metadata_store(options: ClusterOptions) -> str | ZooKeeperAddress:
     expected = f"expected {SQLITE}DIR, where DIR is that of geminga standalone --data DIR, or zk:host:port/path"
     if not store.removeprefix(SQLITE):
         raise ConfigurationError(f"--metadata-store {store or '(nothing)'}: {expected}")
-    configuration = options.configuration_metadata_store
-    if configuration and configuration != store:
-        raise ConfigurationError(
-            f"--configuration-metadata-store {configuration}: a store of its own for what clusters share is not built; "
-            "expected the same as --metadata-store, or nothing"
-        )
     if store.startswith(SQLITE):
         return store.removeprefix(SQLITE)
     try:
         return parse_zookeeper_address(store)
     except ConfigurationError as error:
         raise ConfigurationError(f"--metadata-store {store}: {expected}") from error
+
+
+def configuration_store(options: ClusterOptions) -> ZooKeeperAddress | None:
+    """The ZooKeeper of what clusters share; None: that of the other metadata. Raises ConfigurationError."""
+    if not is_apart(options):
+        return None
+    store = options.configuration_metadata_store
+    expected = "expected zk:host:port/path, the same as --metadata-store, or nothing"
+    if not options.is_zookeeper:
+        raise ConfigurationError(
+            f"--configuration-metadata-store {store}: a standalone shares its metadata with nobody; leave it out"
+        )
+    try:
+        return parse_zookeeper_address(store)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"--configuration-metadata-store {store}: {expected}") from error
 
 
 def cluster_data(options: ClusterOptions) -> dict[str, str | bool]:

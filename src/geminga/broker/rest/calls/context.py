@@ -95,6 +95,8 @@ class RestContext:
     transactions: Callable[[], TransactionService] | None = None
     #: Where the metadata are, as ``metadataStoreUrl`` would say it.
     metadata_url: str = ""
+    #: Where what clusters share is, as ``configurationMetadataStoreUrl`` would say it; empty: nothing is shared.
+    configuration_url: str = ""
     #: Every configuration key in force, for ``brokers/configuration/runtime``.
     configuration: Callable[[], Mapping[str, str]] = dict
     #: Hands over what is served here, so many bundles a second, and ends the process. Raises PreconditionFailedError

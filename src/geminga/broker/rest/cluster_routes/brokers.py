@@ -104,8 +104,10 @@ async def runtime_configuration(request: Request) -> Response:
 async def internal_configuration(request: Request) -> Response:
     """Where metadata and ledgers are, as Pulsar's own tools ask for it."""
     url = context_of(request).metadata_url
+    shared_url = context_of(request).configuration_url or url
     keys = ("zookeeperServers", "configurationStoreServers", "metadataStoreUrl", "configurationMetadataStoreUrl")
-    return json_response({**dict.fromkeys(keys, url), "ledgersRootPath": LEDGERS_ROOT})
+    urls = {key: shared_url if key.startswith("configuration") else url for key in keys}
+    return json_response({**urls, "ledgersRootPath": LEDGERS_ROOT})
 
 
 async def live_names(request: Request) -> Response:

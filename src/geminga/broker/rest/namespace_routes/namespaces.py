@@ -7,8 +7,12 @@ from starlette.responses import Response
 
 from geminga.broker.access.core.actions import NamespaceOperation, PolicyName, TenantOperation, reading
 from geminga.broker.ownership.core.local_policies import bundles_data
+from geminga.broker.ownership.endpoints import Endpoint
 from geminga.broker.registry.namespaces import TopicMode
+from geminga.broker.resources import Policies
 from geminga.broker.resources.documents import Document
+from geminga.broker.rest.calls.context import RestContext
+from geminga.broker.rest.calls.owners import redirection
 from geminga.broker.rest.calls.requests import (
     RestError,
     context_of,
@@ -79,13 +83,43 @@ async def delete_namespace(request: Request) -> Response:
     is_forced = flag(request, "force")
     if is_forced and not context.forced.force_delete_namespace:
         raise RestError(405, "Broker doesn't allow forced deletion of namespaces")
-    if await topics.resources.namespaces.find(namespace) is None:
+    policies = await topics.resources.namespaces.find(namespace)
+    if policies is None:
         raise NotFoundError(f"Namespace {namespace} does not exist.")
+    elsewhere = _home_elsewhere(context, namespace, policies)
+    if elsewhere:
+        return await _to_cluster(request, elsewhere)
     if is_forced:
         await delete_namespace_and_topics(topics, namespace)
     else:
         await delete_empty_namespace(topics, namespace)
     return no_content()
+
+
+def _home_elsewhere(context: RestContext, namespace: str, policies: Policies) -> str:
+    """The cluster that is to delete a namespace of policies that clusters share; empty: this one.
+
+    As in Pulsar 4.2.4 a namespace goes when it lives in one cluster. Raises PreconditionFailedError.
+    """
+    clusters = policies.replication_clusters
+    if len(clusters) > 1 or len(policies.allowed_clusters) > 1 or (context.configuration_url and not clusters):
+        raise PreconditionFailedError(
+            f"Cannot delete the global namespace {namespace}. There are still more than one replication clusters "
+            "configured or replication clusters is empty."
+        )
+    if not context.configuration_url or clusters[0] == context.cluster:
+        # Without a store that is shared these policies are this cluster's own, and so is what is left here.
+        return ""
+    return clusters[0]
+
+
+async def _to_cluster(request: Request, cluster: str) -> Response:
+    from geminga.broker.peers.http_client import addresses_of  # where clusters share a store
+
+    data = await context_of(request).resources.clusters.get(cluster)
+    urls = (data.get(key) for key in ("serviceUrl", "serviceUrlTls"))
+    web, web_tls = (next(iter(addresses_of(url)), "") if isinstance(url, str) else "" for url in urls)
+    return redirection(request, Endpoint(cluster, "", "", web, web_tls), is_authoritative=False)
 
 
 async def list_topics(request: Request) -> Response:

@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from geminga.broker.access.core.actions import NamespaceOperation, PolicyName, TopicOperation, writing
 from geminga.broker.core.coercion import number_of, object_of, text_of
+from geminga.broker.registry.ports import MAKE_ONLY
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.calls.requests import (
     NO_BODY,
@@ -59,7 +60,7 @@ async def create(request: Request) -> Response:
 
 
 async def update(request: Request) -> Response:
-    """Grow to the number of partitions in the body."""
+    """Grow to the number of partitions in the body; for a cluster that shares the number: make them and leave it."""
     topics, name = context_of(request).topics, topic_of(request)
     body = await json_body(request)
     if body is None:
@@ -73,7 +74,10 @@ async def update(request: Request) -> Response:
         raise RestError(
             422, f"Desired partitions {count} can't be less than the current partitions {found.partitions}."
         )
-    await topics.partitions.grow(name, count)
+    if context_of(request).configuration_url and flag(request, MAKE_ONLY):
+        await topics.partitions.make_for_others(name, count)
+    else:
+        await topics.partitions.grow(name, count)
     return no_content()
 
 

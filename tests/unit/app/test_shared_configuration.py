@@ -1,0 +1,51 @@
+"""A cluster begins to share its configuration: nothing that its own store has of it is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from geminga.app.storage.shared_configuration import divided
+from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
+from geminga.model.errors import ConfigurationError
+from geminga.runtime import real_runtime
+
+DOCUMENTS = (
+    "/admin/policies/acme",
+    "/admin/policies/acme/orders",
+    "/admin/partitioned-topics/acme/orders/persistent/t",
+    "/admin/resourcegroups/g",
+)
+OWN = (
+    "/admin/local-policies/acme/orders",
+    "/admin/clusters/east/policies",
+    "/managed-ledgers/acme/orders/persistent/t",
+)
+
+
+@pytest.mark.parametrize("missing", [None, *DOCUMENTS])
+def test_what_is_not_in_the_shared_store_refuses_the_start_by_name(missing: str | None) -> None:
+    async def main() -> None:
+        runtime = real_runtime(lambda part, error: None)
+        own, shared = MemoryMetadataStore(runtime, MemoryMetadata()), MemoryMetadataStore(runtime, MemoryMetadata())
+        for path in (*DOCUMENTS, *OWN):
+            await own.put(path, b"{}", expected_version=None)
+        for path in DOCUMENTS:
+            if path != missing and not (missing and path.startswith(f"{missing}/")):
+                await shared.put(path, b"{}", expected_version=None)
+        try:
+            if missing is None:
+                tree = await divided(own, shared, "zk:own", "zk:all")
+                assert await tree.children("/admin/policies") == ["acme"]
+            else:
+                told = rf"configurationMetadataStoreUrl=zk:all: it has no {missing}, which .*\(zk:own\) has; expected"
+                with pytest.raises(ConfigurationError, match=told):
+                    await divided(own, shared, "zk:own", "zk:all")
+        finally:
+            await shared.close()
+            await own.close()
+            await runtime.threads.close()
+            await runtime.disk.close()
+
+    asyncio.run(main())
