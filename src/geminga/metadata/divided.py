@@ -1,6 +1,6 @@
 """One tree in two stores: what the clusters of an instance share, and all else, which is one cluster's.
 
-Implements ``metadata.ports.MetadataStore``. Which node is where is said by a :class:`Division`. The session that
+Implements ``metadata.ports.MetadataStore``. Which node is where is said by a :class:`TreeDivision`. The session that
 listeners hear of is the cluster's own: what is ephemeral, locks and elections among them, is there. That the shared
 store is away fails what reads or writes there, and nothing else.
 """
@@ -14,7 +14,7 @@ from typing import Protocol
 from geminga.metadata.ports import MetadataStore, Node, Notification, PutResult, SessionEvent, Unsubscribe
 
 
-class Division(Protocol):
+class TreeDivision(Protocol):
     """Which nodes are shared. Pure; paths are absolute."""
 
     def is_shared(self, path: str) -> bool:
@@ -31,7 +31,7 @@ class DividedMetadataStore:
 
     __slots__ = ("_division", "_own", "_shared")
 
-    def __init__(self, own: MetadataStore, shared: MetadataStore, division: Division) -> None:
+    def __init__(self, own: MetadataStore, shared: MetadataStore, division: TreeDivision) -> None:
         self._own = own
         self._shared = shared
         self._division = division

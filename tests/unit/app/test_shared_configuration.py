@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from geminga.app.storage.shared_configuration import divided
+from geminga.app.storage.shared_configuration import divided, note, noted
+from geminga.broker.ownership.core.broker_data import BROKERS_PATH
 from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
 from geminga.model.errors import ConfigurationError
 from geminga.runtime import real_runtime
@@ -47,5 +48,36 @@ def test_what_is_not_in_the_shared_store_refuses_the_start_by_name(missing: str 
             await own.close()
             await runtime.threads.close()
             await runtime.disk.close()
+
+    asyncio.run(main())
+
+
+def test_brokers_of_a_cluster_look_in_one_place() -> None:
+    async def main() -> None:
+        runtime = real_runtime(lambda part, error: None)
+        own = MemoryMetadataStore(runtime, MemoryMetadata())
+        await note(own, "")
+        assert await noted(own) == ""
+        await note(own, "zk:all")
+        broker = f"{BROKERS_PATH}/10.0.0.1:8080"
+        await own.put(broker, b"{}", expected_version=None, ephemeral=True)
+        await note(own, "zk:all")
+        with pytest.raises(
+            ConfigurationError, match=r"=\(nothing\): brokers .*10\.0\.0\.1:8080\) keep .* in zk:all, and"
+        ):
+            await note(own, "")
+        await note(own, "zk:all,other")  # may be another name of it
+        await own.delete(broker)
+        await note(own, "")
+        assert await noted(own) == ""
+        await own.put(broker, b"{}", expected_version=None, ephemeral=True)
+        with pytest.raises(
+            ConfigurationError, match=r"=zk:all: .* keep tenants and policies in the cluster's own store"
+        ):
+            await note(own, "zk:all")
+        assert await noted(own) == ""
+        await own.close()
+        await runtime.threads.close()
+        await runtime.disk.close()
 
     asyncio.run(main())

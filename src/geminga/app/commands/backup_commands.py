@@ -102,7 +102,7 @@ def _of_cluster(
     from geminga.app.servers.autorecovery_process import connected
 
     loaded, _ = _reached(metadata, config, assignments, "a backup of a cluster")
-    connecting = connected(loaded, while_restored=False)
+    connecting = connected(loaded, while_restored=False, is_whole=True)
     return back_up_cluster(connecting, directory, whole=whole, told=_tell_state, rate_limit=rate_limit)
 
 

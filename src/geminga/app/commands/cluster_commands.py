@@ -15,13 +15,7 @@ def initialize_cluster_metadata(
         typer.Option("-md", "--metadata-store", metavar="STORE", help="zk:HOST:PORT/PATH, or sqlite:DIR (--data DIR)."),
     ],
     configuration_metadata_store: Annotated[
-        str,
-        typer.Option(
-            "-cms",
-            "--configuration-metadata-store",
-            metavar="STORE",
-            help="zk:HOST:PORT/PATH of what clusters share; without: --metadata-store.",
-        ),
+        str, typer.Option("-cms", "--configuration-metadata-store", help="zk:HOST:PORT/PATH that clusters share.")
     ] = "",
     web_service_url_tls: Annotated[str, typer.Option("-tw", "--web-service-url-tls", help="https://host:port.")] = "",
     broker_service_url: Annotated[str, typer.Option("-ub", "--broker-service-url", help="pulsar://host:port.")] = "",
@@ -53,12 +47,7 @@ def initialize_cluster_metadata(
         str, typer.Option("-mscp", "--metadata-store-config-path", help="A file of ZooKeeper's client properties: TLS.")
     ] = "",
     configuration_store_config: Annotated[
-        str,
-        typer.Option(
-            "-cmscp",
-            "--configuration-metadata-store-config-path",
-            help="The same of --configuration-metadata-store; without: --metadata-store-config-path.",
-        ),
+        str, typer.Option("-cmscp", "--configuration-metadata-store-config-path", help="The same file of -cms.")
     ] = "",
     is_json: Annotated[bool, typer.Option("--json", help="Print what was made as JSON.")] = False,
 ) -> None:

@@ -137,11 +137,12 @@ def load_autorecovery_config(
 
 @asynccontextmanager
 async def connected(
-    config: AutoRecoveryProcessConfig, *, while_restored: bool = True
+    config: AutoRecoveryProcessConfig, *, while_restored: bool = True, is_whole: bool = False
 ) -> AsyncIterator[ClusterConnections]:
     """Connections to the cluster, closed in the end. Raises MetadataError, DataDirectoryError.
 
-    ``while_restored``: also where a backup is being restored to it.
+    ``while_restored``: also where a backup is being restored to it. ``is_whole``: with what it shares with other
+    clusters, where that is in another store.
     """
     from geminga.metadata.zookeeper import ZooKeeperMetadataStore
 
@@ -157,10 +158,15 @@ async def connected(
         try:
             await refuse_unfinished(metadata, str(config.metadata), while_restored=while_restored)
             registered = await RegisteredBookies.follow(metadata, pool)
+            bookkeeper = BookKeeper(runtime, metadata, pool, config.bookkeeper)
             try:
-                yield ClusterConnections(
-                    runtime, metadata, pool, BookKeeper(runtime, metadata, pool, config.bookkeeper)
-                )
+                if not is_whole:
+                    yield ClusterConnections(runtime, metadata, pool, bookkeeper)
+                    return
+                from geminga.app.storage.shared_configuration import whole_tree
+
+                async with whole_tree(runtime, metadata, config.metadata, timeout_ms) as tree:
+                    yield ClusterConnections(runtime, tree, pool, bookkeeper)
             finally:
                 await registered.close()
         finally:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from geminga.app.lifecycle.process_metrics import process_beans, process_metrics
 from geminga.app.servers.bookie_shortage import BookieShortage
 from geminga.app.servers.core.addresses import is_loopback
+from geminga.app.servers.late_clusters import LateClusters
 from geminga.app.servers.listeners import BoundPorts, ServicePorts, bound_addresses, endpoints, own_names, with_console
 from geminga.app.servers.telemetry_choice import open_telemetry
 from geminga.bookkeeper import BookKeeper
@@ -52,12 +53,9 @@ if TYPE_CHECKING:
     from geminga.broker.authentication.opening import OpenedAuthentication
     from geminga.broker.composition.metric_levels import Row
     from geminga.broker.composition.metrics import Metrics
-    from geminga.broker.geo.clusters import OtherClusters
-    from geminga.broker.geo.sharing import Sharing
     from geminga.broker.ownership.endpoints import Endpoint, Endpoints
     from geminga.broker.ownership.membership import Membership
     from geminga.broker.ownership.ports import Ownership
-    from geminga.broker.peers.http_client import PeerAnswer
     from geminga.broker.peers.topics import PeerTopics
     from geminga.broker.rest.calls.context import MessageLimits, RestContext
     from geminga.broker.statistics.topics import TopicStatistics
@@ -149,7 +147,6 @@ class BrokerServer(ABC):
         self._config = config
         self._descriptors = descriptors
         self._closers: list[tuple[str, Callable[[], Awaitable[None]]]] = []
-        self._other_clusters: OtherClusters | None = None
         #: Metrics of what runs beside the broker.
         self._sources: list[Source] = []
         self._load_rows: Callable[[], Iterable[Row]] = tuple
@@ -166,6 +163,7 @@ class BrokerServer(ABC):
         self._shutting_down: asyncio.Task[None] | None = None
         self._use_live: Callable[[], LiveSettings]
         self._http: HttpServer | None = None
+        self._clusters: LateClusters | None = None
         #: Set while it starts.
         self._service_ports: ServicePorts | None = None
         #: Who is asked who they are; None: nobody is, or not yet.
@@ -300,6 +298,7 @@ class BrokerServer(ABC):
         self._audit = self._auditor(runtime)
         if self._audit is not None:
             access = replace(access, audit=self._audit, audits_readers=config.server.audit_readers)
+        clusters = self._clusters = LateClusters(runtime, resources, self._config)
         broker = Broker(
             runtime,
             metadata,
@@ -312,47 +311,19 @@ class BrokerServer(ABC):
             peers=None if peers is None else peers.topics,
             silent=None if peers is None else peers.membership.silent,
             access=access,
-            other_clusters=lambda: self._open_other_clusters(runtime, resources),
-            sharing=self._sharing(resources) if storage.configuration_url else None,
+            other_clusters=clusters.open,
+            sharing=clusters.sharing() if storage.configuration_url else None,
             telemetry=telemetry,
         )
         self.broker = broker
         self._membership = None if peers is None else peers.membership
         if peers is not None and broker.administered.elsewhere is not None:
             peers.membership.ownership.departures.ask_through(broker.administered.elsewhere)
-        self._closers.append(("links to other clusters", self._close_other_clusters))
+        self._closers.append(("links to other clusters", clusters.close))
         self._closers.append(("broker", broker.close))
         await self._start_beside(storage, bookkeeper)
         self._shortage.look()
         return await self._listen(broker, storage)
-
-    def _sharing(self, resources: Resources) -> Sharing:
-        # Loaded where clusters share a store.
-        from geminga.broker.geo.sharing import Sharing
-
-        return Sharing(self._config.server.cluster_name, resources, self._call_cluster)
-
-    def _open_other_clusters(self, runtime: Runtime, resources: Resources) -> OtherClusters:
-        """Where topics may be copied to; loaded with the first topic."""
-        if self._other_clusters is None:
-            from geminga.broker.geo.clusters import OtherClusters
-            from geminga.broker.peers.links import PLAIN
-
-            links = PLAIN if self._config.links is None else self._config.links.links()
-            self._other_clusters = OtherClusters(runtime, resources, self._config.broker, links=links)
-        return self._other_clusters
-
-    async def _ask_cluster(self, cluster: str, path: str) -> PeerAnswer:
-        return await self._call_cluster(cluster, "GET", path, b"")
-
-    async def _call_cluster(self, cluster: str, method: str, path: str, body: bytes) -> PeerAnswer:
-        assert self.broker is not None
-        clusters = self._open_other_clusters(self.broker.runtime, self.broker.resources)
-        return await clusters.answer(cluster, path, method, body)
-
-    async def _close_other_clusters(self) -> None:
-        if self._other_clusters is not None:
-            await self._other_clusters.close()
 
     async def _open_access(self, runtime: Runtime) -> Access:
         """Who is asked who they are, and by what. Raises ConfigurationError."""
@@ -535,7 +506,7 @@ class BrokerServer(ABC):
             shut_down=self._shut_down,
             check_backlog_quotas=broker.check_backlog_quotas,
             sockets=self._sockets(broker) if config.web_sockets else None,
-            ask_cluster=self._ask_cluster,
+            ask_cluster=None if self._clusters is None else self._clusters.ask,
             process=process_beans,
             metadata_url=storage.metadata_url,
             configuration_url=storage.configuration_url,

@@ -16,6 +16,7 @@ from geminga.app.lifecycle.process_life import end_at_once, keep_freed_memory, r
 from geminga.app.servers.broker_server import Storage
 from geminga.app.servers.member_broker import MemberBrokerServer
 from geminga.app.servers.process import DataLocation, serve
+from geminga.app.storage.shared_configuration import divided, note
 from geminga.broker.load.ports import UsageSource
 from geminga.metadata.copying import refuse_unfinished
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
@@ -43,11 +44,9 @@ class ClusterBrokerServer(MemberBrokerServer):
         metadata: MetadataStore = own
         measured = [own]
         if config.is_configuration_apart:
-            # Loaded where clusters share a store.
-            from geminga.app.storage.shared_configuration import divided
-
             measured.append(await self._connect_shared(runtime, config.configuration))
             metadata = await divided(own, measured[-1], str(config.metadata), str(config.configuration))
+        await note(own, str(config.configuration) if config.is_configuration_apart else "")
         is_one = config.ledgers == config.metadata
         # Of ledgers nothing is in the store that is shared, and nothing waits for it.
         ledgers: MetadataStore = own if is_one else await self._connect(runtime, config.ledgers)

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from geminga.app.storage.core.restore_marks import RESTORED_PATH, RESTORER_PATH
 from geminga.broker.handlers.producer_names import PRODUCER_NAMES_PATH
+from geminga.broker.resources.configuration_paths import NOTED_PATH
 from geminga.broker.schema.core.storage_format import decode_locator
 from geminga.managed_ledger.shared.metadata_io import ROOT as MANAGED_LEDGERS
 from geminga.metadata.copying import WINDOW_NODES
@@ -34,6 +35,8 @@ LEFT_OUT: Final = frozenset(
     (
         *(MANAGED_LEDGERS, LEDGERS_ROOT, "/zookeeper", BOOKIE_MARKS_PATH),
         *(MARKER_PATH, RESTORING_PATH, RESTORED_PATH, RESTORER_PATH),
+        # A backup has it all in one.
+        NOTED_PATH,
     )
 )
 #: Name of the node below which topics are.

@@ -3,18 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Final
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
 
-from geminga.broker.resources.configuration_paths import ConfigurationPaths
+from geminga.broker.ownership.core.broker_data import BROKERS_PATH
+from geminga.broker.resources.configuration_paths import NOTED_PATH, ConfigurationPaths
 from geminga.broker.resources.partitioned_topics import PARTITIONED_TOPICS_PATH
 from geminga.broker.resources.resource_groups import GROUPS_PATH
 from geminga.broker.resources.tenants import POLICIES_PATH
+from geminga.metadata import cas
 from geminga.metadata.divided import DividedMetadataStore
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import ConfigurationError
+from geminga.runtime import get_logger
+
+if TYPE_CHECKING:
+    from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
+    from geminga.runtime import Runtime
+
+_log = get_logger(__name__)
 
 #: How far below each root its documents are: tenants and namespaces, topics by domain, groups.
 _DOCUMENTS: Final = ((POLICIES_PATH, (1, 2)), (PARTITIONED_TOPICS_PATH, (4,)), (GROUPS_PATH, (1,)))
+
+
+async def noted(own: MetadataStore) -> str:
+    """Where a cluster keeps what it shares, as its brokers last said; empty: in its own store. Raises MetadataError."""
+    node = await own.get(NOTED_PATH)
+    return "" if node is None else node.value.decode(errors="replace")
+
+
+async def note(own: MetadataStore, shared_url: str) -> None:
+    """Note where a broker of the cluster is told to look; ``shared_url`` empty: in its own store.
+
+    Raises ConfigurationError where other brokers, which are up, look elsewhere: each would follow other policies.
+    MetadataError.
+    """
+    before = await noted(own)
+    if before == shared_url:
+        return
+    others = await own.children(BROKERS_PATH)
+    if others and not (before and shared_url):
+        places = [url or "the cluster's own store" for url in (before, shared_url)]
+        raise ConfigurationError(
+            f"configurationMetadataStoreUrl={shared_url or '(nothing)'}: brokers of this cluster that are up "
+            f"({', '.join(others)}) keep tenants and policies in {places[0]}, and this one would in {places[1]}; "
+            "expected the same of all. Stop them first to change it"
+        )
+    if others:
+        _log.warning("what clusters share is in %s for this broker, and for others in %s", shared_url, before)
+    if shared_url:
+        await cas.update(own, NOTED_PATH, lambda _: shared_url.encode())
+    else:
+        await cas.remove(own, NOTED_PATH)
+
+
+@asynccontextmanager
+async def whole_tree(
+    runtime: Runtime, own: MetadataStore, address: ZooKeeperAddress, session_timeout_ms: int
+) -> AsyncIterator[MetadataStore]:
+    """All that is a cluster's, for who reads it: with what it shares, where that is elsewhere.
+
+    ``address``: of ``own``; the other store is spoken to alike. Raises MetadataError, ConfigurationError.
+    """
+    url = await noted(own)
+    if not url:
+        yield own
+        return
+    from geminga.metadata.core.zookeeper_address import parse_zookeeper_address
+    from geminga.metadata.zookeeper import ZooKeeperMetadataStore
+
+    there = parse_zookeeper_address(url)._replace(tls=address.tls, credentials=address.credentials)
+    shared = await ZooKeeperMetadataStore.open(runtime, there, session_timeout_ms=session_timeout_ms)
+    try:
+        yield DividedMetadataStore(own, shared, ConfigurationPaths())
+    finally:
+        await shared.close()
 
 
 async def divided(own: MetadataStore, shared: MetadataStore, own_url: str, shared_url: str) -> DividedMetadataStore:

@@ -108,8 +108,7 @@ class Broker:
         """
         # Bottom-up: each part uses those above it; what of topics and policies stands below is reached by a call.
         self.runtime = runtime
-        self.metadata, self.ledgers = metadata, ledgers
-        self.config = config
+        self.metadata, self.ledgers, self.config = metadata, ledgers, config
         self.resources, self.version = resources, version
         #: The second: the process is about to stop, and what an administrator asked for ends at its next step.
         self.is_closing = self.is_stopping = False
@@ -122,7 +121,7 @@ class Broker:
         # Whose topics are whose.
         self.ownership = ownership if ownership is not None else SoleOwnership()
         self.tables_elsewhere, self.other_clusters, self._telemetry = tables_elsewhere, other_clusters, telemetry
-        self._sharing = sharing
+        self._sharing, shared_as = sharing, config.cluster_name if sharing else ""
         self._elsewhere = None if peers is None else peers(self.ownership, lambda: self.endpoints)
 
         # What topics have in common.
@@ -135,8 +134,7 @@ class Broker:
         self.entry_filters, self.groups = LateFilters(runtime, config, self), LateGroups(self)
 
         # Topics, and what holds for them.
-        shared_by = "" if sharing is None else config.cluster_name
-        self.namespaces = Namespaces(runtime.clock, resources, self._policies_watched, part=self, sharing_as=shared_by)
+        self.namespaces = Namespaces(runtime.clock, resources, self._policies_watched, part=self, sharing_as=shared_as)
         #: Decides by what is stored; None: whoever is let in may do everything.
         self.authorization = None if not config.authorization_enabled else _authorization(self, access)
         #: Who is let in, and to what.
@@ -156,8 +154,7 @@ class Broker:
         self.lookup = self._new_lookup(silent)
         self._topic_watches: TopicWatches | None = None
         self.connections = Connections(config, runtime.clock)
-        self.publish_buffer = PublishBuffer(config.publish_buffer_bytes)
-        self.requests = RequestRoom()
+        self.publish_buffer, self.requests = PublishBuffer(config.publish_buffer_bytes), RequestRoom()
         self.frame_room = FrameRoom(runtime.clock.monotonic)
         self.output_budget = OutputBudget(runtime.clock.monotonic)
         self.connection_services = self._new_connection_services()
@@ -181,7 +178,7 @@ class Broker:
             self.namespaces,
             self.ownership,
             make_topic=self._make_topic,
-            belongings=Belongings(self._policies_of, self._forget),
+            belongings=Belongings(lambda name: self.policies.topics.judged(name), self._forget),
             partitioned=PartitionedCalls(
                 lambda name, count: self.partitions.create(name, count),
                 lambda name: self.partitions.finish_deletion_soon(name),
@@ -389,9 +386,6 @@ class Broker:
             self.policies.topics.told(name.namespace)
         else:
             self.late_transactions.table_written(name)
-
-    async def _policies_of(self, name: TopicName) -> Document:
-        return await self.policies.topics.judged(name)
 
     async def _forget(self, name: TopicName, judged: Document | None = None, *, has_partitions: bool = False) -> None:
         if self._elsewhere is None or await self._elsewhere.keeps_policies_here(name):

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from geminga.broker.resources import Policies, Resources
     from geminga.model.topic_name import TopicName
 
+#: Of a request to make partitions and leave their number, which clusters share; Geminga's own.
+MAKE_ONLY: Final = "gemingaMakeOnly"
 #: Of a cluster's data: clusters that are never together with it in a namespace.
 PEERS: Final = "peerClusterNames"
 

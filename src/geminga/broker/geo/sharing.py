@@ -11,9 +11,8 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from geminga.broker.geo.residence import other_homes
+from geminga.broker.geo.residence import MAKE_ONLY, other_homes
 from geminga.broker.peers.topics import topic_path
-from geminga.broker.registry.ports import MAKE_ONLY
 from geminga.model.errors import UnavailableError
 from geminga.model.topic_name import PARTITION_SUFFIX
 

@@ -249,16 +249,15 @@ class Partitions:
             self._finishing.discard(str(name))
 
     async def _is_others_deletion(self, name: TopicName, marked: PartitionedTopic) -> bool:
-        """Whether another cluster may have begun it, and there are partitions here, which it can not have meant.
+        """Whether another cluster may be at it, or was cut off: it is left to who asks for it again.
 
-        They are served again then: who meant them asks again.
+        Partitions that are here it can not have meant: they are served again.
         """
         if self._sharing is None or not await self._sharing.others(name.namespace):
             return False
-        if not await self._has_any(name, marked.partitions):
-            return False
-        await self._resources.partitioned_topics.mark_deleted(name, False, partitions=marked.partitions)
-        _log.warning("%s was marked as deleted, by this cluster or one that shares it, and has partitions here", name)
+        if await self._has_any(name, marked.partitions):
+            await self._resources.partitioned_topics.mark_deleted(name, False, partitions=marked.partitions)
+            _log.warning("%s was marked as deleted, by this cluster or one that shares it, and has partitions", name)
         return True
 
     async def _mark(self, name: TopicName, found: PartitionedTopic) -> PartitionedTopic:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from geminga.broker.resources import Document
 from geminga.model.topic_name import TopicName
@@ -44,10 +44,6 @@ class TopicsElsewhere(Protocol):
     async def subscribe(self, name: TopicName, subscriptions: Sequence[str]) -> None:
         """Durable subscriptions that begin with its first message, where there are none."""
         ...
-
-
-#: Of a request to make partitions and leave their number, which clusters share; Geminga's own.
-MAKE_ONLY: Final = "gemingaMakeOnly"
 
 
 class SharingClusters(Protocol):

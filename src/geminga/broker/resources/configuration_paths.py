@@ -16,23 +16,25 @@ from geminga.broker.resources.tenants import POLICIES_PATH
 
 #: Trees that are shared.
 SHARED_ROOTS: Final = (CLUSTERS_PATH, POLICIES_PATH, PARTITIONED_TOPICS_PATH, GROUPS_PATH)
+#: Of a cluster's own store: where what it shares is, as ``configurationMetadataStoreUrl`` says it.
+NOTED_PATH: Final = "/geminga/configuration-store"
 _BORDERS: Final = ("/", "/admin")
 
 
 class ConfigurationPaths:
-    """Implements :class:`geminga.metadata.divided.Division`."""
+    """Implements :class:`geminga.metadata.divided.TreeDivision`."""
 
     __slots__ = ()
 
     def is_shared(self, path: str) -> bool:
-        """See ``Division.is_shared``."""
+        """See ``TreeDivision.is_shared``."""
         cluster = _cluster(path)
         if cluster and (path == policies_path(cluster) or path.startswith(f"{policies_path(cluster)}/")):
             return False
         return any(path == root or path.startswith(f"{root}/") for root in SHARED_ROOTS)
 
     def is_border(self, path: str) -> bool:
-        """See ``Division.is_border``."""
+        """See ``TreeDivision.is_border``."""
         cluster = _cluster(path)
         return path in _BORDERS or (bool(cluster) and path == f"{CLUSTERS_PATH}/{cluster}")
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
 from starlette.types import ASGIApp
 
 from geminga import sim
@@ -18,7 +19,7 @@ from geminga.broker.resources.initialization import FIRST_NAMESPACES
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.metadata.divided import DividedMetadataStore
 from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
-from geminga.model.errors import UnavailableError
+from geminga.model.errors import GemingaError, UnavailableError
 from geminga.model.topic_name import TopicName
 from geminga.runtime import wait_ms
 from support.worlds.broker_world import ENDPOINTS, BrokerWorld
@@ -170,6 +171,12 @@ def test_a_deletion_that_another_cluster_began_takes_nothing_here() -> None:
         topics = instance.worlds["east"].resources.partitioned_topics
         name = TopicName.parse("persistent://public/default/t")
         await topics.mark_deleted(name, True, partitions=2)  # and then the broker in east is killed
+        # Without partitions here it is the other's still.
+        with pytest.raises(GemingaError, match="is being deleted"):
+            await west.registry.partitioned_count(name)
+        for _ in range(10):
+            await wait_ms(100)
+        assert (await topics.find_stored(name)) is not None
         await west.ledgers.create(name.with_partition(0).managed_ledger_name)
         west.partitions.finish_deletion_soon(name)
         while (found := await topics.find_stored(name)) is not None and found.is_deleted:

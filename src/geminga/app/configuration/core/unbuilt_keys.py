@@ -97,7 +97,7 @@ GROUPS: Final = (
         _keys(
             "metadataStoreUrl configurationMetadataStoreUrl metadataStoreConfigPath zookeeperServers "
             "configurationStoreServers globalZookeeperServers zkServers metadataServiceUri "
-            "bookkeeperMetadataServiceUri"
+            "bookkeeperMetadataServiceUri configurationStoreConfigPath"
         ),
     ),
     Unbuilt(
@@ -187,11 +187,6 @@ GROUPS: Final = (
         "Network interfaces that count as load",
         "all of the host's do",
         _keys("loadBalancerOverrideBrokerNics"),
-    ),
-    Unbuilt(
-        "A file for the configuration store",
-        "it is reached as the metadata store is, by metadataStoreConfigPath",
-        _keys("configurationStoreConfigPath"),
     ),
     Unbuilt(
         "HAProxy and forwarded addresses",

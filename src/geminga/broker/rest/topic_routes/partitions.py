@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from geminga.broker.access.core.actions import NamespaceOperation, PolicyName, TopicOperation, writing
 from geminga.broker.core.coercion import number_of, object_of, text_of
-from geminga.broker.registry.ports import MAKE_ONLY
+from geminga.broker.geo.residence import MAKE_ONLY
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.calls.requests import (
     NO_BODY,

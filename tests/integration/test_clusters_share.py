@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pulsar
@@ -40,8 +41,8 @@ class Instance:
     """Both clusters; the shared store is reached through a proxy."""
 
     def __init__(self, directory: Path, zookeeper: ZooKeeperServer, root: str) -> None:
-        self._directory = directory
-        self._root = f"zk:{zookeeper.hosts}/{root}"
+        self.directory = directory
+        self.root = f"zk:{zookeeper.hosts}/{root}"
         self.proxy = CuttingProxy(1)
         self.proxy.is_hostile = False
         self.proxy.target = ("127.0.0.1", zookeeper.port)
@@ -49,18 +50,23 @@ class Instance:
         self.brokers: dict[str, BrokerProcess] = {}
         self.bookies: list[BookieProcess] = []
 
+    def broker(self, name: str, settings: Mapping[str, object]) -> BrokerProcess:
+        """Of a cluster, not started."""
+        made = BrokerProcess(self.directory, log=self.directory / f"{name}.log", settings=settings)
+        made.zookeeper = f"{self.root}/{name}"
+        return made
+
     def start(self) -> None:
         for name in NAMES:
-            bookie = BookieProcess(self._directory / name, log=self._directory / f"{name}-bookie.log", settings={})
-            bookie.zookeeper = f"{self._root}/{name}"
+            bookie = BookieProcess(self.directory / name, log=self.directory / f"{name}-bookie.log", settings={})
+            bookie.zookeeper = f"{self.root}/{name}"
             settings = {
                 "clusterName": name,
                 "configurationMetadataStoreUrl": self._shared,
                 "metadataStoreSessionTimeoutMillis": SESSION_MS,
                 **SETTINGS,
             }
-            broker = BrokerProcess(self._directory, log=self._directory / f"{name}.log", settings=settings)
-            broker.zookeeper = bookie.zookeeper
+            broker = self.broker(name, settings)
             broker.broker_port, broker.web_port = free_ports(2)
             command = [sys.executable, "-m", "geminga", "initialize-cluster-metadata", "--json", "-c", name]
             command += ["-md", bookie.zookeeper, "-cms", self._shared]
@@ -95,9 +101,12 @@ def instance(tmp_path: Path, zookeeper: ZooKeeperServer, request: pytest.Fixture
 def received(client: pulsar.Client, topic: str, count: int) -> list[str]:
     """So many messages of all partitions, and one more if there is one; sorted."""
     found = []
-    with contextlib.closing(
-        client.subscribe(topic, "all", initial_position=pulsar.InitialPosition.Earliest)
-    ) as consumer, contextlib.suppress(pulsar.Timeout):
+    with (
+        contextlib.closing(
+            client.subscribe(topic, "all", initial_position=pulsar.InitialPosition.Earliest)
+        ) as consumer,
+        contextlib.suppress(pulsar.Timeout),
+    ):
         for number in range(count + 1):
             message = consumer.receive(timeout_millis=30_000 if number < count else 300)
             found.append(message.data().decode())
@@ -138,3 +147,27 @@ def test_clusters_share_what_administrators_say_and_nothing_else(instance: Insta
     for broker in (east, west):
         status, reason = refusal(broker, "DELETE", NAMESPACE)
         assert (status, reason.partition(".")[0]) == (412, "Cannot delete the global namespace public/default")
+
+
+def test_a_backup_has_both_stores_and_no_broker_looks_elsewhere(instance: Instance, tmp_path: Path) -> None:
+    east = instance.brokers["east"]
+    ask(east, "PUT", f"{TOPICS}/t/partitions", 2)
+    program = [sys.executable, "-m", "geminga"]
+    copy = tmp_path / "copy"
+    command = [*program, "backup", "create", str(copy), "--metadata", east.zookeeper, "--json"]
+    done = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+    assert done["topics"] >= 2
+    (stored,) = (copy / "files").glob("*-metadata.sqlite")
+    with contextlib.closing(sqlite3.connect(stored)) as tree:
+        paths = {f"{parent}/{name}" for parent, name in tree.execute("SELECT parent, name FROM node")}
+    assert {
+        "/admin/policies/public/default",
+        "/admin/partitioned-topics/public/default/persistent/t",
+        "/managed-ledgers/public/default/persistent/t-partition-1",
+    } <= paths
+    assert "/geminga/configuration-store" not in paths
+
+    command = [*program, "broker", "--metadata", east.zookeeper, "--broker-port", "0", "--web-port", "0"]
+    refused = subprocess.run([*command, "--set", "clusterName=east"], capture_output=True, text=True, timeout=60)
+    assert refused.returncode == 1
+    assert "configurationMetadataStoreUrl=(nothing): brokers of this cluster that are up (127.0.0.1:" in refused.stderr
