@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from geminga.app.lifecycle.process_metrics import process_beans, process_metrics
 from geminga.app.servers.bookie_shortage import BookieShortage
 from geminga.app.servers.core.addresses import is_loopback
-from geminga.app.servers.late_clusters import LateClusters
 from geminga.app.servers.listeners import BoundPorts, ServicePorts, bound_addresses, endpoints, own_names, with_console
 from geminga.app.servers.telemetry_choice import open_telemetry
 from geminga.bookkeeper import BookKeeper
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from geminga.app.lifecycle.core.descriptors import DescriptorPlan
     from geminga.app.lifecycle.log_lines import PackageLevels
     from geminga.app.servers.core.metric_rows import MetricRow
+    from geminga.app.servers.late_clusters import LateClusters
     from geminga.app.servers.telemetry import Telemetry
     from geminga.broker.access.audit import Auditor
     from geminga.broker.access.ports import Access
@@ -292,13 +292,12 @@ class BrokerServer(ABC):
             is_shared=storage.peers is not None,
         )
         self._closers.append(("managed ledgers", ledgers.close))
-        resources = Resources(metadata)
-        peers = storage.peers
+        resources, peers = Resources(metadata), storage.peers
         access = await self._open_access(runtime)
         self._audit = self._auditor(runtime)
         if self._audit is not None:
             access = replace(access, audit=self._audit, audits_readers=config.server.audit_readers)
-        clusters = self._clusters = LateClusters(runtime, resources, self._config)
+        clusters = partial(self._use_clusters, runtime, resources)
         broker = Broker(
             runtime,
             metadata,
@@ -311,19 +310,30 @@ class BrokerServer(ABC):
             peers=None if peers is None else peers.topics,
             silent=None if peers is None else peers.membership.silent,
             access=access,
-            other_clusters=clusters.open,
-            sharing=clusters.sharing() if storage.configuration_url else None,
+            other_clusters=lambda: clusters().open(),
+            sharing=clusters().sharing() if storage.configuration_url else None,
             telemetry=telemetry,
         )
         self.broker = broker
         self._membership = None if peers is None else peers.membership
         if peers is not None and broker.administered.elsewhere is not None:
             peers.membership.ownership.departures.ask_through(broker.administered.elsewhere)
-        self._closers.append(("links to other clusters", clusters.close))
+        self._closers.append(("links to other clusters", self._close_clusters))
         self._closers.append(("broker", broker.close))
         await self._start_beside(storage, bookkeeper)
         self._shortage.look()
         return await self._listen(broker, storage)
+
+    def _use_clusters(self, runtime: Runtime, resources: Resources) -> LateClusters:
+        if self._clusters is None:
+            from geminga.app.servers.late_clusters import LateClusters
+
+            self._clusters = LateClusters(runtime, resources, self._config)
+        return self._clusters
+
+    async def _close_clusters(self) -> None:
+        if self._clusters is not None:
+            await self._clusters.close()
 
     async def _open_access(self, runtime: Runtime) -> Access:
         """Who is asked who they are, and by what. Raises ConfigurationError."""
@@ -506,7 +516,7 @@ class BrokerServer(ABC):
             shut_down=self._shut_down,
             check_backlog_quotas=broker.check_backlog_quotas,
             sockets=self._sockets(broker) if config.web_sockets else None,
-            ask_cluster=None if self._clusters is None else self._clusters.ask,
+            ask_cluster=lambda cluster, path: self._use_clusters(broker.runtime, broker.resources).ask(cluster, path),
             process=process_beans,
             metadata_url=storage.metadata_url,
             configuration_url=storage.configuration_url,
