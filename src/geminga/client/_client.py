@@ -404,6 +404,11 @@ class Client:
     # ---- for the client's own parts
 
     @property
+    def is_in_use(self) -> bool:
+        """Whether it has producers, consumers, readers or table views that are open."""
+        return bool(self.lifetime.producers or self.lifetime.others)
+
+    @property
     def is_closed(self) -> bool:
         """Whether :meth:`close` was called."""
         return self.lifetime.is_closed

@@ -95,6 +95,8 @@ class ProxyConnection(asyncio.Protocol):
         self._credentials = Credentials()
         self._shown = Credentials()
         self._is_verifying = False
+        #: What the client answered its broker with is being looked at.
+        self._is_renewing = False
         #: Frames that wait until it is known who is there; the decoder may hold more behind them.
         self._frames_left: list[Frame] = []
         #: The next turn, while there is more than one of them handles.
@@ -470,14 +472,23 @@ class ProxyConnection(asyncio.Protocol):
         if answer.auth_method_name != self._credentials.method or self._exchange is None:
             self.close("new credentials must be of the same method")
             return
+        if self._is_renewing:
+            # A broker asks once, and waits: each look may cost a request elsewhere.
+            self.close("more new credentials came before the last were looked at")
+            return
         verdict = self._exchange.answer(Credentials(answer.auth_method_name, answer.auth_data))
         if isinstance(verdict, Known | Challenge | Rejected):
             self._renew_relayed(verdict)
         else:
+            self._is_renewing = True
             spawn(self._renew_later(verdict), name=f"authentication of {self.peer}", part=self)
 
     async def _renew_later(self, answer: Coroutine[Any, Any, Verdict]) -> None:
-        self._renew_relayed(await _verdict_of(answer))
+        try:
+            verdict = await _verdict_of(answer)
+        finally:
+            self._is_renewing = False
+        self._renew_relayed(verdict)
 
     def _renew_relayed(self, verdict: Verdict) -> None:
         if self.state is not State.RELAYING:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from geminga.broker.access.anonymous import ANONYMOUS_MAY
-from geminga.broker.access.core.handshake import REFRESH, Credentials, Verdict
+from geminga.broker.access.core.handshake import REFRESH, Credentials, Known, Verdict
 from geminga.broker.access.ports import Access
 from geminga.model.errors import ServerError, UnavailableError
 from geminga.proxy.connection import TURN_FRAMES_MAX
 from geminga.proxy.core.targets import AllowedTargets, Target
+from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from support.worlds.proxy_world import BROKER, ROLES, ProxyWorld, Roles, Type, frame_of, in_world
@@ -420,6 +421,52 @@ def test_a_relayed_connection_stays_as_long_as_the_answers_that_pass_are_good() 
 
     in_world(story, broker, make=lambda world: guarded(world, forwards_credentials=True, read_timeout_ms=0))
     assert sum(command.type == Type.AUTH_RESPONSE for command in broker.told) == 2, "and the broker heard them"
+
+
+class Slow(Roles):
+    """Looks at new credentials for a while; how many it looked at."""
+
+    looks = 0
+
+    def begin(self, source: str = "", *, in_http: bool = False) -> Roles:
+        return Slow()
+
+    def answer(self, credentials: Credentials) -> Verdict:
+        if not credentials.data.startswith(b"new"):
+            return super().answer(credentials)
+        return self._later()  # type: ignore[return-value]
+
+    async def _later(self) -> Verdict:
+        Slow.looks += 1
+        await wait_ms(1000)
+        return Known("jane")
+
+
+def test_new_credentials_are_looked_at_one_by_one() -> None:
+    broker, Slow.looks = Recording(), 0
+
+    async def story(proxy, new_client) -> None:
+        client = await new_client()
+        now_s = proxy.node.runtime.clock.monotonic()
+        client.connect(f"jane@{now_s + 500}".encode(), to=BROKER)
+        await client.next()
+        renewed = pb.AuthData(auth_method_name="token", auth_data=b"new")
+        for _ in range(3):
+            client.say(Type.AUTH_RESPONSE, response=renewed)
+            await proxy.world.sleep(2)
+        assert (Slow.looks, client.lost.is_set()) == (3, False)
+        for _ in range(1000):
+            client.say(Type.AUTH_RESPONSE, response=renewed)
+        await client.lost.wait()
+        assert Slow.looks == 4
+        await proxy.world.sleep(2)
+
+    slow = Access(authenticator=Slow(), authorizer=ANONYMOUS_MAY)
+    in_world(
+        story,
+        broker,
+        make=lambda world: ProxyWorld(world, slow, authentication=Own(), forwards_credentials=True, read_timeout_ms=0),
+    )
 
 
 def test_a_silent_broker_ends_a_relay_and_one_that_speaks_keeps_it() -> None:

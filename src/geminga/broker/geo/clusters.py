@@ -73,6 +73,7 @@ class OtherClusters:
     """See the module; :class:`geminga.broker.topic.parts.RemoteClusters`."""
 
     __slots__ = (
+        "_closing",
         "_clusters",
         "_config",
         "_is_closed",
@@ -115,6 +116,8 @@ class OtherClusters:
         self._looking: asyncio.Task[None] | None = None
         #: To the cluster that topics move to; None: none does.
         self._moving: PeerHttp | None = None
+        #: Of clusters that were reached otherwise before.
+        self._closing: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
     @property
@@ -171,7 +174,7 @@ class OtherClusters:
         if known is not None and known.document == document:
             return known
         if known is not None:
-            await self._forget(cluster, known)
+            self._forget(cluster, known)
         from geminga.broker.geo.remote_cluster import RemoteCluster
 
         made = RemoteCluster(self._runtime, cluster, document, self._links, self.local, self._outgoing)
@@ -191,12 +194,14 @@ class OtherClusters:
                     _log.warning("what is stored of cluster %s can not be read now: %s", cluster, error)
                     continue
                 if document != remote.document and self._clusters.get(cluster) is remote:
-                    await self._forget(cluster, remote)
+                    self._forget(cluster, remote)
 
-    async def _forget(self, cluster: str, remote: RemoteCluster) -> None:
-        """Who copies to it begins anew, with what is stored of it then."""
+    def _forget(self, cluster: str, remote: RemoteCluster) -> None:
+        """Who copies to it begins anew, with what is stored of it then. One that hangs takes its time, and nobody's."""
         del self._clusters[cluster]
-        await remote.close()
+        closing = spawn(remote.close(), name=f"close the links to cluster {cluster}", part=self._part)
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
         """Copy nothing more."""
@@ -205,4 +210,6 @@ class OtherClusters:
         if looking is not None:
             looking.cancel()
         for cluster, remote in list(self._clusters.items()):
-            await self._forget(cluster, remote)
+            self._forget(cluster, remote)
+        if self._closing:
+            await asyncio.wait([*self._closing])

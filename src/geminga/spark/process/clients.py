@@ -25,7 +25,8 @@ from geminga.spark.rules.option_values import OptionError
 
 R = TypeVar("R")
 
-#: Clients of one process; one more closes the oldest.
+#: Clients of one process; one more closes that which nobody asked for the longest, one without producers and consumers
+#: before others.
 CLIENTS_MAX: Final = 32
 
 
@@ -50,11 +51,13 @@ def session_for(configuration: ClientConfiguration) -> ClientSession:
     key = (os.getpid(), configuration)
     session = _sessions.get(key)
     if session is not None and session.thread.is_alive and not session.client.is_closed:
+        _sessions[key] = _sessions.pop(key)
         return session
     for old in [old for old in _sessions if old[0] != key[0]]:
         del _sessions[old]  # the parent's: nothing of it works here
     while len(_sessions) >= CLIENTS_MAX:
-        _sessions.pop(next(iter(_sessions))).blocking.close()
+        idle = (old for old, kept in _sessions.items() if not kept.client.is_in_use)
+        _sessions.pop(next(idle, next(iter(_sessions)))).blocking.close()
     thread = loop_thread()
     arguments: dict[str, Any] = dict(configuration.arguments)
     authentication = authentication_of(configuration)

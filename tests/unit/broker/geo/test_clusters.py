@@ -23,6 +23,9 @@ from geminga.metadata.memory import MemoryMetadataStore
 from geminga.model.errors import UnavailableError
 from geminga.model.topic_name import TopicName
 from geminga.runtime import next_turn, wait_ms
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar import commands
+from support.worlds.scripted_broker import Scripted, polite
 
 TOPIC = TopicName.parse("persistent://public/default/t")
 #: Nobody is there.
@@ -234,6 +237,45 @@ def test_brokers_of_a_cluster_are_asked_for_by_its_listener(document: dict[str, 
     assert found.get("listener_name") == wanted
     # What that cluster shows of who publishes there.
     assert found.get("description") == "replicator"
+
+
+def mute(command: pb.BaseCommand) -> list[bytes]:
+    """A broker in west that lets a producer in and says nothing to who leaves."""
+    if command.type == pb.BaseCommand.LOOKUP:
+        url = DATA["brokerServiceUrl"]
+        return [commands.lookup_connect(command.lookupTopic.request_id, url, "", is_authoritative=True)]
+    return [] if command.type == pb.BaseCommand.CLOSE_PRODUCER else polite(command)
+
+
+def test_nobody_waits_for_a_cluster_that_hangs_to_be_left() -> None:
+    async def main(world: sim.SimWorld) -> None:
+        async def on_node(node: sim.SimNode) -> None:
+            resources, clock = Resources(MemoryMetadataStore(node.runtime)), node.runtime.clock
+            for name in ("west", "north"):
+                await resources.clusters.create(name, {key: url.replace("west", name) for key, url in DATA.items()})
+            clusters = OtherClusters(node.runtime, resources, BrokerConfig(cluster_name="east"))
+            Answering.statuses, Answering.body = [200], b'{"partitions":0}'
+            west, north = world.node("west"), world.node("north")
+            for each in (west, north):
+                await each.run(lambda there: there.runtime.network.listen(Answering, "0.0.0.0", 8080))
+            await west.run(lambda there: there.runtime.network.listen(lambda: Scripted(mute), "0.0.0.0", 6650))
+            await clusters.open("west", TOPIC)
+            await resources.clusters.update("west", {**DATA, "serviceUrl": "http://other:8080"})
+            begun_s = clock.monotonic()
+            asked = asyncio.ensure_future(clusters.answer("west", PROBE_PATH))  # which is reached otherwise now
+            assert (await clusters.answer("north", PROBE_PATH)).is_good
+            assert clock.monotonic() - begun_s < 1
+            with pytest.raises(UnavailableError, match="other:8080"):
+                await asked
+            await clusters.close()
+            assert clusters._closing == set()
+
+        try:
+            await world.node("broker").run(on_node)
+        finally:
+            Answering.body = b""
+
+    sim.run(main)
 
 
 def test_nothing_is_opened_when_the_broker_closes() -> None:
