@@ -141,12 +141,13 @@ class EntryLogs:
         self._pins[log_id] = self._pins.get(log_id, 0) + 1
         try:
             while log_id in self._opening:
-                await self._opening[log_id]
+                # Who is cut off must not take it from those who open the log, or wait as well.
+                await asyncio.shield(self._opening[log_id])
             file = self._handles.get(log_id)
             if file is None:
                 file = await self._open(log_id)
             self._handles.move_to_end(log_id)
-        except OSError:
+        except BaseException:
             self.unpin(log_id)
             raise
         return file

@@ -433,8 +433,9 @@ class Journal:
     async def close(self) -> None:
         """Wait until nothing is queued or being written, then close the files."""
         while self._is_busy:
-            self._idle = asyncio.get_running_loop().create_future()
-            await self._idle
+            if self._idle is None or self._idle.done():
+                self._idle = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._idle)
         files = [self._file]
         is_whole = self._error is None
         # At once: what comes while the files are being closed must not be written to them.

@@ -468,7 +468,8 @@ class LedgerHandle:
         if self._queue:
             if self._drained is None:
                 self._drained = asyncio.get_running_loop().create_future()
-            await self._drained
+            # Who is cut off must not take it from who closes as well, or again.
+            await asyncio.shield(self._drained)
         crash_point(crash_points.CLOSE_DRAINED)
         last_entry_id, length_bytes = self.last_add_confirmed, self._confirmed_length_bytes
 

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import asyncio
 import errno
 
 import pytest
 
 from geminga.bookie.entry_logs import EntryLogs
+from geminga.runtime import next_turn
 from support.clusters.bookie_node import BookieNode, run_bookie
 
 
@@ -50,6 +52,23 @@ def test_open_files_are_bounded_and_pinned_ones_stay():
         assert case.files("0000000001.log") == []
         with pytest.raises(FileNotFoundError):
             await logs.pin(1)
+        await logs.close()
+
+    run_bookie(main, is_open=False)
+
+
+def test_who_is_cut_off_while_a_log_is_opened_leaves_the_others_waiting():
+    async def main(case: BookieNode) -> None:
+        logs = await make_logs(case)
+        await logs.close_writer(await logs.create())
+        first, second, third = (asyncio.ensure_future(logs.pin(1)) for _ in range(3))
+        await next_turn()
+        second.cancel()
+        assert await first is await third
+        assert second.cancelled()
+        logs.unpin(1)
+        logs.unpin(1)
+        assert logs._pins == {}
         await logs.close()
 
     run_bookie(main, is_open=False)

@@ -81,6 +81,28 @@ def test_close_waits_for_what_is_pending():
     run_cluster(main)
 
 
+def test_a_close_that_is_cut_off_leaves_the_others_waiting():
+    async def main(cluster: Cluster):
+        handle = await create(cluster.client())
+        appends = Appends(handle)
+        bookie = cluster.bookies[handle.metadata.last_fragment.ensemble[0]]
+        bookie.holds_replies = True
+        appends.append(*payloads(0, 2))
+        first, second = (asyncio.ensure_future(handle.close()) for _ in range(2))
+        await turn()
+        first.cancel()
+        await turn()
+        again = asyncio.ensure_future(handle.close())
+        await turn()
+        assert (first.cancelled(), second.done(), again.done()) == (True, False, False)
+        bookie.release()
+        await second
+        await again
+        assert (handle.is_closed, handle.metadata.last_entry_id) == (True, 1)
+
+    run_cluster(main)
+
+
 def test_empty_ledger_closes_at_minus_one():
     async def main(cluster: Cluster):
         client = cluster.client()

@@ -270,6 +270,28 @@ def test_end_of_a_ledger_that_failed_while_it_was_being_left_is_fixed_on_demand(
     in_world(scenario, ManagedLedgerConfig(**limits))
 
 
+def test_a_close_that_is_cut_off_leaves_who_waits_for_the_same_writes_waiting(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        await w.fill(ml, 1)
+        w.bookie.holds_replies = True
+        written = asyncio.ensure_future(append(ml, [b"under way"]))
+        await w.world.sleep(0.01)
+        leaving = asyncio.ensure_future(ml.roll())
+        closing = asyncio.ensure_future(ml.close())
+        await w.world.sleep(0.01)
+        closing.cancel()
+        await w.world.sleep(0.01)
+        assert (closing.cancelled(), leaving.done()) == (True, False)
+        w.bookie.holds_replies = False
+        w.bookie.release()
+        (result,) = await written
+        assert result.error is None
+        await leaving
+
+    in_world(scenario)
+
+
 def test_no_new_ledger_fails_appends_and_recovers_when_there_are_bookies_again(in_world):
     async def scenario(w):
         ml = await w.open()

@@ -404,7 +404,8 @@ class Appender:
         while self._pending:
             if self._drained is None or self._drained.done():
                 self._drained = asyncio.get_running_loop().create_future()
-            await self._drained
+            # Several wait, and who is cut off must not take it from the others.
+            await asyncio.shield(self._drained)
 
     async def detach(self) -> Ledger | None:
         """Leave the open ledger, with the list lock held: the next append opens another."""

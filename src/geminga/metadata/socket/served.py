@@ -210,7 +210,7 @@ class ServedConnection(asyncio.Protocol):
         """What was read is done when this returns."""
         if self._under_way:
             self._idle = self._idle or asyncio.get_running_loop().create_future()
-            await self._idle
+            await asyncio.shield(self._idle)
 
     # ---- messages
 
