@@ -49,3 +49,9 @@ def test_a_directory_without_a_backup_is_told_before_a_cluster_is_asked(tmp_path
     done = run("restore", str(tmp_path), "--metadata", "zk:127.0.0.1:1")
     assert isinstance(done.exception, DataDirectoryError)
     assert "holds no backup: geminga-backup.json is not there" in str(done.exception)
+
+
+def test_a_broker_is_told_the_name_of_its_cluster_and_not_of_one_that_it_knows() -> None:
+    assert backup_commands.named([]) == ""
+    assert backup_commands.named(["prod"]) == " --set clusterName=prod"
+    assert backup_commands.named(["east", "west"]) == " --set clusterName=NAME, where NAME is its own of east, west"

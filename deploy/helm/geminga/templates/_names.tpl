@@ -28,6 +28,13 @@
 {{- end }}
 {{- define "geminga.store" -}}zk:{{ include "geminga.zookeepers" . }}{{ .Values.metadataPrefix }}{{- end }}
 
+{{/* Of what clusters share. */}}
+{{- define "geminga.configurationStore" -}}
+{{- with .Values.pulsar_metadata -}}
+{{- if .configurationStore }}zk:{{ .configurationStore }}{{ .configurationStoreMetadataPrefix }}{{ else }}{{ include "geminga.store" $ }}{{ end -}}
+{{- end -}}
+{{- end }}
+
 {{- define "geminga.image" -}}{{ .Values.defaultPulsarImageRepository }}:{{ .Values.defaultPulsarImageTag | default .Chart.AppVersion }}{{- end }}
 
 {{/* Labels by which pods are found: (list $ "broker") */}}

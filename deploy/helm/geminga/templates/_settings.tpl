@@ -37,7 +37,7 @@ GEMINGA_tlsHostnameVerificationEnabled: "true"
 {{- define "geminga.broker" -}}
 {{- $ports := .Values.broker.ports -}}
 GEMINGA_metadataStoreUrl: {{ include "geminga.store" . }}
-GEMINGA_configurationMetadataStoreUrl: {{ include "geminga.store" . }}
+GEMINGA_configurationMetadataStoreUrl: {{ include "geminga.configurationStore" . }}
 GEMINGA_clusterName: {{ include "geminga.cluster" . }}
 GEMINGA_statusFilePath: /tmp/status
 GEMINGA_gemingaHttpAllowedHosts: {{ include "geminga.hosts" (list . "broker") }}

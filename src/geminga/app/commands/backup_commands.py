@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -203,7 +203,7 @@ def restore(
     elif manifest.is_of_cluster:
         from geminga.app.storage.cluster_restore import clusters_in
 
-        name = "".join(f" --set clusterName={one}" for one in clusters_in(target)[:1])
+        name = named(clusters_in(target))
         print(f"{_summary(directory, manifest)}: restored to {target}: geminga standalone --data {target}{name}")
     else:
         print(
@@ -212,12 +212,19 @@ def restore(
         )
 
 
+def named(clusters: Sequence[str]) -> str:
+    """The option by which a broker is told the name of its cluster, which is one of ``clusters``."""
+    if len(clusters) > 1:
+        return f" --set clusterName=NAME, where NAME is its own of {', '.join(clusters)}"
+    return "".join(f" --set clusterName={one}" for one in clusters)
+
+
 def _print_restored(directory: str, done: Mapping[str, Any], *, is_json: bool) -> None:
     if is_json:
         _print_json({"directory": directory, **done})
         return
     place = done["metadata"]
-    name = "".join(f" --set clusterName={one}" for one in done["clusters"][:1])
+    name = named(done["clusters"])
     what = (
         "was restored before, nothing was changed"
         if done["wasDone"]
