@@ -30,6 +30,7 @@ REFUSED: Final = {
     "bookkeeper.replicaCount=1": "no ledger could be made",
     "components.standalone=true": "components.zookeeper must be false",
     "components.zookeeper=false": "pulsar_metadata.userProvidedZookeepers",
+    "pulsar_metadata.configurationStore=all": "/pulsar_metadata/configurationStore",
     "auth.authorization.enabled=true": "nobody would be known",
     "defaultPullPolicy=Sometimes": "defaultPullPolicy",
 }
