@@ -13,7 +13,11 @@ from geminga.client import CompressionType, InitialPosition
 from geminga.client.blocking import Client, connect
 from geminga.spark.process.clients import session_for
 from geminga.spark.rules.client_options import ClientConfiguration
-from geminga.spark.source.scout import count_entry
+from geminga.spark.source import scout
+from geminga.spark.source.scout import Scouts, count_entry, window_of
+from geminga.spark.source_rules.admission import Limits
+from geminga.spark.source_rules.offsets import BEGINNING, ReadPosition
+from geminga.spark.source_rules.options import ReaderConfiguration
 from geminga.wire.pulsar.entry_head import HEADS_PROPERTY, HEADS_WANTED
 from support.connector.spark_source import Stream, values
 from support.worlds.rest import Rest
@@ -238,3 +242,31 @@ def test_heads_count_without_decompressing(broker, client, topic):
     assert (counted.ledger_id, counted.entry_id, counted.messages, counted.is_batch) == (3, 4, 10, True)
     assert 10_000 < counted.size_bytes < 10_500
     assert len(seen[0][1]) < 1000
+
+
+@pytest.mark.parametrize(("topics", "window_kib"), [(0, 4096), (1, 4096), (64, 4096), (1024, 256), (1_000_000, 16)])
+def test_scouts_of_many_topics_share_what_they_run_ahead(topics, window_kib):
+    assert window_of(topics) == window_kib << 10
+
+
+def test_a_driver_counts_no_more_ahead_than_its_topics_share(broker, client, options, monkeypatch):
+    monkeypatch.setattr(scout, "WINDOWS_BYTES_MAX", 80_000)
+    monkeypatch.setattr(scout, "WINDOW_BYTES_LEAST", 1000)
+    names = [f"persistent://public/default/shared-{next(_numbers)}" for _ in range(4)]
+    for name in names:
+        publish(client, name, 200, batch=1, size=1000)
+    session = session_for(ClientConfiguration(broker.service_url))
+    scouts = Scouts(session.client, ReaderConfiguration())
+    starts = dict.fromkeys(names, BEGINNING)
+    ends = {name: ReadPosition(1 << 40, 0) for name in names}
+
+    async def fill() -> list[int]:
+        _, is_whole = await scouts.fill(starts, ends, Limits(messages_max=8))
+        assert not is_whole
+        return [one._stream.window.capacity for one in scouts._scouts.values()]
+
+    capacities = session.run(fill)
+    session.run(scouts.close)
+    # Messages of 1,000 bytes: of 20,000 bytes each.
+    assert len(capacities) == 4
+    assert all(10 < capacity <= 20 for capacity in capacities), capacities

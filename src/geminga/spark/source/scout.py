@@ -27,10 +27,18 @@ from geminga.wire.pulsar.consumer_codec import MessageHeadDecoder
 from geminga.wire.pulsar.entry_head import metadata_bounds, split_head
 from geminga.wire.pulsar.frame import Frame
 
-#: Bytes that a scout holds, on their way included.
+#: Bytes of entries that a scout runs ahead, on their way included. It keeps what it counted of them.
 WINDOW_BYTES: Final = 4 << 20
+#: ... that those of a query run ahead together, and one does at least, however many they are.
+WINDOWS_BYTES_MAX: Final = 256 << 20
+WINDOW_BYTES_LEAST: Final = 16 << 10
 #: After so long without an entry the broker is asked whether there is anything left, milliseconds; doubled each time.
 FIRST_WAIT_MS: Final = 250
+
+
+def window_of(topics: int) -> int:
+    """Bytes that a scout runs ahead in a query that reads so many ``topics``."""
+    return max(WINDOW_BYTES_LEAST, min(WINDOW_BYTES, WINDOWS_BYTES_MAX // max(1, topics)))
 
 
 class EntryHead(NamedTuple):
@@ -98,7 +106,14 @@ def _counted(ledger_id: int, entry_id: int, encoded: bytes, payload_bytes: int) 
 class Scout:
     """Of one topic. It keeps what it counted until a batch begins behind it: a batch may be asked for again."""
 
-    def __init__(self, client: Client, topic: str, at: ReadPosition, config: ReaderConfiguration) -> None:
+    def __init__(
+        self,
+        client: Client,
+        topic: str,
+        at: ReadPosition,
+        config: ReaderConfiguration,
+        window_bytes: int = WINDOW_BYTES,
+    ) -> None:
         self.topic = topic
         #: Where the batch begins; everything counted from here on is kept.
         self.at = at
@@ -110,7 +125,7 @@ class Scout:
         self._stream: EntryStream[EntryHead] = client.entry_stream(
             topic,
             at.entry,
-            window_bytes=WINDOW_BYTES,
+            window_bytes=window_bytes,
             name=config.name,
             is_read_compacted=config.is_read_compacted,
             wants_heads=True,
@@ -183,7 +198,7 @@ class Scouts:
     ) -> tuple[Budget, bool]:
         """A batch within ``limits`` from ``starts`` on, and whether it has everything below ``ends``."""
         behind = sorted(topic for topic, end in ends.items() if starts[topic] < end)
-        await self._stand_at({topic: starts[topic] for topic in behind})
+        await self._stand_at({topic: starts[topic] for topic in behind}, window_of(len(ends)))
         budget = Budget(limits)
         #: What each topic's scout has next, oldest first.
         heads: list[tuple[int, str, Counted]] = []
@@ -220,7 +235,7 @@ class Scouts:
         if scout is not None:
             await scout.close()
 
-    async def _stand_at(self, starts: Mapping[str, ReadPosition]) -> None:
+    async def _stand_at(self, starts: Mapping[str, ReadPosition], window_bytes: int) -> None:
         """Scouts that stand elsewhere (after a restart, or as the batch was not used) begin anew."""
 
         async def stand(topic: str) -> None:
@@ -229,7 +244,7 @@ class Scouts:
                 if scout.begin(starts[topic]):
                     return
                 await scout.close()
-            self._scouts[topic] = Scout(self._client, topic, starts[topic], self._config)
+            self._scouts[topic] = Scout(self._client, topic, starts[topic], self._config, window_bytes)
 
         await in_parallel(starts, stand)
 
