@@ -21,7 +21,12 @@ from geminga.broker.subscription.entry_filter import sticky_key
 from geminga.broker.subscription.limits import is_reached
 from geminga.broker.subscription.ports import SubscriptionServices, SubscriptionTopic
 from geminga.broker.subscription.rates import Rates
-from geminga.broker.subscription.subscribe import check_consumer_limit, check_new_subscription, new_consumer
+from geminga.broker.subscription.subscribe import (
+    check_consumer_limit,
+    check_new_subscription,
+    make_room,
+    new_consumer,
+)
 from geminga.model import Position
 from geminga.model.errors import ConsumerAssignError, ConsumerBusyError, PreconditionFailedError
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -329,8 +334,12 @@ async def subscribe_non_persistent(
     topic: NonPersistentSubscriptionTopic, connection: ConsumerConnection, request: pb.CommandSubscribe
 ) -> Consumer:
     """A new consumer of ``request.subscription``, which is created if it must."""
-    check_consumer_limit(topic, topic.subscriptions.values(), connection.peer)
     subscription = topic.subscriptions.get(request.subscription)
+    if subscription is not None:
+        await make_room(subscription, connection, request.subType)
+        # It may have ended with the consumer that was dead.
+        subscription = topic.subscriptions.get(request.subscription)
+    check_consumer_limit(topic, topic.subscriptions.values(), connection.peer)
     if subscription is None:
         check_new_subscription(topic, request.subscription, len(topic.subscriptions))
         subscription = NonPersistentSubscription(topic, request.subscription, is_durable=request.durable)
