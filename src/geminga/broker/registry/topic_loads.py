@@ -92,6 +92,10 @@ class TopicLoads:
         """That of a topic; None: it is not being loaded, and does not wait to be."""
         return self._loads.get(key)
 
+    def has_begun(self, load: Load) -> bool:
+        """Whether it does not wait for its turn any more, and goes on as it began."""
+        return str(load.name) in self._running
+
     def __contains__(self, key: str) -> bool:
         return key in self._loads
 
