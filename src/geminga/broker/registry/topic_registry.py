@@ -323,18 +323,9 @@ class TopicRegistry:
                 raise UnavailableError("the broker is closing")
             load = Load(name, create=create, is_for_deletion=is_for_deletion)
             self.loads.ask(load, is_for_client=is_for_client)
-        elif create and not load.create:
-            if self.loads.has_begun(load):
-                return await self._load_after(load, is_for_client=is_for_client)
-            load.create = True
+        elif create and not await self.loads.make(load, is_for_client=is_for_client):
+            return await self._load(name, create=True, is_for_client=is_for_client)
         return await self.loads.result(load, is_for_client=is_for_client)
-
-    async def _load_after(self, looking: Load, *, is_for_client: bool) -> Topic:
-        """The topic, which may be made: somebody else is just looking whether it is there."""
-        try:
-            return await self.loads.result(looking, is_for_client=is_for_client)
-        except TopicNotFoundError:
-            return await self._load(looking.name, create=True, is_for_client=is_for_client)
 
     async def until_loaded(self, *beginnings: str) -> None:
         """Until what is being loaded now of topics whose full names begin so has been, or could not be.
