@@ -16,7 +16,14 @@ from geminga.broker.core.dispatch.hash_ranges import (
 )
 from geminga.broker.core.dispatch.shared import Candidate
 from geminga.broker.core.dispatch.single_active import SingleActiveDispatcher
-from geminga.broker.subscription.consumer import Consumer, ConsumerConnection, Exclusive, Failover, Key_Shared
+from geminga.broker.subscription.consumer import (
+    Consumer,
+    ConsumerConnection,
+    Exclusive,
+    Failover,
+    Key_Shared,
+    check_key_policy,
+)
 from geminga.broker.subscription.entry_filter import sticky_key
 from geminga.broker.subscription.limits import is_reached
 from geminga.broker.subscription.ports import SubscriptionServices, SubscriptionTopic
@@ -151,6 +158,8 @@ class NonPersistentSubscription:
         """Let ``consumer`` join; ConsumerBusyError or ConsumerAssignError if it does not fit."""
         if self.consumers and self.type != consumer.type:
             raise ConsumerBusyError("Subscription is of different type")
+        if self._turns and consumer.type == Key_Shared:
+            check_key_policy(self._turns[0].key_shared_meta, consumer.key_shared_meta)
         if is_reached(self.topic.limits.consumers_per_subscription, len(self.consumers)):
             raise ConsumerBusyError("Subscription reached max consumers limit")
         if not self.consumers:

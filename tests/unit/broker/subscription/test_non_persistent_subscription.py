@@ -123,6 +123,23 @@ def test_shared_takes_turns_and_key_shared_goes_by_key():
     with_non_persistent(scenario)
 
 
+def test_consumers_by_key_have_one_policy():
+    async def scenario(topic):
+        sticky = pb.KeySharedMeta(keySharedMode=pb.STICKY, hashRanges=[pb.IntRange(start=0, end=100)])
+        unordered = pb.KeySharedMeta(keySharedMode=pb.AUTO_SPLIT, allowOutOfOrderDelivery=True)
+        first = await topic.join(RecordingConnection(topic), Sub.Key_Shared)
+        for other in (sticky, unordered):
+            with pytest.raises(ConsumerBusyError, match="different key shared policy"):
+                await topic.join(RecordingConnection(topic), Sub.Key_Shared, keySharedMeta=other)
+        assert topic.subscriptions["s"].consumers == [first]
+        first.close()
+        await topic.join(RecordingConnection(topic), Sub.Key_Shared, keySharedMeta=sticky)
+        with pytest.raises(ConsumerBusyError, match="different key shared policy"):
+            await topic.join(RecordingConnection(topic), Sub.Key_Shared)
+
+    with_non_persistent(scenario)
+
+
 def test_non_durable_subscription_goes_with_its_last_consumer():
     async def scenario(topic):
         connection = RecordingConnection(topic)
