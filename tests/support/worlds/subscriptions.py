@@ -20,6 +20,7 @@ from geminga.broker.policies.core.rates import TopicRates
 from geminga.broker.publishing.life import TopicLife
 from geminga.broker.publishing.rates import NO_THROTTLES, TopicThrottling
 from geminga.broker.subscription.consumer import Consumer
+from geminga.broker.subscription.last_message_id import NO_TAIL
 from geminga.broker.subscription.limits import TopicLimits
 from geminga.broker.subscription.subscribe import create_subscription, subscribe
 from geminga.managed_ledger import AppendResult, ManagedLedger, ManagedLedgerConfig, ManagedLedgerFactory
@@ -181,6 +182,7 @@ class RecordedTopic:
             tick_ms=self.delivery_tick_ms, is_strict=config.is_delayed_delivery_deliver_at_time_strict
         )
         self.hides = ()
+        self.hidden_tail = NO_TAIL
         #: Who is asked which entries are sent; set by tests of that.
         self.filters = None
         self.parts = SimpleNamespace(stats=dict, find=lambda _: None)

@@ -470,6 +470,7 @@ class Broker:
                 self.runtime.clock,
                 self.metadata,
                 lambda namespace: self.registry.list(namespace),
+                frame_bytes_max=self.config.message_bytes_max,
                 long_work=self.long_work,
                 part=self,
             )

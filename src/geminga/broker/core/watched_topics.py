@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from geminga.wire.pulsar.commands import topics_hash
+
+#: Bytes of a command beside its names, and of a name beside its text, at most.
+COMMAND_BYTES: Final = 64
+NAME_BYTES: Final = 8
 
 
 class TopicChange(NamedTuple):
@@ -18,6 +22,25 @@ class TopicChange(NamedTuple):
     came: list[str]
     went: list[str]
     hash: str
+
+    def pieces(self, bytes_max: int) -> list[TopicChange]:
+        """The same in commands of at most so many bytes, as far as a single name allows.
+
+        Until the last one the client is to know a hash that no list has (an empty one): if it hears no more, it is
+        told the whole list when it watches again.
+        """
+        room = left = bytes_max - COMMAND_BYTES
+        found = [TopicChange([], [], "")]
+        for names, is_new in ((self.came, True), (self.went, False)):
+            for name in names:
+                size_bytes = len(name.encode()) + NAME_BYTES
+                if size_bytes > left < room:
+                    found.append(TopicChange([], [], ""))
+                    left = room
+                left -= size_bytes
+                (found[-1].came if is_new else found[-1].went).append(name)
+        found[-1] = found[-1]._replace(hash=self.hash)
+        return found
 
 
 class WatchedTopics:

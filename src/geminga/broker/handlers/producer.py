@@ -56,6 +56,8 @@ def handle_producer(services: CommandServices, connection: Connection, command: 
 async def _create_producer(services: CommandServices, connection: Connection, request: pb.CommandProducer) -> None:
     key = (int(pb.BaseCommand.PRODUCER), request.producer_id)
     producer: Producer | None = None
+    # What becomes of one that waits for access, before it is known here that it does.
+    heard: list[GemingaError | None] = []
     try:
         topic = await services.topics.get(TopicName.parse(request.topic), create=True)
         # Of a replicator each message is looked at: it copies what others encrypted, and can not say so.
@@ -65,6 +67,7 @@ async def _create_producer(services: CommandServices, connection: Connection, re
         await _create_initial_subscription(topic, request)
         producer = await _new_producer(services, topic, connection, request)
         producer.schema_version = schema_version
+        producer.ready = heard.append
         is_ready = await topic.attendance.add(producer)
     except GemingaError as error:
         if connection.members.request_ended(key, request.request_id):
@@ -73,12 +76,16 @@ async def _create_producer(services: CommandServices, connection: Connection, re
                 connection.output.write(moved)
             connection.send_error(request.request_id, error)
         return
+    producer.ready = None
     if not connection.members.request_ended(key, request.request_id):
         # The client closed it, perhaps to ask again, or is gone, while it was made.
         producer.is_closed = True
         topic.attendance.remove(producer)
         return
-    if is_ready:
+    refused = heard[0] if heard else None
+    if refused is not None:
+        connection.send_error(request.request_id, refused)
+    elif is_ready or heard:
         _open(connection, request.request_id, producer)
     else:
         _wait(connection, request.request_id, producer)

@@ -307,7 +307,7 @@ async def _get_last_message_id(
     try:
         topic = subscription.topic
         compacted = topic.compacted if consumer.reads_compacted else None
-        position, batch_index = await last_message_id(topic.ledger, topic.hides, compacted)
+        position, batch_index = await last_message_id(topic.ledger, topic.hides, compacted, topic)
     except GemingaError as error:
         connection.send_error(request_id, error)
         return

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.failures import Failures, Kind
-from geminga.model.errors import GemingaError, TooManyRequestsError, UnavailableError
+from geminga.model.errors import GemingaError, TooManyRequestsError, TopicNotFoundError, UnavailableError
 from geminga.model.histogram import Latencies, Quantiles
 from geminga.model.topic_name import TopicName
 from geminga.runtime import Clock, spawn
@@ -149,6 +149,20 @@ class TopicLoads:
         if isinstance(result, GemingaError):
             raise result
         return result
+
+    async def make(self, load: Load, *, is_for_client: bool) -> bool:
+        """Somebody may create the topic. False: the load had begun to look whether there is one, and there is none.
+
+        Raises as :meth:`result`.
+        """
+        if load.create or str(load.name) not in self._running:
+            load.create = True
+            return True
+        try:
+            await self.result(load, is_for_client=is_for_client)
+        except TopicNotFoundError:
+            return False
+        return True
 
     def refuse(self, topics: Callable[[TopicName], bool], error: Callable[[TopicName], GemingaError]) -> None:
         """What waits of these topics is never loaded."""

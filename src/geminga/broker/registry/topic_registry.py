@@ -323,9 +323,8 @@ class TopicRegistry:
                 raise UnavailableError("the broker is closing")
             load = Load(name, create=create, is_for_deletion=is_for_deletion)
             self.loads.ask(load, is_for_client=is_for_client)
-        elif create:
-            # If it waits for its turn; else it goes on as it began.
-            load.create = True
+        elif create and not await self.loads.make(load, is_for_client=is_for_client):
+            return await self._load(name, create=True, is_for_client=is_for_client)
         return await self.loads.result(load, is_for_client=is_for_client)
 
     async def until_loaded(self, *beginnings: str) -> None:

@@ -104,13 +104,18 @@ class TopicListWatcher:
         connection.send_error(self.request.request_id, error)
 
     def begun(self, topics: WatchedTopics) -> None:
-        """Tell the list, unless the client has that very one."""
+        """Tell the list, unless the client has that very one; refuse what fits no frame."""
         answer = pb.CommandWatchTopicListSuccess(
             request_id=self.request.request_id,
             watcher_id=self.request.watcher_id,
             topic=topics.names if self.request.topics_hash != topics.hash else [],
             topics_hash=topics.hash,
         )
+        size_bytes = answer.ByteSize()
+        if self._watches is not None and size_bytes > self._watches.frame_bytes_max:
+            text = f"the list of {len(topics.names)} topics has {size_bytes} bytes, too many for one frame"
+            self.refuse(NotAllowedError(text))
+            return
         kind = pb.BaseCommand.WATCH_TOPIC_LIST_SUCCESS
         self.connection.send_command(pb.BaseCommand(type=kind, watchTopicListSuccess=answer))
 
@@ -133,6 +138,7 @@ class TopicWatches:
         "_namespaces",
         "clock",
         "count",
+        "frame_bytes_max",
         "list_topics",
         "long_work",
         "metadata",
@@ -146,13 +152,18 @@ class TopicWatches:
         metadata: MetadataStore,
         list_topics: Callable[[str], Awaitable[list[str]]],
         *,
+        frame_bytes_max: int,
         long_work: asyncio.Semaphore,
         part: Part,
     ) -> None:
-        """``list_topics``: the full names of a namespace's topics, sorted. ``long_work``: held by each look."""
+        """``list_topics``: the full names of a namespace's topics, sorted. ``long_work``: held by each look.
+
+        ``frame_bytes_max``: clients take no larger command, and close the connection for one.
+        """
         self.clock = clock
         self.metadata = metadata
         self.list_topics = list_topics
+        self.frame_bytes_max = frame_bytes_max
         self.long_work = long_work
         self.part = part
         self._is_closed = False
@@ -348,11 +359,13 @@ class _NamespaceWatch:
                 continue
             if self._groups.get(text) is group:
                 self._watches.names_count += len(group.topics.names) - before
+            pieces = change.pieces(self._watches.frame_bytes_max)
             for watcher in list(group.watchers):
                 if turns.is_over():
                     await turns.next()
-                if not watcher.is_closed:
-                    watcher.tell(change)
+                for piece in pieces:
+                    if not watcher.is_closed:
+                        watcher.tell(piece)
 
     async def _begin(self, watcher: TopicListWatcher) -> None:
         group = self._groups.get(watcher.pattern)

@@ -231,6 +231,8 @@ class SchemaStore:
     # ---- cache
 
     def _remember(self, position: Position, schema: StoredSchema) -> None:
+        # Many may have read it at once: it is there, and counted, once.
+        self._forget(position)
         self._cache[position] = schema
         self._cache_bytes += _cost(schema)
         while self._cache_bytes > CACHE_BYTES_MAX:

@@ -17,6 +17,7 @@ from geminga.broker.subscription.messages import position_from
 from geminga.broker.subscription.ports import SubscriptionServices, SubscriptionTopic
 from geminga.broker.subscription.rates import Rates
 from geminga.model import EARLIEST, LATEST, Position
+from geminga.model.errors import ConsumerBusyError
 from geminga.runtime import Buffer, Contained, Part
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
@@ -407,6 +408,16 @@ class Consumer(ConsumerState):
         self._is_waiting = False
         if not self.is_closed:
             self.subscription.wake()
+
+
+def check_key_policy(present: pb.KeySharedMeta | None, wanted: pb.KeySharedMeta | None) -> None:
+    """Raise ConsumerBusyError where a Key_Shared consumer that wants the one is to join those that have the other."""
+    present, wanted = present or pb.KeySharedMeta(), wanted or pb.KeySharedMeta()
+    if (
+        wanted.keySharedMode != present.keySharedMode
+        or wanted.allowOutOfOrderDelivery != present.allowOutOfOrderDelivery
+    ):
+        raise ConsumerBusyError("Subscription has a different key shared policy")
 
 
 def _start_of(request: pb.CommandSubscribe) -> Position | None:

@@ -15,14 +15,14 @@ from geminga.broker.core.dispatch.hash_ranges import (
 from geminga.broker.core.dispatch.key_shared import KeySharedDispatcher
 from geminga.broker.core.dispatch.redelivery import RedeliveryCounts
 from geminga.broker.core.dispatch.shared import ENTRIES_MAX, DispatchLimits, ReadAgain, ReadOn, SharedDispatcher
-from geminga.broker.subscription.consumer import Consumer, Key_Shared
+from geminga.broker.subscription.consumer import Consumer, Key_Shared, check_key_policy
 from geminga.broker.subscription.cursor_reader import ReplayReads
 from geminga.broker.subscription.dispatch import ROUNDS_MAX, Dispatch, DispatchedSubscription
 from geminga.broker.subscription.due_messages import DueMessages
 from geminga.broker.subscription.entry_filter import filter_entries, key_hash
 from geminga.broker.subscription.limits import UnackedLimits
 from geminga.model import LATEST, Position
-from geminga.model.errors import ConsumerAssignError, ConsumerBusyError, NotAllowedError, StorageError
+from geminga.model.errors import ConsumerAssignError, NotAllowedError, StorageError
 from geminga.runtime import get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.keys import murmur3_32
@@ -174,12 +174,7 @@ class SharedDispatch(Dispatch):
         """A consumer joins; ConsumerAssignError or ConsumerBusyError if its key policy does not fit."""
         if isinstance(self._core, KeySharedDispatcher):
             meta = consumer.key_shared_meta or pb.KeySharedMeta()
-            policy = self._key_shared_meta or meta
-            if (
-                meta.keySharedMode != policy.keySharedMode
-                or meta.allowOutOfOrderDelivery != policy.allowOutOfOrderDelivery
-            ):
-                raise ConsumerBusyError("Subscription has a different key shared policy")
+            check_key_policy(self._key_shared_meta, meta)
             selector = self._core.selector
             if isinstance(selector, StickyRanges):
                 selector.want(consumer, [(r.start, r.end) for r in meta.hashRanges])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from geminga.broker.subscription.messages import is_marker, last_batch_index
-from geminga.model import Position
+from geminga.model import EARLIEST, Position
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import peek_metadata
 
@@ -18,18 +18,40 @@ if TYPE_CHECKING:
 Hides = Sequence[Callable[[Position, pb.MessageMetadata], bool]]
 #: What there is when there is no message.
 NO_MESSAGE: Final = Position(-1, -1)
+#: Nothing of a topic is known to be hidden.
+NO_TAIL: Final = (EARLIEST, EARLIEST)
+
+
+class KnowsTail(Protocol):
+    """A topic, as far as it is known that there is nothing to see at its end."""
+
+    #: Behind the first of these, and up to the second, there is no message that anybody gets.
+    hidden_tail: tuple[Position, Position]
+
+
+class _NothingKnown:
+    """A topic of which nothing is remembered."""
+
+    __slots__ = ("hidden_tail",)
+
+    def __init__(self) -> None:
+        self.hidden_tail = NO_TAIL
 
 
 async def last_message_id(
-    ledger: ManagedLedger, hides: Hides = (), compacted: CompactedMessages | None = None
+    ledger: ManagedLedger,
+    hides: Hides = (),
+    compacted: CompactedMessages | None = None,
+    tail: KnowsTail | None = None,
 ) -> tuple[Position, int]:
     """(position, index of the last message in its batch or -1); (NO_MESSAGE, -1) if the topic has none.
 
     ``compacted``: of what a consumer of compacted messages gets: up to the horizon the log does not count.
+    ``tail`` remembers what was passed over: clients ask again and again, and give up waiting where that takes long.
     """
     if compacted is not None and ledger.extent.readable_position <= compacted.horizon:
         return await _last_compacted(compacted)
-    found = await _last_of_log(ledger, hides)
+    found = await _last_of_log(ledger, hides, tail if tail is not None else _NothingKnown())
     if compacted is not None and found[0] <= compacted.horizon:
         return await _last_compacted(compacted)
     return found
@@ -42,18 +64,28 @@ async def _last_compacted(compacted: CompactedMessages) -> tuple[Position, int]:
     return (NO_MESSAGE, -1) if entry is None else (entry.position, last_index_of(entry.data))
 
 
-async def _last_of_log(ledger: ManagedLedger, hides: Hides) -> tuple[Position, int]:
-    position = ledger.extent.readable_position
+async def _last_of_log(ledger: ManagedLedger, hides: Hides, tail: KnowsTail) -> tuple[Position, int]:
+    position = last = ledger.extent.readable_position
     first = ledger.ledgers.first_position
+    behind, through = tail.hidden_tail
+    # Whether nothing that is known to be hidden lies further on: what was passed over is one stretch then.
+    is_whole = through == EARLIEST
     # Each step is one entry of the log: it ends at its beginning.
     while position.entry_id >= 0 and position >= first:
+        if behind < position <= through:
+            position, is_whole = behind, True
+            continue
         entries = await ledger.reader.read([position])
         if not entries:
             break  # trimmed
         data = entries[0].data
-        if not is_marker(data) and not (hides and _is_hidden(position, data, hides)):
+        is_seen = not is_marker(data) and not (hides and _is_hidden(position, data, hides))
+        if not is_seen:
+            position = ledger.ledgers.previous_position(position)
+        if (is_whole or is_seen) and tail.hidden_tail[1] <= last != position:
+            tail.hidden_tail = position, last
+        if is_seen:
             return position, last_batch_index(data)
-        position = ledger.ledgers.previous_position(position)
     return NO_MESSAGE, -1
 
 

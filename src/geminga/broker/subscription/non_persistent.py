@@ -16,12 +16,24 @@ from geminga.broker.core.dispatch.hash_ranges import (
 )
 from geminga.broker.core.dispatch.shared import Candidate
 from geminga.broker.core.dispatch.single_active import SingleActiveDispatcher
-from geminga.broker.subscription.consumer import Consumer, ConsumerConnection, Exclusive, Failover, Key_Shared
+from geminga.broker.subscription.consumer import (
+    Consumer,
+    ConsumerConnection,
+    Exclusive,
+    Failover,
+    Key_Shared,
+    check_key_policy,
+)
 from geminga.broker.subscription.entry_filter import sticky_key
 from geminga.broker.subscription.limits import is_reached
 from geminga.broker.subscription.ports import SubscriptionServices, SubscriptionTopic
 from geminga.broker.subscription.rates import Rates
-from geminga.broker.subscription.subscribe import check_consumer_limit, check_new_subscription, new_consumer
+from geminga.broker.subscription.subscribe import (
+    check_consumer_limit,
+    check_new_subscription,
+    make_room,
+    new_consumer,
+)
 from geminga.model import Position
 from geminga.model.errors import ConsumerAssignError, ConsumerBusyError, PreconditionFailedError
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -146,6 +158,8 @@ class NonPersistentSubscription:
         """Let ``consumer`` join; ConsumerBusyError or ConsumerAssignError if it does not fit."""
         if self.consumers and self.type != consumer.type:
             raise ConsumerBusyError("Subscription is of different type")
+        if self._turns and consumer.type == Key_Shared:
+            check_key_policy(self._turns[0].key_shared_meta, consumer.key_shared_meta)
         if is_reached(self.topic.limits.consumers_per_subscription, len(self.consumers)):
             raise ConsumerBusyError("Subscription reached max consumers limit")
         if not self.consumers:
@@ -329,8 +343,12 @@ async def subscribe_non_persistent(
     topic: NonPersistentSubscriptionTopic, connection: ConsumerConnection, request: pb.CommandSubscribe
 ) -> Consumer:
     """A new consumer of ``request.subscription``, which is created if it must."""
-    check_consumer_limit(topic, topic.subscriptions.values(), connection.peer)
     subscription = topic.subscriptions.get(request.subscription)
+    if subscription is not None:
+        await make_room(subscription, connection, request.subType)
+        # It may have ended with the consumer that was dead.
+        subscription = topic.subscriptions.get(request.subscription)
+    check_consumer_limit(topic, topic.subscriptions.values(), connection.peer)
     if subscription is None:
         check_new_subscription(topic, request.subscription, len(topic.subscriptions))
         subscription = NonPersistentSubscription(topic, request.subscription, is_durable=request.durable)

@@ -191,6 +191,9 @@ class SubscriptionTopic(Protocol):
 class DispatchedTopic(SubscriptionTopic, Protocol):
     """A topic with a managed ledger, as dispatch sees it."""
 
+    #: As of :class:`.last_message_id.KnowsTail`.
+    hidden_tail: tuple[Position, Position]
+
     @property
     def ledger(self) -> ManagedLedger:
         """Its log."""

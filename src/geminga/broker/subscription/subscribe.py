@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from geminga.broker.compacted.reads import BEHIND_COMPACTED
 from geminga.broker.subscription.consumer import Consumer, ConsumerConnection, ConsumerSubscription, Exclusive
@@ -25,6 +25,9 @@ from geminga.runtime import get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import texts_of
 from geminga.wire.pulsar.texts import subscription_refusal
+
+if TYPE_CHECKING:
+    from geminga.broker.subscription.non_persistent import NonPersistentSubscription
 
 _log = get_logger(__name__)
 
@@ -61,7 +64,7 @@ async def subscribe(
                     "%s: %s is not replicated: enableReplicatedSubscriptions=false", topic.name, subscription.name
                 )
         consumer = new_consumer(connection, subscription, request)
-        await _make_room(subscription, consumer)
+        await make_room(subscription, connection, consumer.type)
         if topic.subscriptions.get(request.subscription) is not subscription:
             continue  # it ended or was deleted meanwhile
         check_consumer_limit(topic, topic.subscriptions.values(), connection.peer)
@@ -157,12 +160,14 @@ def check_new_subscription(
         raise NotAllowedError(f"Exceed the maximum number of subscriptions of the topic: {topic.name}")
 
 
-async def _make_room(subscription: Subscription, consumer: Consumer) -> None:
-    """An Exclusive consumer whose connection is dead does not keep a new one out."""
-    if consumer.type != Exclusive or not subscription.consumers:
+async def make_room(
+    subscription: Subscription | NonPersistentSubscription, connection: ConsumerConnection, sub_type: int
+) -> None:
+    """An Exclusive consumer whose connection is dead does not keep a new one of ``connection`` out."""
+    if sub_type != Exclusive or not subscription.consumers:
         return
     active = subscription.active_consumer
-    if active is None or active.connection is consumer.connection:
+    if active is None or active.connection is connection:
         return
     if not await active.connection.check_liveness():
         active.close()

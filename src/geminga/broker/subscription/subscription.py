@@ -29,6 +29,7 @@ from geminga.broker.subscription.transactions import SubscriptionTransactions
 from geminga.model import Position
 from geminga.model.errors import (
     ConsumerBusyError,
+    GemingaError,
     PreconditionFailedError,
     UnavailableError,
 )
@@ -183,6 +184,7 @@ class Subscription:
         """Let ``consumer`` join; ConsumerBusyError, ConsumerAssignError or NotAllowedError if it does not fit."""
         while self._fence is not None:
             await self._fence.wait()
+        self.transactions.check_read()
         if self.dispatch is not None and self.dispatch.type != consumer.type:
             raise ConsumerBusyError("Subscription is of different type")
         if is_reached(self.topic.limits.consumers_per_subscription, len(self.consumers)):
@@ -410,6 +412,9 @@ class Subscription:
             else:
                 await self.cursor.close()
             self._forget()
+        except GemingaError as error:
+            await self.transactions.deletion_failed()
+            raise error
         finally:
             self.unfence()
 

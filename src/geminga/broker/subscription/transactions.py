@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from geminga.model import Position
 from geminga.model.errors import (
+    GemingaError,
     LedgerClosedError,
     LedgerFencedError,
     MetadataError,
@@ -80,6 +81,24 @@ class SubscriptionTransactions:
                     f"What transactions acknowledged on subscription {self._name} can not be read now, try again later"
                 ) from error
             self._is_unread = False
+
+    def check_read(self) -> None:
+        """Raise UnavailableError while nobody may consume: what is held could be delivered."""
+        if self._is_unread:
+            raise UnavailableError(
+                f"What transactions acknowledged on subscription {self._name} is not read yet, try again"
+            )
+
+    async def deletion_failed(self) -> None:
+        """The subscription stays: what is still stored is read anew, before anybody consumes."""
+        if self.used is None:
+            return
+        self.used = None
+        try:
+            await self.load()
+        except GemingaError as error:
+            self._is_unread = True
+            _log.warning("%s: what transactions hold can not be read now: %s", self._name, error)
 
     async def end(self, txn_id: TxnId, *, commit: bool, low_watermark: int) -> None:
         """Let what a transaction acknowledged count, or come again; durable on return. Raises GemingaError."""

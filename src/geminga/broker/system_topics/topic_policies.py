@@ -33,7 +33,7 @@ _log = get_logger(__name__)
 class TopicPolicyStore:
     """Policies of all topics, namespace by namespace."""
 
-    __slots__ = ("_broker", "_loading", "_moves", "_namespaces", "_told", "changes", "cluster", "retries")
+    __slots__ = ("_broker", "_failed", "_loading", "_moves", "_namespaces", "_told", "changes", "cluster", "retries")
 
     def __init__(self, broker: EventsBroker) -> None:
         self._broker = broker
@@ -43,6 +43,8 @@ class TopicPolicyStore:
         self.cluster = ""
         self._namespaces: dict[str, NamespaceEvents] = {}
         self._loading: dict[str, asyncio.Lock] = {}
+        #: How many attempts to read the events of a namespace failed in a row, and why the last one did.
+        self._failed: dict[str, tuple[int, GemingaError]] = {}
         #: Namespaces in which others published events while they were being read.
         self._told: set[str] = set()
         #: Counts changes, of whichever topic.
@@ -160,6 +162,7 @@ class TopicPolicyStore:
 
     def forget_namespace(self, namespace: str) -> None:
         """The namespace was deleted, with its events."""
+        self._failed.pop(namespace, None)
         known = self._namespaces.pop(namespace, None)
         if known is not None:
             known.end()
@@ -169,7 +172,12 @@ class TopicPolicyStore:
         if known is not None:
             return known
         lock = self._loading.setdefault(namespace, asyncio.Lock())
+        before = self._failed.get(namespace)
         async with lock:
+            failed = self._failed.get(namespace)
+            if failed is not None and failed is not before:
+                # As long as one attempt takes, not as long as those of all who wait.
+                raise failed[1]
             # Loaded with the first topic.
             from geminga.broker.system_topics.namespace_events import NamespaceEvents
 
@@ -180,6 +188,7 @@ class TopicPolicyStore:
                     await read.load()
                 except GemingaError as error:
                     read.end()
+                    self._failed[namespace] = 1 + (0 if failed is None else failed[0]), error
                     _log.warning("policies of the topics of %s could not be read: %s", namespace, error)
                     raise
                 if moves == self._moves:
@@ -190,6 +199,7 @@ class TopicPolicyStore:
                     read.end()
                 self._told.discard(namespace)
         self._loading.pop(namespace, None)
+        self._failed.pop(namespace, None)
         return known
 
 

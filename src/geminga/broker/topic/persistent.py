@@ -18,6 +18,7 @@ from geminga.broker.policies.core.storage_rows import SHADOW_TOPICS
 from geminga.broker.publishing.life import TopicLife
 from geminga.broker.publishing.producers import TopicProducers
 from geminga.broker.subscription import seek
+from geminga.broker.subscription.last_message_id import NO_TAIL
 from geminga.broker.subscription.limits import UnackedLimits
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.subscription.subscribe import create_subscription, subscribe
@@ -82,6 +83,7 @@ class PersistentTopic(Topic):
         "_subscriptions",
         "ack_ranges_max",
         "compacted",
+        "hidden_tail",
         "lake_latest",
         "ledger",
         "parts",
@@ -106,6 +108,8 @@ class PersistentTopic(Topic):
         #: What was compacted of it; None: it never was.
         self.compacted: CompactedMessages | None = None
         self.lake_latest: LatestOfLake | None = None
+        #: Behind the first of these, and up to the second, there is no message that anybody gets.
+        self.hidden_tail = NO_TAIL
         #: What it has beside its log.
         self.parts = Parts(self, services.parts if kinds is None else kinds)
         life = TopicLife(name, services.runtime.clock)

@@ -6,10 +6,12 @@ import asyncio
 
 import pytest
 
+from geminga.broker.topic.deduplication import KNOWN_WAIT_S
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.model.errors import DiskFullError, ServerError
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
+from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.frame import encode_frame_head
 from geminga.wire.pulsar.metadata import broker_entry_metadata, encode_entry
@@ -201,6 +203,42 @@ def test_waiting_producer_that_leaves_is_forgotten() -> None:
         assert (await third.expect(Type.PRODUCER_SUCCESS)).producer_success.producer_ready
 
     run_with_broker(scenario)
+
+
+@pytest.mark.parametrize(
+    ("happens", "error"), [("leaves", None), ("fenced", pb.ProducerFenced), ("unloaded", pb.ServiceNotReady)]
+)
+def test_what_becomes_of_a_waiting_producer_while_its_last_sequence_id_is_found_out_is_told(
+    happens: str, error: int | None
+) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        holder, waiting, other = [await world.client() for _ in range(3)]
+        await holder.create_producer(producer_access_mode=EXCLUSIVE)
+        topic = topic_of(world)
+        # As after a failed write: nobody is told a last sequence id.
+        assert topic.dedup is not None
+        topic.dedup.state.begin_settling()
+        waiting.request_producer(producer_name="w", producer_access_mode=WAIT)
+        await turns(20)
+        assert "w" in topic.producers
+        assert not waiting.received
+        if happens == "leaves":
+            await holder.close_producer()
+        elif happens == "fenced":
+            other.request_producer(producer_access_mode=FENCING)
+        else:
+            await world.broker.registry.unload(topic.name)
+        await wait_ms(int(KNOWN_WAIT_S * 1000) + 100)
+        if error is None:
+            assert (await waiting.expect(Type.PRODUCER_SUCCESS)).producer_success.producer_ready
+            assert topic.producers["w"].topic_epoch == 1
+        else:
+            assert (await waiting.error()).error == error
+            assert "w" not in topic.producers
+        assert not waiting.connection.members.waiting_producers
+        topic.check_invariants()
+
+    run_with_broker(scenario, deduplication=True)
 
 
 def test_fencing_disconnects_the_holder_for_good_also_after_a_restart() -> None:

@@ -16,7 +16,7 @@ from geminga.broker.schema.registry import schema_id_of
 from geminga.broker.system_topics import events, table
 from geminga.broker.system_topics.namespace_events import SCHEMA_NAME
 from geminga.broker.topic.persistent import PersistentTopic
-from geminga.model.errors import NotAllowedError
+from geminga.model.errors import DiskIOError, NotAllowedError, StorageError
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import EVENTS_CURSOR, TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -316,6 +316,30 @@ def test_policies_of_many_topics_are_read_in_many_turns() -> None:
         assert probe.longest_s < 0.05, probe.what
 
     run_quietly(scenario)
+
+
+def test_who_waits_for_policies_that_can_not_be_read_waits_for_one_attempt() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await topic_of(world)
+        await set_topic(world, "messageTTLInSeconds", 5)
+        await world.restart()
+        policies, clock = world.broker.policies.topics, world.runtime.clock
+        world.bookie.fail(DiskIOError("a disk is gone"))
+        world.metadata.faults.delay_ms_max = 1000
+
+        async def wait_s(count: int) -> float:
+            began_s = clock.monotonic()
+            found = await asyncio.gather(*(policies.get(NAME) for _ in range(count)), return_exceptions=True)
+            assert all(isinstance(each, StorageError) for each in found)
+            return clock.monotonic() - began_s
+
+        longest_s = max([await wait_s(1) for _ in range(5)])
+        assert longest_s > 0
+        assert await wait_s(50) <= 3 * longest_s
+        world.bookie.fail(None)
+        assert await document_of(world) == {"messageTTLInSeconds": 5}
+
+    run_with_broker(scenario)
 
 
 def test_policies_that_another_broker_compacted_and_trimmed_are_read_and_written_again() -> None:

@@ -18,6 +18,7 @@ from geminga.model.errors import (
 )
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
+from geminga.runtime import next_turn
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
 from support.worlds.policy_levels import seconds
 
@@ -39,6 +40,28 @@ def test_topic_that_is_not_there_is_not_found_and_not_created() -> None:
             await world.broker.registry.get(NAME, create=False)
         assert not await world.broker.registry.exists(NAME)
         assert await world.broker.registry.list("public/default") == []
+
+    run_with_broker(scenario)
+
+
+def test_who_may_create_a_topic_gets_it_while_somebody_looks_whether_it_is_there() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        registry = world.broker.registry
+        outcomes = set()
+        # Whoever looks begins so many turns of the loop later.
+        for turns in range(40):
+            name = TopicName.parse(f"{TOPIC}-{turns}")
+            creating = [asyncio.ensure_future(registry.get(name, create=True)) for _ in range(2)]
+            for _ in range(turns):
+                await next_turn()
+            try:
+                await registry.get(name, create=False)
+                outcomes.add("found")
+            except TopicNotFoundError:
+                outcomes.add("not found")
+            created = await asyncio.gather(*creating)
+            assert created == [world.broker.topics[str(name)]] * 2
+        assert outcomes == {"found", "not found"}
 
     run_with_broker(scenario)
 

@@ -301,3 +301,48 @@ def test_list_that_fits_no_frame_is_refused() -> None:
         assert len(answer.topics) == 11
 
     run_with_broker(scenario, message_bytes_max=2000)
+
+
+def test_watch_whose_list_fits_no_frame_is_refused() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await create(world, *(f"topic-{index}" for index in range(100)))
+        client = await world.client()
+        watch(client, ".*", 1)
+        error = await client.error()
+        assert (error.error, "too many for one frame" in error.message) == (pb.NotAllowedError, True)
+        assert client.connection.members.watchers == {}
+        watch(client, "public/default/topic-7.?", 2)
+        assert len((await begun(client)).topic) == 11
+        assert (world.broker.topic_watches.count, world.broker.topic_watches.names_count) == (1, 11)
+
+    run_with_broker(scenario, message_bytes_max=2000)
+
+
+def test_changes_that_fit_no_frame_are_told_in_several() -> None:
+    async def told(client: Client) -> list[pb.CommandWatchTopicUpdate]:
+        updates = []
+        while not updates or not updates[-1].topics_hash:
+            command = await client.expect(Type.WATCH_TOPIC_UPDATE)
+            assert command.ByteSize() <= 2000
+            updates.append(command.watchTopicUpdate)
+        return updates
+
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        watch(client, ".*", 1)
+        await begun(client)
+        names = [f"topic-{index:03}" for index in range(150)]
+        await create(world, *names)
+        updates = await told(client)
+        assert len(updates) >= 3
+        assert [name for update in updates for name in update.new_topics] == [PREFIX + name for name in names]
+        assert updates[-1].topics_hash == topics_hash([PREFIX + name for name in names])
+        for name in names:
+            await world.metadata.delete(LEDGERS + name)
+        await create(world, "z")
+        updates = await told(client)
+        assert [name for update in updates for name in update.deleted_topics] == [PREFIX + name for name in names]
+        assert [name for update in updates for name in update.new_topics] == [PREFIX + "z"]
+        assert updates[-1].topics_hash == topics_hash([PREFIX + "z"])
+
+    run_with_broker(scenario, message_bytes_max=2000)

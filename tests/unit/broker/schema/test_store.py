@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from geminga.bookkeeper.installation import META_INSTALLATION
@@ -174,6 +176,23 @@ def test_the_cache_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
         found = await add(world, large)
         assert found.locator is not None
         assert list(store._cache) == [found.locator.index[-1].position]
+
+    run_with_schemas(scenario)
+
+
+def test_a_version_that_many_read_at_once_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(world: SchemaWorld) -> None:
+        large = b'"' + b"x" * 1000 + b'"'
+        cost = len(large) + CACHE_ENTRY_BYTES
+        monkeypatch.setattr("geminga.broker.schema.store.CACHE_BYTES_MAX", 2 * cost)
+        found = await add(world, large, large)
+        assert found.locator is not None
+        world.new_process()
+        for entry in found.locator.index:
+            many = [world.store.read(entry) for _ in range(5)]
+            assert await asyncio.gather(*many) == [stored(entry.version, large)] * 5
+        assert world.store._cache_bytes == 2 * cost
+        assert list(world.store._cache) == [entry.position for entry in found.locator.index]
 
     run_with_schemas(scenario)
 

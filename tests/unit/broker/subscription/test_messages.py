@@ -43,3 +43,40 @@ def test_last_message_of_a_trimmed_or_empty_topic_is_none():
         assert await last_message_id(topic.ledger) == (NO_MESSAGE, -1)
 
     with_topic(scenario)
+
+
+def test_what_no_reader_sees_at_the_end_of_a_topic_is_passed_once():
+    async def scenario(topic):
+        looked_at = []
+
+        def hides(position, metadata):
+            looked_at.append(position)
+            return metadata.partition_key == "hidden"
+
+        async def last():
+            looked_at.clear()
+            found, _ = await last_message_id(topic.ledger, [hides], tail=topic)
+            assert (found, -1) == await last_message_id(topic.ledger, [lambda _, of: of.partition_key == "hidden"])
+            return found
+
+        first, *hidden = [*await topic.publish("m"), *await topic.publish(*["m"] * 20, key="hidden")]
+        assert await last() == first
+        assert looked_at == [*reversed(hidden), first]
+        assert await last() == first
+        assert looked_at == [first]
+        more = await topic.publish(*["m"] * 3, key="hidden")
+        assert await last() == first
+        assert looked_at == [*reversed(more), first]
+        # What was readable may be no more, for a while.
+        for limit in (hidden[10], LATEST, first, LATEST):
+            topic.ledger.set_read_limit(limit)
+            assert await last() == first
+            assert looked_at == [first]
+        (second,) = await topic.publish("m")
+        await topic.publish("m", "m", key="hidden")
+        for _ in range(2):
+            assert await last() == second
+        topic.ledger.set_read_limit(hidden[5])
+        assert await last() == first
+
+    with_topic(scenario)

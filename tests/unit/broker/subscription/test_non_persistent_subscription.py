@@ -86,6 +86,22 @@ def test_exclusive_is_busy_and_failover_takes_over():
     with_non_persistent(scenario)
 
 
+@pytest.mark.parametrize("durable", [True, False])
+def test_exclusive_consumer_on_dead_connection_gives_way(durable):
+    async def scenario(topic):
+        dead = RecordingConnection(topic)
+        await topic.join(dead, Sub.Exclusive, durable=durable)
+        dead.is_alive = False
+        connection, other = RecordingConnection(topic), RecordingConnection(topic)
+        joining = [topic.join(each, Sub.Exclusive, durable=durable) for each in (connection, other)]
+        _, refused = await asyncio.gather(*joining, return_exceptions=True)
+        assert isinstance(refused, ConsumerBusyError)
+        topic.publish("m")
+        assert (connection.texts(), other.texts(), dead.texts()) == (["m"], [], [])
+
+    with_non_persistent(scenario)
+
+
 def test_shared_takes_turns_and_key_shared_goes_by_key():
     async def scenario(topic):
         first, second = RecordingConnection(topic), RecordingConnection(topic)
@@ -103,6 +119,23 @@ def test_shared_takes_turns_and_key_shared_goes_by_key():
         assert first.messages
         assert second.messages
         assert not set(first.texts()) & set(second.texts())
+
+    with_non_persistent(scenario)
+
+
+def test_consumers_by_key_have_one_policy():
+    async def scenario(topic):
+        sticky = pb.KeySharedMeta(keySharedMode=pb.STICKY, hashRanges=[pb.IntRange(start=0, end=100)])
+        unordered = pb.KeySharedMeta(keySharedMode=pb.AUTO_SPLIT, allowOutOfOrderDelivery=True)
+        first = await topic.join(RecordingConnection(topic), Sub.Key_Shared)
+        for other in (sticky, unordered):
+            with pytest.raises(ConsumerBusyError, match="different key shared policy"):
+                await topic.join(RecordingConnection(topic), Sub.Key_Shared, keySharedMeta=other)
+        assert topic.subscriptions["s"].consumers == [first]
+        first.close()
+        await topic.join(RecordingConnection(topic), Sub.Key_Shared, keySharedMeta=sticky)
+        with pytest.raises(ConsumerBusyError, match="different key shared policy"):
+            await topic.join(RecordingConnection(topic), Sub.Key_Shared)
 
     with_non_persistent(scenario)
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from geminga.broker.resources import Resources
 from geminga.broker.subscription.transaction_acks import acknowledged_bits
+from geminga.metadata.memory import MemoryMetadataStore
+from geminga.model.errors import MetadataError
 from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import TxnId
 from geminga.runtime import wait_ms
@@ -232,3 +235,51 @@ def test_an_abort_gives_back_of_a_batch_what_the_transaction_held() -> None:
         assert list(command.message.ack_set) == [0b010], "the others are with the consumer"
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+class UnreachableStore(MemoryMetadataStore):
+    """Deletes so many more nodes, and none after them; None: all."""
+
+    deletions_left: int | None = None
+
+    async def delete(self, path: str, **options) -> None:
+        if self.deletions_left is not None:
+            if not self.deletions_left:
+                raise MetadataError("the store can not be reached")
+            self.deletions_left -= 1
+        await super().delete(path, **options)
+
+
+def test_a_subscription_that_could_not_be_deleted_acknowledges_in_transactions_as_before() -> None:
+    """In a run of its own for each node that the metadata delete before they can not be reached any more."""
+
+    def outcome(deleted: int) -> str:
+        async def scenario(world: BrokerWorld) -> str:
+            store = UnreachableStore(world.runtime, world.metadata.server)
+            world.metadata, world.resources = store, Resources(store)
+            await world.restart()
+            client, ids = await with_messages(world, 3)
+            await client.end(await in_transaction(client, ids[:1]), commit=True)
+            topic = await world.broker.registry.get(NAME, create=False)
+            store.deletions_left = deleted
+            try:
+                await topic.delete_subscription("sub", force=True)
+            except MetadataError:
+                assert "sub" in topic.subscriptions
+            else:
+                return "done"
+            store.deletions_left = None
+            again = Transacting(await world.client())
+            await again.client.subscribe(subType=pb.CommandSubscribe.Exclusive)
+            await again.end(await in_transaction(again, ids[1:2]), commit=True)
+            assert topic.subscriptions["sub"].cursor.backlog_count == 1, f"after {deleted} deletions"
+            await topic.delete_subscription("sub", force=True)
+            assert not await topic.services.pending_ack_logs.exists(NAME, "sub")
+            return "failed"
+
+        return run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+    outcomes: list[str] = []
+    while "done" not in outcomes:
+        outcomes.append(outcome(len(outcomes)))
+    assert len(outcomes) > 2
