@@ -389,6 +389,12 @@ def test_namespace_lives_in_this_cluster_and_in_others_or_in_others_alone(rest: 
     assert rest.get(f"namespaces/{tenant}/n").json["replication_clusters"] == [local]
     assert rest.put(f"namespaces/{tenant}/both", {"replication_clusters": [local, "far"]}).status == 204
     assert rest.get(f"namespaces/{tenant}/both").json["replication_clusters"] == [local, "far"]
+    kept = rest.delete(f"namespaces/{tenant}/both")
+    assert (kept.status, kept.reason.partition(".")[0]) == (
+        412,
+        f"Cannot delete the global namespace {tenant}/both",
+    )
+    assert rest.post(f"namespaces/{tenant}/both/replication", [local]).status in (200, 204)
     assert rest.delete(f"namespaces/{tenant}/both").status == 204
     assert rest.post("clusters/far", {"serviceUrl": "http://127.0.0.1:1", "peerClusterNames": [local]}).status == 200
     assert rest.post(f"namespaces/{tenant}/n/replication", [local, "far"]).status == 409
