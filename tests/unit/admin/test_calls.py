@@ -36,6 +36,7 @@ from geminga.admin import (
 from geminga.admin._calling import BlockingPolicy, Request
 from geminga.admin._http import JSON
 from geminga.admin._paths import namespace, position, subscription, topic
+from geminga.admin._request import carried_out
 from geminga.admin.blocking import _bookies as _blocking_bookies
 from geminga.admin.blocking import _brokers as _blocking_brokers
 from geminga.admin.blocking import _client as _blocking_client
@@ -170,6 +171,41 @@ def _all_called() -> _Recorder:
     return recorder
 
 
+class _Asked:
+    """Takes the place of the threads: what would be asked on them."""
+
+    def __init__(self, recorder: _Recorder) -> None:
+        self._recorder = recorder
+
+    async def ask(self, request: Request) -> Any:
+        return carried_out(self._recorder, request)  # type: ignore[arg-type]
+
+    async def close(self) -> None:
+        pass
+
+
+async def _all_awaited() -> _Recorder:
+    recorder = _Recorder()
+    client = _client.AdminClient("http://x", timeout_s=1, headers=None, tls=None)
+    for things in (*NOUNS, *POLICY_SETS):
+        getattr(client, things.name)._lanes = _Asked(recorder)
+    for noun in NOUNS:
+        for call in noun.calls:
+            function = getattr(getattr(client, noun.name), call.verb)
+            given = list(_arguments(function))
+            positional = [value for one, value in given if one.kind is not one.KEYWORD_ONLY]
+            await function(*positional, **{one.name: value for one, value in given if one.kind is one.KEYWORD_ONLY})
+    for policy_set in POLICY_SETS:
+        owner = SAMPLES[policy_set.owner]
+        for policy in policy_set.policies:
+            found = getattr(getattr(client, policy_set.name), policy.name)
+            await found.get(owner)
+            await found.set(owner, SAMPLES["int"])
+            if policy.is_removable:
+                await found.remove(owner)
+    return recorder
+
+
 def _routes() -> list[Route]:
     return distinct(all_rows())
 
@@ -187,6 +223,12 @@ def test_each_call_is_a_route_and_each_route_a_call() -> None:
     met = {(method, route.path) for (method, _), route in found.items() if route is not None}
     there = {(method, route.path) for route in _routes() for method in (route.methods or ()) if method != "HEAD"}
     assert there - met - NO_CALLS.keys() == set()
+
+
+def test_what_is_awaited_asks_as_what_blocks() -> None:
+    awaited, blocked = asyncio.run(_all_awaited()).asked, _all_called().asked
+    assert len(awaited) > 400
+    assert awaited == blocked
 
 
 def test_what_stands_in_a_row_stands_in_the_request() -> None:
