@@ -240,3 +240,21 @@ def test_message_id_survives_its_bytes(position, partition, index, size) -> None
     assert hash(again) == hash(message_id)
     assert (again.ledger_id(), again.entry_id()) == position
     assert (again.partition(), again.batch_index(), again.batch_size()) == (partition, index, size)
+
+
+@pytest.mark.parametrize("first", [0, 126, 16_382, 2_097_150, (1 << 28) - 2, (1 << 35) - 2, (1 << 62) - 2])
+def test_entry_ids_in_a_row_are_read_through_each_length_of_a_number(first):
+    decoder = MessageHeadDecoder()
+    for entry_id in range(first, first + 6):
+        command = pb.BaseCommand(type=pb.BaseCommand.MESSAGE)
+        command.message.consumer_id = 7
+        command.message.message_id.ledgerId = 300
+        command.message.message_id.entryId = entry_id
+        command.message.redelivery_count = 2
+        encoded = command.SerializeToString()
+        told = decoder.entry_id(encoded)
+        assert told in (-1, entry_id)
+        head = decoder.decode(encoded)
+        assert (head.ledger_id, head.entry_id, head.redelivery_count) == (300, entry_id, 2)
+        # The one before had as many bytes, and the same in all others: it is known.
+        assert decoder.entry_id(encoded) == entry_id

@@ -188,6 +188,35 @@ def test_columns_of_json_are_read_as_spark_writes_them():
 
 
 @pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("id long, \\", "expected a name or a type"),
+        ("id long)", "')': expected a comma, not null or comment"),
+        ("id long, <", "'<': expected a name and a type"),
+        ("'id' long", "expected a name and a type"),
+        ("id long not none", "not: expected not null"),
+        ("id long default 1", "default: a value that a message does not have is null"),
+        ("id long unsigned", "'unsigned': expected a comma, not null or comment"),
+        ("id long, ID int", "id: twice"),
+        ("id map<int, string>", "the keys of a JSON object are strings"),
+        ("id array<long", "'the end': expected >"),
+        ("id 5", "'5': expected a type"),
+        ("id decimal(a)", "'a': expected a number of digits"),
+        ("id decimal(5,6)", "decimal(5,6): expected up to 38 digits"),
+        ("id " + "array<" * 100, "a type of more than"),
+    ],
+)
+def test_columns_that_spark_does_not_write_so_are_refused_with_what_was_expected(text, said):
+    with pytest.raises(ValueError) as raised:
+        parse_columns(text)
+    assert said in str(raised.value)
+
+
+def test_a_struct_may_be_empty():
+    assert parse_columns("id struct<>, n long")["id"].fields == ()
+
+
+@pytest.mark.parametrize(
     ("text", "zone", "at_ms"),
     [
         ("2026-07-01T12:00:00", "Europe/Paris", 1_782_900_000_000),

@@ -24,7 +24,7 @@ from geminga.spark.pipelines import (
     load,
     load_ready,
 )
-from geminga.spark.pipelines.core.checking import check
+from geminga.spark.pipelines.core.checking import check, require_valid
 from geminga.spark.pipelines.core.columns import missing_columns
 from geminga.spark.pipelines.core.connector_options import metadata_columns, sink_option_values, source_options
 from geminga.spark.pipelines.core.definition import GUARANTEE_DEFAULT
@@ -392,3 +392,47 @@ def test_a_checkpoint_allows_what_changes_nothing_and_refuses_the_rest() -> None
     secret = replace(plain, cluster=replace(plain.cluster, options={"authParams": "token:abc"}))
     assert "abc" not in definition_json(secret)
     assert json.loads(definition_json(plain))["format"] == 1
+
+
+_COUNTED = {"keys": {"a": "a"}, "aggregates": {"n": "count(*)"}}
+
+
+@pytest.mark.parametrize(
+    ("parts", "path", "words"),
+    [
+        ({"name": "a b"}, "pipeline", "1 to 100 letters"),
+        ({"sources": (Source(topics=("p",), name="a b"),)}, "sources[0].name", "1 to 100 letters"),
+        (
+            {"sources": (Source(topics=("p",), is_from_registry=True, columns="id long"),)},
+            "sources[0].columns",
+            "beside schema: registry",
+        ),
+        ({"tables": (Table("a b", parquet="p"),)}, "tables[0].name", "1 to 100 letters"),
+        ({"tables": (Table("t", parquet="p"), Table("t", parquet="q"))}, "tables[1].name", "has this name already"),
+        ({"tables": (Table("t"),)}, "tables[0]", "exactly one of topic and parquet"),
+        ({"tables": (Table("t", parquet="p", key="k"),)}, "tables[0].key", "for a topic"),
+        ({"tables": (Table("t", parquet="p"),), "joins": (Join("t", ()),)}, "join.on", "the columns that both sides"),
+        ({"aggregates": {"n": "count(*)"}}, "aggregates", "of what?"),
+        ({**_COUNTED, "emit": Emit.CHANGES, "sink": Sink(table="t")}, "sink.table", "a key that tells the groups"),
+        ({"deduplicate": ("id",), "watermark": Watermark(0)}, "watermark", "0 ms: expected a duration above 0"),
+        ({"window": Window(WindowKind.TUMBLING, 0)}, "window.tumbling", "0 ms: expected a duration above 0"),
+        ({"window": Window(WindowKind.TUMBLING, 1000, every_ms=10)}, "window.every", "only of sliding windows"),
+        ({"window": Window(WindowKind.SLIDING, 1000, every_ms=2000)}, "window.every", "not above the window's length"),
+        ({"window": Window(WindowKind.SLIDING, 10**9, every_ms=10)}, "window.every", "in 100,000,000 windows"),
+        ({"late_topic": "l", "sink": Sink(topic="b", is_avro=True)}, "late", "expected sink.format: json"),
+        ({"sink": Sink()}, "sink", "none is given"),
+        ({"sink": Sink(topic="b", parquet="p")}, "sink", "topic and parquet are given"),
+        ({"sink": Sink(parquet="p", value="v")}, "sink.value", "only of topics"),
+        ({"sink": Sink(parquet="p", key="k")}, "sink.key", "only of topics and tables"),
+        ({"sink": Sink(topic="b", partition_by=("k",))}, "sink.partition_by", "only of parquet"),
+        ({"sink": Sink(parquet="p", is_avro=True)}, "sink.format", "only of topics"),
+        ({"sink": Sink(topic="b", value="v", fields={"a": "a"})}, "sink.value", "beside fields or format: avro"),
+    ],
+)
+def test_a_pipeline_that_a_program_built_wrongly_is_told_where_and_raised(parts, path, words) -> None:
+    fields = {"name": "x", "sources": (Source(topics=("a",)),), "sink": Sink(topic="b"), **parts}
+    pipeline = Pipeline(**fields)
+    assert [one.path for one in check(pipeline) if words in one.text] == [path]
+    with pytest.raises(PipelineError) as raised:
+        require_valid(pipeline)
+    assert any(words in one.text for one in raised.value.problems)

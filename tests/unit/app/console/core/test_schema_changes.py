@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
 import pytest
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorSet
 
 from geminga.app.console.core.schema_changes import (
     COMPARED_LINES_MAX,
     DEFINITION_CHARACTERS,
+    DEPTH_MAX,
     FIELDS_MAX,
     READ_CHARACTERS_MAX,
     Change,
@@ -150,3 +153,43 @@ def test_definition_of_one_value_is_a_field() -> None:
     }
     assert readable({"type": "AVRO", "data": '{"type":"int"}'}) == '{\n  "type": "int"\n}'
     assert readable({"type": "STRING", "data": ""}) == ""
+
+
+def deep(levels: int) -> Any:
+    made: Any = "string"
+    for _ in range(levels):
+        made = {"type": "array", "items": made}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("document", "told"),
+    [
+        ({"type": "STRING", "data": '"x"'}, "a schema of type STRING has no fields"),
+        ({"type": "AVRO", "data": json.dumps(deep(DEPTH_MAX + 2))}, "nested deeper than"),
+        (record({"name": "a", "type": deep(DEPTH_MAX + 2)}), "nested deeper than"),
+        (record({"name": "a", "type": 5}), "a type that is no text, list or object"),
+    ],
+)
+def test_definition_that_has_no_fields_to_tell_says_why(document: dict[str, Any], told: str) -> None:
+    with pytest.raises(UnreadableSchemaError, match=told):
+        fields_of(document)
+
+
+def test_a_type_in_a_type_is_that_type() -> None:
+    found = fields_of(
+        record(
+            {"name": "a", "type": {"type": {"type": "record", "name": "In", "fields": [{"name": "b", "type": "int"}]}}}
+        )
+    )
+    assert found == {"a": SchemaField("record In"), "a.b": SchemaField("int")}
+
+
+def test_messages_within_messages_are_told_and_what_is_damaged_is_shown_as_it_is() -> None:
+    message = DescriptorProto(name="Out")
+    message.nested_type.add(name="In").field.add(name="n", number=1, type=5, label=1)
+    files = FileDescriptorSet()
+    files.file.add(package="p").message_type.append(message)
+    data = json.dumps({"fileDescriptorSet": base64.b64encode(files.SerializeToString()).decode()})
+    assert fields_of({"type": "PROTOBUF_NATIVE", "data": data}) == {"p.Out.In.n": SchemaField("optional int32 = 1")}
+    assert readable({"type": "PROTOBUF_NATIVE", "data": "{"}) == "{"
