@@ -58,6 +58,11 @@ def test_brokers_of_a_cluster_look_in_one_place() -> None:
         own = MemoryMetadataStore(runtime, MemoryMetadata())
         await note(own, "")
         assert await noted(own) == ""
+        await own.put(f"{BROKERS_PATH}/apache:8080", b"{}", expected_version=None)  # which notes nothing
+        await note(own, "zk:all")
+        await own.delete(f"{BROKERS_PATH}/apache:8080")
+        await note(own, "")
+        await own.put("/admin/policies/acme", b"{}", expected_version=None)
         await note(own, "zk:all")
         broker = f"{BROKERS_PATH}/10.0.0.1:8080"
         await own.put(broker, b"{}", expected_version=None, ephemeral=True)

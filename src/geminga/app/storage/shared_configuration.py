@@ -43,7 +43,9 @@ async def note(own: MetadataStore, shared_url: str) -> None:
     if before == shared_url:
         return
     others = await own.children(BROKERS_PATH)
-    if others and not (before and shared_url):
+    # Brokers of another make note nothing; without a tenant here they look elsewhere, too.
+    has_own = bool(before) or bool(await own.children(POLICIES_PATH))
+    if others and has_own and not (before and shared_url):
         places = [url or "the cluster's own store" for url in (before, shared_url)]
         raise ConfigurationError(
             f"configurationMetadataStoreUrl={shared_url or '(nothing)'}: brokers of this cluster that are up "

@@ -10,6 +10,7 @@ import pytest
 from starlette.types import ASGIApp
 
 from geminga import sim
+from geminga.broker.administration.services import Force
 from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.geo.sharing import Sharing
 from geminga.broker.peers.http_client import PeerAnswer
@@ -73,7 +74,11 @@ class Instance:
         await world.broker.start(ENDPOINTS)
         self.worlds[name] = world
         self.applications[name] = rest_application(
-            world.broker, name, configuration_url="zk:all", metadata_url="zk:own"
+            world.broker,
+            name,
+            configuration_url="zk:all",
+            metadata_url="zk:own",
+            forced=Force(force_delete_tenant=True, force_delete_namespace=True),
         )
 
 
@@ -236,5 +241,29 @@ def test_a_namespace_goes_where_it_lives_alone() -> None:
         await instance.good("east", "DELETE", NAMESPACE)
         for name in SHARED_BY:
             assert (await instance.ask(name, "GET", NAMESPACE)).status == 404
+
+    in_an_instance(story)
+
+
+def test_a_tenant_takes_no_namespace_of_another_cluster_along() -> None:
+    async def story(instance: Instance) -> None:
+        good = instance.good
+        await good("east", "PUT", "/admin/v2/tenants/acme", {"allowedClusters": [*SHARED_BY]})
+        for name, clusters in (("here", ["east"]), ("there", ["west"])):
+            await good("east", "PUT", f"/admin/v2/namespaces/acme/{name}", {"replication_clusters": clusters})
+        refused = await instance.ask("east", "DELETE", "/admin/v2/tenants/acme?force=true")
+        assert (refused.status, refused.reason) == (
+            412,
+            "namespace acme/there lives in cluster west: delete it there first",
+        )
+        await good("west", "POST", "/admin/v2/namespaces/acme/there/replication", [*SHARED_BY])
+        refused = await instance.ask("east", "DELETE", "/admin/v2/tenants/acme?force=true")
+        assert refused.status == 412
+        assert refused.reason.startswith("Cannot delete the global namespace acme/there")
+        assert await good("west", "GET", "/admin/v2/namespaces/acme") == ["acme/here", "acme/there"]
+        await good("west", "POST", "/admin/v2/namespaces/acme/there/replication", ["east"])
+        await good("east", "DELETE", "/admin/v2/tenants/acme?force=true")
+        for cluster in SHARED_BY:
+            assert (await instance.ask(cluster, "GET", "/admin/v2/tenants/acme")).status == 404
 
     in_an_instance(story)

@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from geminga.broker.administration.services import AdministeredTopics
 from geminga.broker.registry.namespaces import TopicMode
 from geminga.broker.resources.initialization import COORDINATORS_TOPIC
-from geminga.model.errors import ConflictError, NotFoundError, TopicNotFoundError
+from geminga.model.errors import ConflictError, NotFoundError, PreconditionFailedError, TopicNotFoundError
 from geminga.model.topic_name import SYSTEM_NAMESPACE, TopicName
+
+if TYPE_CHECKING:
+    from geminga.broker.resources import Policies
+    from geminga.broker.rest.calls.context import RestContext
+
+
+def home_elsewhere(context: RestContext, namespace: str, policies: Policies) -> str:
+    """The cluster that is to delete a namespace of policies that clusters share; empty: this one.
+
+    As in Pulsar 4.2.4 a namespace goes when it lives in one cluster. Raises PreconditionFailedError.
+    """
+    clusters = policies.replication_clusters
+    if len(clusters) > 1 or len(policies.allowed_clusters) > 1 or (context.configuration_url and not clusters):
+        raise PreconditionFailedError(
+            f"Cannot delete the global namespace {namespace}. There are still more than one replication clusters "
+            "configured or replication clusters is empty."
+        )
+    if not context.configuration_url or clusters[0] == context.cluster:
+        # Without a store that is shared these policies are this cluster's own, and so is what is left here.
+        return ""
+    return clusters[0]
 
 
 async def topics_of_namespace(

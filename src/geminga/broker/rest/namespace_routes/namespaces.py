@@ -9,9 +9,7 @@ from geminga.broker.access.core.actions import NamespaceOperation, PolicyName, T
 from geminga.broker.ownership.core.local_policies import bundles_data
 from geminga.broker.ownership.endpoints import Endpoint
 from geminga.broker.registry.namespaces import TopicMode
-from geminga.broker.resources import Policies
 from geminga.broker.resources.documents import Document
-from geminga.broker.rest.calls.context import RestContext
 from geminga.broker.rest.calls.owners import redirection
 from geminga.broker.rest.calls.requests import (
     RestError,
@@ -27,7 +25,11 @@ from geminga.broker.rest.calls.requests import (
 from geminga.broker.rest.calls.routing import Route
 from geminga.broker.rest.calls.targets import names_response
 from geminga.broker.rest.namespace_routes.bundles import cut_of
-from geminga.broker.rest.namespace_routes.deletion import delete_empty_namespace, delete_namespace_and_topics
+from geminga.broker.rest.namespace_routes.deletion import (
+    delete_empty_namespace,
+    delete_namespace_and_topics,
+    home_elsewhere,
+)
 from geminga.broker.rest.namespace_routes.policies import checked_policies
 from geminga.broker.rest.namespace_routes.replication import require_no_peers
 from geminga.broker.subscription.limits import is_reached
@@ -86,7 +88,7 @@ async def delete_namespace(request: Request) -> Response:
     policies = await topics.resources.namespaces.find(namespace)
     if policies is None:
         raise NotFoundError(f"Namespace {namespace} does not exist.")
-    elsewhere = _home_elsewhere(context, namespace, policies)
+    elsewhere = home_elsewhere(context, namespace, policies)
     if elsewhere:
         return await _to_cluster(request, elsewhere)
     if is_forced:
@@ -94,23 +96,6 @@ async def delete_namespace(request: Request) -> Response:
     else:
         await delete_empty_namespace(topics, namespace)
     return no_content()
-
-
-def _home_elsewhere(context: RestContext, namespace: str, policies: Policies) -> str:
-    """The cluster that is to delete a namespace of policies that clusters share; empty: this one.
-
-    As in Pulsar 4.2.4 a namespace goes when it lives in one cluster. Raises PreconditionFailedError.
-    """
-    clusters = policies.replication_clusters
-    if len(clusters) > 1 or len(policies.allowed_clusters) > 1 or (context.configuration_url and not clusters):
-        raise PreconditionFailedError(
-            f"Cannot delete the global namespace {namespace}. There are still more than one replication clusters "
-            "configured or replication clusters is empty."
-        )
-    if not context.configuration_url or clusters[0] == context.cluster:
-        # Without a store that is shared these policies are this cluster's own, and so is what is left here.
-        return ""
-    return clusters[0]
 
 
 async def _to_cluster(request: Request, cluster: str) -> Response:

@@ -19,7 +19,7 @@ from geminga.broker.rest.calls.requests import (
     path_text,
 )
 from geminga.broker.rest.calls.routing import Route
-from geminga.broker.rest.namespace_routes.deletion import delete_namespace_and_topics
+from geminga.broker.rest.namespace_routes.deletion import delete_namespace_and_topics, home_elsewhere
 from geminga.broker.subscription.limits import is_reached
 from geminga.model.errors import PreconditionFailedError
 
@@ -71,7 +71,15 @@ async def delete_tenant(request: Request) -> Response:
     if flag(request, "force"):
         if not context.forced.force_delete_tenant:
             raise RestError(405, "Broker doesn't allow forced deletion of tenants")
-        for namespace in await resources.namespaces.list(tenant):
+        namespaces = await resources.namespaces.list(tenant)
+        for namespace in namespaces:
+            # Before anything goes: what is another cluster's, too, is not this one's to delete.
+            cluster = home_elsewhere(context, namespace, await resources.namespaces.get(namespace))
+            if cluster:
+                raise PreconditionFailedError(
+                    f"namespace {namespace} lives in cluster {cluster}: delete it there first"
+                )
+        for namespace in namespaces:
             await delete_namespace_and_topics(context.topics, namespace)
     await resources.tenants.delete(tenant)
     return no_content()
