@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.lake.core.rebuild import is_same, rebuild
+from geminga.lake.core.rebuild import is_same, rebuild, rebuild_entries
 from geminga.model.errors import CorruptionError
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.compression import compress
@@ -55,3 +55,25 @@ def test_entry_that_clients_would_refuse_is_not_the_same() -> None:
     entry = entry_of(PAYLOAD, pb.LZ4)
     # Magic number, then the checksum.
     assert not is_same(entry, flipped(entry, 3))
+
+
+def test_rows_that_make_no_entry_are_told() -> None:
+    head = head_of(entry_of(PAYLOAD))
+    assert rebuild_entries([4, 5], [head, None], [None, None], [PAYLOAD, None], [None, b"raw"]) == [
+        (4, entry_of(PAYLOAD)),
+        (5, b"raw"),
+    ]
+    with pytest.raises(CorruptionError, match="entry 4 has neither a head nor its bytes"):
+        rebuild_entries([4], [None], [None], [PAYLOAD], [None])
+    with pytest.raises(CorruptionError, match="entry 4 has 2 rows and is no batch"):
+        rebuild_entries([4, 4], [head, head], [None, None], [PAYLOAD, PAYLOAD], [None, None])
+    for broken in (b"", head[:-1], head + b"x"):
+        with pytest.raises(CorruptionError, match="can not be read|checksum"):
+            rebuild(broken, PAYLOAD)
+
+
+def test_an_entry_that_can_not_be_decompressed_is_not_the_same() -> None:
+    entry = entry_of(PAYLOAD, pb.ZSTD)
+    offset = split_entry(entry)[1]
+    assert not is_same(entry, head_of(entry) + b"no zstd")
+    assert not is_same(entry[:offset] + b"no zstd", rebuild(head_of(entry), PAYLOAD))
