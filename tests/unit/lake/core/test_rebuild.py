@@ -68,7 +68,7 @@ def test_rows_that_make_no_entry_are_told() -> None:
     with pytest.raises(CorruptionError, match="entry 4 has 2 rows and is no batch"):
         rebuild_entries([4, 4], [head, head], [None, None], [PAYLOAD, PAYLOAD], [None, None])
     for broken in (b"", head[:-1], head + b"x"):
-        with pytest.raises(CorruptionError, match="can not be read|checksum"):
+        with pytest.raises(CorruptionError, match=r"can not be read|checksum"):
             rebuild(broken, PAYLOAD)
 
 
