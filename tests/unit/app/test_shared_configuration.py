@@ -52,6 +52,34 @@ def test_what_is_not_in_the_shared_store_refuses_the_start_by_name(missing: str 
     asyncio.run(main())
 
 
+def test_what_was_deleted_since_keeps_no_broker_from_starting_and_a_place_that_knows_nothing_does() -> None:
+    async def main() -> None:
+        runtime = real_runtime(lambda part, error: None)
+        own, shared, other = (MemoryMetadataStore(runtime, MemoryMetadata()) for _ in range(3))
+        for path in DOCUMENTS:
+            for store in (own, shared):
+                await store.put(path, b"{}", expected_version=None)
+        told = (
+            r"=zk:all: it knows no cluster east; expected .*initialize-cluster-metadata -c east -cms zk:all -md zk:own"
+        )
+        with pytest.raises(ConfigurationError, match=told):
+            await divided(own, shared, "zk:own", "zk:all", cluster="east")
+        await shared.put("/admin/clusters/east", b"{}", expected_version=None)
+        await divided(own, shared, "zk:own", "zk:all", cluster="east")
+        await note(own, "zk:all")
+        for path in reversed(DOCUMENTS):
+            await shared.delete(path)
+        await divided(own, shared, "zk:own", "zk:all", cluster="east")
+        with pytest.raises(ConfigurationError, match="=zk:other: it knows no cluster east"):
+            await divided(own, other, "zk:own", "zk:other", cluster="east")
+        for store in (own, shared, other):
+            await store.close()
+        await runtime.threads.close()
+        await runtime.disk.close()
+
+    asyncio.run(main())
+
+
 def test_brokers_of_a_cluster_look_in_one_place() -> None:
     async def main() -> None:
         runtime = real_runtime(lambda part, error: None)

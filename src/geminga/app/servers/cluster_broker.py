@@ -45,7 +45,8 @@ class ClusterBrokerServer(MemberBrokerServer):
         measured = [own]
         if config.is_configuration_apart:
             measured.append(await self._connect_shared(runtime, config.configuration))
-            metadata = await divided(own, measured[-1], str(config.metadata), str(config.configuration))
+            name, urls = config.config.server.cluster_name, (str(config.metadata), str(config.configuration))
+            metadata = await divided(own, measured[-1], *urls, cluster=name)
         await note(own, str(config.configuration) if config.is_configuration_apart else "")
         is_one = config.ledgers == config.metadata
         # Of ledgers nothing is in the store that is shared, and nothing waits for it.

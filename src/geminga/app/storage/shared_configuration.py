@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.ownership.core.broker_data import BROKERS_PATH
+from geminga.broker.resources.clusters import CLUSTERS_PATH
 from geminga.broker.resources.configuration_paths import NOTED_PATH, ConfigurationPaths
 from geminga.broker.resources.partitioned_topics import PARTITIONED_TOPICS_PATH
 from geminga.broker.resources.resource_groups import GROUPS_PATH
@@ -83,24 +84,34 @@ async def whole_tree(
         await shared.close()
 
 
-async def divided(own: MetadataStore, shared: MetadataStore, own_url: str, shared_url: str) -> DividedMetadataStore:
+async def divided(
+    own: MetadataStore, shared: MetadataStore, own_url: str, shared_url: str, *, cluster: str = ""
+) -> DividedMetadataStore:
     """One tree of both. Raises ConfigurationError if ``shared`` lacks what ``own`` has of it, MetadataError.
 
     A cluster that had its configuration to itself begins to share it by a key of its brokers: without its policies in
-    the new place topics would live by those of nobody, and what retention keeps would go.
+    the new place topics would live by those of nobody, and what retention keeps would go. Later its own copies are not
+    looked at: what they have may have been deleted since. ``cluster``: must be known there, where it is a new place.
     """
-    async for path in _missing(own, shared):
+    before = await noted(own)
+    missing = "" if before else await _missing(own, shared)
+    if missing:
         raise ConfigurationError(
-            f"configurationMetadataStoreUrl={shared_url}: it has no {path}, which this cluster's own store ({own_url}) "
-            "has; expected all tenants, namespaces, partitioned topics and resource groups of this cluster in it: copy "
-            f"what is below {', '.join(root for root, _ in _DOCUMENTS)} there while no broker of the cluster runs, or "
-            "remove it here if it is not wanted any more"
+            f"configurationMetadataStoreUrl={shared_url}: it has no {missing}, which this cluster's own store "
+            f"({own_url}) has; expected all tenants, namespaces, partitioned topics and resource groups of the cluster "
+            f"in it: copy what is below {', '.join(root for root, _ in _DOCUMENTS)} there while no broker of the "
+            "cluster runs, or remove it here if it is not wanted any more"
+        )
+    if cluster and before != shared_url and not await shared.exists(f"{CLUSTERS_PATH}/{cluster}"):
+        raise ConfigurationError(
+            f"configurationMetadataStoreUrl={shared_url}: it knows no cluster {cluster}; expected one in which geminga "
+            f"initialize-cluster-metadata -c {cluster} -cms {shared_url} -md {own_url} was run"
         )
     return DividedMetadataStore(own, shared, ConfigurationPaths())
 
 
-async def _missing(own: MetadataStore, shared: MetadataStore) -> AsyncIterator[str]:
-    """Documents of ``own`` that belong into ``shared`` and are not there, whatever they say."""
+async def _missing(own: MetadataStore, shared: MetadataStore) -> str:
+    """The first document of ``own`` that belongs into ``shared`` and is not there, whatever it says; empty: none."""
     for root, depths in _DOCUMENTS:
         level = [root]
         for depth in range(1, max(depths) + 1):
@@ -111,5 +122,6 @@ async def _missing(own: MetadataStore, shared: MetadataStore) -> AsyncIterator[s
                 for name in names:
                     below.append(f"{parent}/{name}")
                     if depth in depths and name not in there:
-                        yield below[-1]
+                        return below[-1]
             level = below
+    return ""
