@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from geminga.broker.resources.initialization import COORDINATORS_TOPIC
+from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import BrokerWorld, Type, run_with_broker
 
@@ -40,5 +42,25 @@ def test_transactions_are_not_allowed(field: dict, kind: int) -> None:
         assert answer.error == pb.NotAllowedError
         assert answer.message == "Transactions are not enabled."
         assert not client.is_closed
+
+    run_with_broker(scenario)
+
+
+@pytest.mark.parametrize("creates", [True, False])
+def test_there_are_no_coordinators_to_look_up(creates: bool) -> None:
+    """Java's client waits for ever where it is told of coordinators that then refuse it; told of none, it says so."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        other = TopicName.parse("persistent://pulsar/system/other")
+        for name in (COORDINATORS_TOPIC, other):
+            await world.resources.partitioned_topics.create(name, 16)
+        client = await world.client()
+        for topic, expected in ((COORDINATORS_TOPIC, 0), (other, 16)):
+            request = pb.CommandPartitionedTopicMetadata(
+                topic=str(topic), request_id=7, metadata_auto_creation_enabled=creates
+            )
+            client.send(pb.BaseCommand(type=Type.PARTITIONED_METADATA, partitionMetadata=request))
+            answer = (await client.expect(Type.PARTITIONED_METADATA_RESPONSE)).partitionMetadataResponse
+            assert (answer.response, answer.partitions) == (answer.Success, expected)
 
     run_with_broker(scenario)

@@ -49,6 +49,23 @@ def run(scenario: Callable[[BrokerWorld, Asking, Transacting], Awaitable[None]],
     run_with_broker(main, transaction_coordinator_enabled=True, **settings)
 
 
+@pytest.mark.parametrize("enabled", [True, False])
+def test_clients_that_look_up_over_http_are_told_of_no_coordinators_where_there_are_no_transactions(
+    enabled: bool,
+) -> None:
+    """The partitions that were made while there were some stay, and administrators see them."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        if not enabled:
+            await world.resources.partitioned_topics.create(COORDINATORS_TOPIC, 2)
+        path = "/admin/v2/persistent/pulsar/system/transaction_coordinator_assign/partitions"
+        for asked, expected in (("", 2), ("?checkAllowAutoCreation=true", 2 if enabled else 0)):
+            answer = await ask(rest_application(world.broker), "GET", path + asked, b"")
+            assert (answer.status, json.loads(answer.body)["partitions"]) == (200, expected)
+
+    run_with_broker(scenario, transaction_coordinator_enabled=enabled)
+
+
 def test_coordinators_are_told_and_none_is_made_by_being_asked_for() -> None:
     async def scenario(world: BrokerWorld, get: Asking, client: Transacting) -> None:
         listed = await get("coordinators")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -9,6 +11,7 @@ from geminga.broker.access.core.actions import NamespaceOperation, PolicyName, T
 from geminga.broker.core.coercion import number_of, object_of, text_of
 from geminga.broker.geo.residence import MAKE_ONLY
 from geminga.broker.resources.documents import Document, Json
+from geminga.broker.resources.initialization import COORDINATORS_TOPIC
 from geminga.broker.rest.calls.requests import (
     NO_BODY,
     RestError,
@@ -25,6 +28,9 @@ from geminga.broker.rest.calls.routing import TOPIC_PATH, Route
 from geminga.broker.rest.calls.targets import is_partitioned, refuse_partition_name, require_namespace
 from geminga.model.errors import ConflictError, TopicNotFoundError
 from geminga.model.topic_name import SHADOW_SOURCE
+
+#: What official clients ask with when they look a topic up over HTTP, and administrators do not.
+CLIENTS_FLAG: Final = "checkAllowAutoCreation"
 
 
 def _count(value: Json) -> int:
@@ -95,10 +101,14 @@ async def create_missing(request: Request) -> Response:
 async def read(request: Request) -> Response:
     """The number of partitions; 0 for a topic that is not partitioned.
 
-    With ``checkAllowAutoCreation`` a topic that does not exist is created if the policies say partitioned.
+    With ``checkAllowAutoCreation`` a topic that does not exist is created if the policies say partitioned. It is a
+    client that looks a topic up then: to those a broker without transactions has no coordinators (handlers/lookup.py).
     """
     topics, name = context_of(request).topics, topic_of(request)
-    creates = flag(request, "checkAllowAutoCreation")
+    is_client = CLIENTS_FLAG in request.query_params
+    if is_client and name == COORDINATORS_TOPIC and context_of(request).transactions is None:
+        return json_response({"partitions": 0, "deleted": False})
+    creates = flag(request, CLIENTS_FLAG)
     await require_namespace(topics, name)
     await topics.registry.partitioned_count(name, create=creates)
     found = None if name.is_partition else await topics.resources.partitioned_topics.find(name)
