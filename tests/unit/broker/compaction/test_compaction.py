@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 
+from geminga.bookkeeper import MemoryBookie
 from geminga.broker.compaction import paced, run
 from geminga.broker.compaction.part import compact
 from geminga.broker.core.compaction import newest
@@ -14,6 +18,27 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.stories.compaction_story import CompactionStory
 from support.worlds.broker_world import BrokerWorld
 from support.worlds.policy_levels import SMALL_LEDGERS, run_quietly, seconds
+
+
+class SlowToAdd(MemoryBookie):
+    """A bookie that reads for everybody, and keeps what is added until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.holds = False
+        self.held: list[Callable[[], None]] = []
+
+    def add_entries(self, *arguments, **more) -> None:
+        add = partial(super().add_entries, *arguments, **more)
+        if self.holds:
+            self.held.append(add)
+        else:
+            add()
+
+    def let_go(self) -> None:
+        self.holds = False
+        for add in self.held:
+            add()
 
 
 def test_readers_get_the_newest_message_of_each_key_and_all_that_came_later() -> None:
@@ -70,6 +95,32 @@ def test_more_than_one_read_of_each_is_taken_in_both_passes(monkeypatch: pytest.
 
     monkeypatch.setattr(run, "READ_ENTRIES", 2)
     run_quietly(scenario)
+
+
+@pytest.mark.parametrize("is_limited", [True, False])
+def test_a_bookie_that_hangs_is_given_no_more_than_a_window(is_limited: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    bookie = SlowToAdd()
+
+    async def scenario(world: BrokerWorld) -> None:
+        story = CompactionStory(world)
+        await story.publish(*((f"k{number}", "1") for number in range(100)))
+        if not is_limited:
+            await seconds(60)  # Somebody published before that.
+        bookie.holds = True
+        await compact(await story.topic())
+        await seconds(20)
+        assert 1 <= len(bookie.held) < 25
+        bookie.let_go()
+        await story.over()
+        story.compacted = len(story.sent)
+        assert await story.read() == story.expected()
+
+    name = "PACED_WINDOW_BYTES" if is_limited else "WINDOW_BYTES"
+    other = "WINDOW_BYTES" if is_limited else "PACED_WINDOW_BYTES"
+    monkeypatch.setattr(run, name, 500)
+    monkeypatch.setattr(run, other, 1 << 30)
+    monkeypatch.setattr(run, "READ_ENTRIES", 2)
+    run_quietly(scenario, bookie=bookie)
 
 
 def test_what_is_published_while_it_runs_stays_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 
 from geminga.broker.ownership import namespace_bundles
 from geminga.broker.ownership.namespace_bundles import NamespaceBundles
 from geminga.broker.ownership.ports import HERE
-from geminga.metadata import MemoryMetadataStore
+from geminga.metadata import MemoryMetadata, MemoryMetadataStore, Node
 from geminga.model.topic_name import TopicName
+from geminga.runtime import Runtime, next_turn
 from geminga.sim import SimNode, SimWorld
 from geminga.sim import run as run_simulated
 from support.clusters.owning_pair import Pair, run_pair
@@ -51,6 +54,55 @@ def test_as_many_namespaces_are_remembered_as_may_be_and_the_oldest_goes(monkeyp
         assert remembered == [names[:1], names[:2], names[:3], names[1:4], names[2:5]]
         bundles.close()
         assert not store._watches._of_nodes
+
+    async def main(world: SimWorld) -> None:
+        node = world.node("broker")
+        await node.run(lambda _: on_node(node))
+
+    run_simulated(main, seed=1)
+
+
+class ReadSlowly(MemoryMetadataStore):
+    """Whoever reads a node for the ``count``-th time gets what was there before ``meanwhile``."""
+
+    def __init__(self, runtime: Runtime, server: MemoryMetadata, count: int) -> None:
+        super().__init__(runtime, server)
+        self.left = count
+        self.meanwhile: Callable[[], Awaitable[object]] | None = None
+
+    async def get(self, path: str) -> Node | None:
+        found = await super().get(path)
+        self.left -= 1
+        if self.left == 0:
+            assert self.meanwhile is not None
+            await self.meanwhile()
+        return found
+
+
+@pytest.mark.parametrize("reads", [1, 2])
+def test_bundles_that_are_split_while_they_are_read_are_not_remembered_as_they_were(reads: int) -> None:
+    async def on_node(node: SimNode) -> None:
+        async def policies_of(_namespace: str) -> dict[str, object]:
+            return {}
+
+        server, clock = MemoryMetadata(), node.runtime.clock
+        there = NamespaceBundles(
+            MemoryMetadataStore(node.runtime, server), node.runtime.clock, policies_of, lambda: None
+        )
+        whole = await there.get("t/n")
+        assert whole is not None
+        store = ReadSlowly(node.runtime, server, reads)
+        store.meanwhile = lambda: there.split(next(iter(whole.all())), [1 << 20])
+        here = NamespaceBundles(store, clock, policies_of, lambda: None)
+        await here.get("t/n")
+        assert store.left <= 0
+        for _ in range(5):
+            await next_turn()
+        found = await here.get("t/n")
+        assert found is not None
+        assert len(found.all()) == len(whole.all()) + 1
+        here.close()
+        there.close()
 
     async def main(world: SimWorld) -> None:
         node = world.node("broker")
