@@ -439,8 +439,10 @@ class TopicTable(Generic[S]):
             found = await self._open_topic(self.name, create=create)
             if not isinstance(found, PersistentTopic):
                 raise NotAllowedError(f"{self.name} stores no messages: {self._schema_name} needs persistent topics")
-            topic = self._topic = found
-            self._cursor = await topic.ledger.open_cursor(self._cursor_name, initial=EARLIEST)
+            cursor = await found.ledger.open_cursor(self._cursor_name, initial=EARLIEST)
+            # Both at once: whoever fails or is cut off before leaves nothing that looks open.
+            topic, self._cursor = found, cursor
+            self._topic = topic
             # From now on the cursor holds what is needed, and nothing else is held.
             retention = topic.parts.find(Retention)
             if retention is not None:

@@ -19,7 +19,7 @@ from geminga.model.errors import CorruptionError
 from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import TRANSACTION_SNAPSHOTS, TopicName
 from geminga.model.txn_id import TxnId
-from geminga.runtime import next_turn, wait_ms
+from geminga.runtime import next_turn, spawn, wait_ms
 from geminga.transaction.ports import BufferSnapshot
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import encode_entry
@@ -66,6 +66,26 @@ def test_snapshots_outlive_a_restart_and_the_newest_counts(monkeypatch: pytest.M
         await world.restart()
         assert await world.broker.transactions.snapshots.find(ONE) is None
         assert await world.broker.registry.list("public/default") == []
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+@pytest.mark.parametrize("after", range(1, 60, 2))
+def test_whoever_is_cut_off_while_the_topic_is_opened_leaves_it_for_the_next(after: int) -> None:
+    """The topic was there already and its cursor was not: an error of ours for each one that came later."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        snapshots = world.broker.transactions.snapshots
+        assert await snapshots.find(ONE) is None
+        first = spawn(snapshots.put(TWO, SNAPSHOT), name="put")
+        for _ in range(after):
+            await next_turn()
+        first.cancel()
+        await asyncio.wait([first])
+        await snapshots.put(ONE, SNAPSHOT)
+        assert await snapshots.find(ONE) == SNAPSHOT
+        await world.restart()
+        assert await world.broker.transactions.snapshots.find(ONE) == SNAPSHOT
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
 
