@@ -33,7 +33,7 @@ from geminga.runtime.rng import SystemRng
 from geminga.runtime.spawn import report_unexpected, set_fatal_handler, spawn
 from geminga.runtime.threads import LaneThreads
 from geminga.runtime.turns import Turns
-from geminga.runtime.waiting import AskedTogether, answer_of, delay, next_turn, wait_ms
+from geminga.runtime.waiting import AskedTogether, answer_of, carried_out, delay, next_turn, wait_ms
 
 if TYPE_CHECKING:
     from geminga.runtime.disk_threads import ThreadedDisk
@@ -69,6 +69,7 @@ __all__ = [
     "answer_of",
     "attempt",
     "attempt_await",
+    "carried_out",
     "contain",
     "crash_point",
     "delay",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Generic, TypeVar
 
 from geminga.model.errors import GemingaError
+from geminga.runtime.containment import Part
 from geminga.runtime.spawn import spawn
 
 T = TypeVar("T")
@@ -59,6 +60,25 @@ async def answer_of(ask: Callable[[Callable[[T | GemingaError], None]], object])
 
     ask(done)
     answer = await future
+    if isinstance(answer, GemingaError):
+        raise answer
+    return answer
+
+
+async def carried_out(work: Coroutine[Any, Any, T], *, name: str, part: Part | None = None) -> T:
+    """What ``work`` gives or raises, which goes on to its end though who waits for it is called off.
+
+    For what must not stop half way: a step that nobody would hear the end of, a turn that nobody would give back.
+    ``part`` hears of what was not expected, as of :func:`spawn`.
+    """
+
+    async def run() -> T | GemingaError:
+        try:
+            return await work
+        except GemingaError as error:
+            return error
+
+    answer = await asyncio.shield(spawn(run(), name=name, part=part))
     if isinstance(answer, GemingaError):
         raise answer
     return answer

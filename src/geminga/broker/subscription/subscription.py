@@ -33,7 +33,7 @@ from geminga.model.errors import (
     PreconditionFailedError,
     UnavailableError,
 )
-from geminga.runtime import Contained, get_logger, spawn, unwound
+from geminga.runtime import Contained, carried_out, get_logger, spawn, unwound
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
@@ -378,7 +378,11 @@ class Subscription:
         self.moves += 1
         self.disconnect_consumers()
         if self._reader is not None:
-            await self._reader.wait_idle()
+            try:
+                await self._reader.wait_idle()
+            except asyncio.CancelledError as error:
+                self.unfence()
+                raise error
 
     def unfence(self) -> None:
         """The cursor stands: let consumers join."""
@@ -404,19 +408,24 @@ class Subscription:
         if self.consumers and not force:
             raise PreconditionFailedError("Subscription has active connected consumers")
         await self.fence()
-        try:
-            if self.transactions.used is not None:
-                await self.transactions.used.delete()
-            if self.is_durable:
-                await self.topic.ledger.delete_cursor(self.cursor.name)
-            else:
-                await self.cursor.close()
-            self._forget()
-        except GemingaError as error:
-            await self.transactions.deletion_failed()
-            raise error
-        finally:
-            self.unfence()
+
+        async def to_its_end() -> None:
+            try:
+                if self.transactions.used is not None:
+                    await self.transactions.used.delete()
+                if self.is_durable:
+                    await self.topic.ledger.delete_cursor(self.cursor.name)
+                else:
+                    await self.cursor.close()
+                self._forget()
+            except GemingaError as error:
+                await self.transactions.deletion_failed()
+                raise error
+            finally:
+                self.unfence()
+
+        # Though who asks is called off: after half a deletion its transactions' log could not be used.
+        await carried_out(to_its_end(), name=f"delete subscription {self.name}", part=self.topic)
 
     @property
     def delivery_tick_ms(self) -> int:

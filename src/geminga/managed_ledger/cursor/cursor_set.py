@@ -16,7 +16,7 @@ from geminga.managed_ledger.shared.services import CursorServices, StorageServic
 from geminga.metadata.ports import Stat
 from geminga.model.errors import LedgerFencedError
 from geminga.model.position import Position
-from geminga.runtime import crash_point
+from geminga.runtime import carried_out, crash_point
 from geminga.wire.managed_ledger import CursorInfoRecord
 
 _NO_TEXTS: Final[Mapping[str, str]] = {}
@@ -128,8 +128,12 @@ class CursorSet:
     async def delete(self, name: str) -> bool:
         """Delete a durable cursor; whether there was one. Raises LedgerFencedError if another owner changed it.
 
-        Whoever opens one of its name meanwhile gets another, when this one is gone.
+        Whoever opens one of its name meanwhile gets another, when this one is gone. It goes on though who asked for it
+        is called off: nobody would know whether the node is there, and the cursor would never be let go of.
         """
+        return await carried_out(self._delete_once(name), name=f"delete cursor {name}")
+
+    async def _delete_once(self, name: str) -> bool:
         self._going |= {name}
         try:
             return await self._delete(name)
