@@ -9,26 +9,26 @@ from tools.walk.__main__ import figures_of, main, pairs, table
 from tools.walk.tracing import Trace, room_of, traced
 from tools.walk.walks import WALKS
 
-from geminga.wire.pulsar import varint
+from geminga.model.topic_name import is_hidden
 
 
 def test_calls_of_the_product_are_counted_while_it_is_asked_for() -> None:
     with traced() as trace:
-        varint.encode_varint(1)
-        varint.encode_varint(2)
-    varint.encode_varint(3)
-    assert trace.calls == {"wire/pulsar/varint.py": 2}
-    assert trace.changes == {("", "wire/pulsar"): 2}
+        is_hidden("one")
+        is_hidden("two")
+    is_hidden("three")
+    assert trace.calls == {"model/topic_name.py": 2}
+    assert trace.changes == {("", "model"): 2}
     assert trace.room_changes == 0
 
 
 def test_what_the_client_of_the_test_calls_does_not_count() -> None:
     def client() -> None:
-        varint.encode_varint(1)
+        is_hidden("one")
 
     with traced([client.__code__]) as trace:
         client()
-        varint.encode_varint(2)
+        is_hidden("two")
     assert trace.calls.total() == 1
 
 
