@@ -93,9 +93,12 @@ class LakeLatestLives(CompactionLives):
         self.tombstones_s = 0
         self.lake = MemoryLakeStore()
         self.lake.is_torn = True
+        #: A file that is away, with what is in it.
+        self.away: dict[str, bytes] = {}
 
     async def live(self, node: SimNode, *, is_first: bool, is_last: bool) -> None:
         """One life."""
+        self.bring_back()  # the one before may have ended while a file was away
         config = BrokerConfig(
             keep_alive_interval_s=1_000_000, delete_inactive_topics=False, reads_compacted_from_lake=True, **FOREVER
         )
@@ -155,13 +158,18 @@ class LakeLatestLives(CompactionLives):
         if view is None or not paths:
             return
         path = self.rng.choice(paths)
-        data = self.lake.files.pop(path)
+        self.away[path] = self.lake.files.pop(path)
         refused = await story.refusal()
         got = [] if refused else await story.read()
         # The model goes by the view that was served, while it is.
         wanted = [] if refused else await story.expect()
-        self.lake.files[path] = data
+        self.bring_back()
         assert refused or got == wanted[: len(got)], f"{path} was away, and a reader got {got}, wanted {wanted}"
+
+    def bring_back(self) -> None:
+        """No file is away."""
+        self.lake.files.update(self.away)
+        self.away.clear()
 
 
 async def lake_latest_lives(world: SimWorld) -> None:
