@@ -305,3 +305,29 @@ def test_bytes_behind_an_avro_value_are_told_by_its_row():
     with pytest.raises(RowError, match="2 bytes of 3 are left behind the value") as caught:
         part.fields(pa.array([b"\x02", b"\x02ab"], pa.binary()), {"v": pa.int32()})
     assert set(caught.value.misfits) == {1}
+
+
+def written(definition, value):
+    buffer = io.BytesIO()
+    fastavro.schemaless_writer(buffer, fastavro.parse_schema(definition), value)
+    return buffer.getvalue()
+
+
+def avro(definition):
+    return SchemaInfo("AVRO", SchemaType.AVRO, json.dumps(definition).encode())
+
+
+def record(name, **fields):
+    return {"type": "record", "name": name, "fields": [{"name": key, "type": kind} for key, kind in fields.items()]}
+
+
+@pytest.mark.parametrize("kind", [SchemaType.AVRO, SchemaType.JSON])
+@pytest.mark.parametrize("own", ["one.T", "T"])
+def test_types_of_one_name_in_two_namespaces_are_two_types(kind, own):
+    inner = record("T", x="int") | {"namespace": "one"}
+    other = record("two.T", y="string")
+    definition = record("one.R", a=inner, b=other, c=own, d={"type": "array", "items": "two.T"})
+    value = {"a": {"x": 1}, "b": {"y": "s"}, "c": {"x": 7}, "d": [{"y": "t"}]}
+    payload = written(definition, value) if kind is SchemaType.AVRO else json.dumps(value).encode()
+    info = SchemaInfo(kind.name, kind, json.dumps(definition).encode())
+    assert columns(info, [payload])[1] == [value]

@@ -16,7 +16,8 @@ from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
-from geminga.spark.decoding.avro_types import at, short_name
+from geminga.spark.decoding.avro_names import short_name, with_full_names
+from geminga.spark.decoding.avro_types import at
 from geminga.spark.decoding.exact import shown, whole
 from geminga.spark.source_rules.errors import SchemaError
 
@@ -171,12 +172,12 @@ def _of_class(value: Any, kind: type, name: str) -> Any:  # noqa: ANN401 - a val
 
 def json_converter(definition: object) -> Convert:
     """For values of a JSON schema; raises SchemaError."""
-    return _Converters(_JSON).of(definition, "")
+    return _Converters(_JSON).of(with_full_names(definition), "")
 
 
 def avro_converter(definition: object) -> Convert:
     """For values of an AVRO schema; :func:`as_it_is` if there is nothing to do. Raises SchemaError."""
-    return _Converters(_AVRO).of(definition, "")
+    return _Converters(_AVRO).of(with_full_names(definition), "")
 
 
 class _Converters:
@@ -191,7 +192,7 @@ class _Converters:
         if isinstance(definition, list):
             return self._union(definition, path)
         if isinstance(definition, str):
-            known = self._named.get(short_name(definition))
+            known = self._named.get(definition)
             return known[1] if known is not None else self._form.simple.get(definition, as_it_is)
         assert isinstance(definition, Mapping)
         kind, logical = definition["type"], definition.get("logicalType")
@@ -217,7 +218,7 @@ class _Converters:
 
     def _remember(self, definition: Mapping[str, Any], convert: Convert) -> None:
         if "name" in definition:
-            self._named[short_name(definition["name"])] = (definition, convert)
+            self._named[definition["name"]] = (definition, convert)
 
     def _record(self, definition: Mapping[str, Any], path: str) -> Convert:
         fields: list[tuple[str, Convert]] = []
@@ -279,12 +280,13 @@ class _Converters:
         return convert
 
     def _name(self, branch: object) -> str:
+        """Without a namespace: what was written with another one is read by this as well."""
         return short_name(branch if isinstance(branch, str) else branch["name"])  # type: ignore[index]
 
     def _kind(self, branch: object) -> str:
         """The type of a branch as the form's classes have it."""
         if isinstance(branch, str):
-            known = self._named.get(short_name(branch))
+            known = self._named.get(branch)
             return branch if known is None else self._kind(known[0])
         assert isinstance(branch, Mapping)
         logical = branch.get("logicalType")
