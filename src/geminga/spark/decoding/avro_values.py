@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
-from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -31,14 +30,6 @@ _DAY: Final = timedelta(days=1)
 def as_it_is(value: object) -> object:
     """Nothing to convert."""
     return value
-
-
-def _decimal_or_default(scale: int, value: Any) -> Decimal:  # noqa: ANN401 - of fastavro
-    """A default comes as it stands in the definition: bytes of the unscaled number, each as a character."""
-    if not isinstance(value, str):
-        return value  # type: ignore[no-any-return]
-    unscaled = int.from_bytes(value.encode("latin-1"), "big", signed=True)
-    return Decimal((unscaled < 0, tuple(map(int, str(abs(unscaled)))), -scale))
 
 
 def _since(epoch: datetime, unit: str) -> Convert:
@@ -118,19 +109,20 @@ _SIMPLE_CLASSES: Final[Mapping[str, tuple[type, ...]]] = {
     "record": (dict,),
     "error": (dict,),
 }
+#: Times that are numbers, as they travel.
+TIMES: Final[Mapping[str, Convert]] = {
+    "date": _date_of_days,
+    "timestamp-millis": _since(_EPOCH, "milliseconds"),
+    "timestamp-micros": _since(_EPOCH, "microseconds"),
+    "local-timestamp-millis": _since(_LOCAL_EPOCH, "milliseconds"),
+    "local-timestamp-micros": _since(_LOCAL_EPOCH, "microseconds"),
+    "time-millis": _time_of_day("milliseconds"),
+    "time-micros": _time_of_day("microseconds"),
+}
 #: As :func:`load_json` gives it: times are numbers, bytes are base64.
 _JSON: Final = _Form(
     simple=dict.fromkeys(("bytes", "fixed"), _base64),
-    logical={
-        "date": _date_of_days,
-        "timestamp-millis": _since(_EPOCH, "milliseconds"),
-        "timestamp-micros": _since(_EPOCH, "microseconds"),
-        "local-timestamp-millis": _since(_LOCAL_EPOCH, "milliseconds"),
-        "local-timestamp-micros": _since(_LOCAL_EPOCH, "microseconds"),
-        "time-millis": _time_of_day("milliseconds"),
-        "time-micros": _time_of_day("microseconds"),
-        "decimal": _number,
-    },
+    logical={**TIMES, "decimal": _number},
     classes={
         **_SIMPLE_CLASSES,
         **dict.fromkeys(("bytes", "fixed"), (str,)),
@@ -196,8 +188,6 @@ class _Converters:
             return known[1] if known is not None else self._form.simple.get(definition, as_it_is)
         assert isinstance(definition, Mapping)
         kind, logical = definition["type"], definition.get("logicalType")
-        if logical == "decimal" and self._form is _AVRO:
-            return partial(_decimal_or_default, definition.get("scale", 0))
         if isinstance(logical, str) and logical in self._form.logical:
             return self._form.logical[logical]
         if kind == "array":
