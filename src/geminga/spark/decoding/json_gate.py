@@ -18,6 +18,7 @@ import pyarrow as pa
 from geminga.spark.decoding.avro_values import load_json
 from geminga.spark.decoding.exact import exact, shown
 from geminga.spark.decoding.json_columns import JsonColumns
+from geminga.spark.decoding.json_limits import beyond, may_exceed
 from geminga.spark.decoding.spark_moments import Moment
 from geminga.spark.source_rules.ddl import ColumnType
 
@@ -50,7 +51,12 @@ class JsonGate:
 
     def misfits(self, payloads: pa.Array) -> dict[int, str]:
         """Which do not fit and why; nulls do."""
-        if self._together is not None and self._together.read(payloads.drop_null(), self._wanted) is not None:
+        known = payloads.drop_null()
+        if (
+            self._together is not None
+            and not may_exceed(known)
+            and self._together.read(known, self._wanted) is not None
+        ):
             return {}
         found = {}
         for row, payload in enumerate(payloads.to_pylist()):
@@ -75,7 +81,9 @@ class JsonGate:
             return {"": f"is no JSON: {what}: {error}"}
         if not isinstance(value, dict):
             return {"": f"is no JSON object: {shown(value)}"}
-        found = {}
+        if may_exceed(pa.array([payload], pa.binary())) and (reason := beyond(payload.decode())):
+            return {"": f"is no JSON that Spark reads: {reason}"}
+        found: dict[str, str] = {}
         for name, check in self._checks.items():
             given = value.get(name)
             if given is None:
