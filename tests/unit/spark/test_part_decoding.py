@@ -413,3 +413,34 @@ def test_decimal_that_is_filled_up_with_its_sign_is_read(unscaled, value):
     plain = {"type": "fixed", "name": "F", "size": 64}
     payload = written(record("R", price=plain), {"price": unscaled.to_bytes(64, "big", signed=True)})
     assert columns(avro(record("R", price=price)), [payload])[1] == [{"price": Decimal(value)}]
+
+
+WHOLE = [
+    ("int", "float", (1 << 24) + 1),
+    ("long", "double", (1 << 53) + 1),
+    ("long", ["null", "double"], -(1 << 53) - 1),
+    (["null", "long"], ["null", "float"], (1 << 24) + 1),
+    ({"type": "long"}, "double", (1 << 53) + 1),
+]
+
+
+@pytest.mark.parametrize(("wrote", "reads", "number"), WHOLE)
+def test_whole_number_that_the_newest_schema_has_as_floating_point_is_not_rounded(wrote, reads, number):
+    old, new = (
+        record("R", n=kind, many={"type": "array", "items": kind}, r=record("I", n=kind)) for kind in (wrote, reads)
+    )
+
+    def read(value):
+        payload = written(old, {"n": value, "many": [value], "r": {"n": value}})
+        return columns(avro(old), [payload], newest=avro(new))[1]
+
+    near = number - (1 if number > 0 else -1)
+    assert read(near) == [{"n": float(near), "many": [float(near)], "r": {"n": float(near)}}]
+    with pytest.raises(RowError, match=f"{number} is not exactly a (float|double)"):
+        read(number)
+
+
+def test_time_that_an_older_schema_had_is_read_beside_promoted_numbers():
+    old, new = (record("R", n=kind, t=logical("timestamp-millis"), i="int") for kind in ("long", "double"))
+    payload = written(old, {"n": 3, "t": MOMENT.replace(tzinfo=UTC), "i": 4})
+    assert columns(avro(old), [payload], newest=avro(new))[1] == [{"n": 3.0, "t": MOMENT.replace(tzinfo=UTC), "i": 4}]

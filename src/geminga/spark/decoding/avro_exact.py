@@ -11,22 +11,34 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final
 
+import pyarrow as pa
+
 from geminga.spark.decoding.avro_values import TIMES
+from geminga.spark.decoding.exact import exact
 from geminga.spark.source_rules.errors import SchemaError
 
 _RECORDS: Final = ("record", "error")
+_WHOLE: Final = ("int", "long")
+_FLOATING: Final = {"float": exact(pa.float32()), "double": exact(pa.float64())}
+#: What whole numbers are called for fastavro where they may be read as floating point, to which it rounds them.
+_PROMOTED: Final = "geminga-promoted"
 #: What decimals are called for fastavro, which has another way of its own with those that are called so.
 _DECIMAL: Final = "geminga-decimal"
 #: Bytes of a number without those that only repeat its sign; no column has more than 76 digits.
 _DECIMAL_BYTES_MAX: Final = 32
 
 
-def parsed_exactly(definition: Any) -> Any:  # noqa: ANN401 - any JSON value, and of fastavro
-    """A definition for :func:`fastavro.schemaless_reader`. Raises SchemaError for a default that no value can be."""
+def parsed_exactly(definition: Any, read_as: str = "") -> Any:  # noqa: ANN401 - any JSON value, and of fastavro
+    """A definition for :func:`fastavro.schemaless_reader`; ``read_as``: the text of another one, if values are read as
+    it says. Raises SchemaError for a default that no value can be."""
     import fastavro  # of the extra avro
 
     for base in ("bytes", "fixed"):
         fastavro.read.LOGICAL_READERS[f"{base}-{_DECIMAL}"] = _read_decimal
+    for base in _WHOLE:
+        fastavro.read.LOGICAL_READERS[f"{base}-{_PROMOTED}"] = _promoted
+    if any(f'"{name}"' in read_as for name in _FLOATING):
+        definition = _with_whole_marked(definition)
     parsed = fastavro.parse_schema(definition)
     _Preparation().look_at(parsed)
     return parsed
@@ -35,6 +47,34 @@ def parsed_exactly(definition: Any) -> Any:  # noqa: ANN401 - any JSON value, an
 def _read_decimal(data: bytes, written: Mapping[str, Any] | None = None, _: object = None) -> Decimal:
     assert written is not None
     return _decimal(data, written.get("scale", 0))
+
+
+def _with_whole_marked(kind: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """The same definition, whose whole numbers are given to :func:`_promoted`."""
+    if isinstance(kind, list):
+        return [_with_whole_marked(branch) for branch in kind]
+    if isinstance(kind, str):
+        return {"type": kind, "logicalType": _PROMOTED} if kind in _WHOLE else kind
+    if not isinstance(kind, dict):
+        return kind
+    made = dict(kind)
+    if kind.get("type") in _WHOLE:
+        made.setdefault("logicalType", _PROMOTED)
+    elif not isinstance(kind.get("type"), str):
+        made["type"] = _with_whole_marked(kind.get("type"))
+    for inner in ("items", "values"):
+        if inner in kind:
+            made[inner] = _with_whole_marked(kind[inner])
+    if "fields" in kind:
+        made["fields"] = [{**field, "type": _with_whole_marked(field["type"])} for field in kind["fields"]]
+    return made
+
+
+def _promoted(data: int, _: object = None, read_as: Any = None) -> int | float:  # noqa: ANN401 - of fastavro
+    """A whole number as it is read; raises ValueError for one that floating point does not hold."""
+    name = read_as["type"] if isinstance(read_as, Mapping) else read_as
+    check = _FLOATING.get(name) if isinstance(name, str) else None
+    return data if check is None else float(check(data))
 
 
 def _decimal(data: bytes, scale: int) -> Decimal:

@@ -125,7 +125,7 @@ def _avro(writer: SchemaInfo, reader: SchemaInfo) -> PartDecoder:
     written = json.loads(writer.schema)
     wanted = json.loads(reader.schema) if reader.schema != writer.schema else None
     convert = avro_converter(written if wanted is None else wanted)
-    parsed = parsed_exactly(written)
+    parsed = parsed_exactly(written, "" if wanted is None else reader.schema.decode(errors="replace"))
     resolved = None if wanted is None else parsed_exactly(wanted)
     # Only what tells the records of a union apart needs their names.
     names: dict[str, Any] = (
