@@ -22,7 +22,7 @@ TEXT_CHARACTERS_MAX: Final = 20_000_000
 
 _QUOTE, _BACKSLASH = b'"\\'
 #: Behind a name, which are looked at: with more of them it is gone through.
-_BLANKS_MAX: Final = 64
+_BLANKS_SEEN: Final = 64
 _IS_OF_NUMBER: Final = np.isin(np.arange(256), list(b"0123456789.eE+-"))
 _IS_OPENING: Final = np.isin(np.arange(256), list(b"[{"))
 _TOKEN: Final = re.compile(
@@ -60,9 +60,13 @@ def _has_long_text(data: NDArray[np.uint8]) -> bool:
     gaps = _gaps(ends, len(data))
     if gaps.max() > TEXT_CHARACTERS_MAX:
         return True
-    long = ends[gaps[:-1] > NAME_CHARACTERS_MAX].tolist()
-    behind = (bytes(data[end + 1 : end + 1 + _BLANKS_MAX]).lstrip() for end in long)
-    return any(not rest or rest.startswith(b":") for rest in behind)
+    return any(_is_name(data[end + 1 :]) for end in ends[gaps[:-1] > NAME_CHARACTERS_MAX].tolist())
+
+
+def _is_name(rest: NDArray[np.uint8]) -> bool:
+    """Whether what stands behind a text makes it a name, or may."""
+    behind = bytes(rest[:_BLANKS_SEEN]).lstrip()
+    return not behind or behind.startswith(b":")
 
 
 def beyond(text: str) -> str:
