@@ -90,6 +90,24 @@ def test_file_that_goes_or_is_damaged_is_read_from_the_broker_which_has_it(table
             path.write_bytes(data)
 
 
+@pytest.mark.parametrize("columns", ["__partition", "__key"])
+def test_messages_that_do_not_fit_go_to_another_topic_whole_whatever_columns_are_read(table, columns):
+    wanted = {"jsonColumns": "n int", "metadataColumns": columns}
+    from_broker = {name: text for name, text in table.options.items() if name != "lake.root"}
+    found = []
+    for number, options in enumerate((from_broker, table.options)):
+        bad = f"{TOPIC}-bad-{columns}-{number}"
+        assert [row["value"] for row in read_batch({**options, **wanted, "badRecordsTopic": bad})].count(None)
+        with table.client.create_reader(bad, MessageId.earliest) as reader:
+            messages = []
+            while reader.has_message_available():
+                one = reader.read_next()
+                messages.append((one.value(), one.partition_key(), one.event_timestamp(), one.properties()))
+            found.append(messages)
+    assert found[1] == found[0]
+    assert len(found[0]) > 150
+
+
 def test_manifest_that_is_damaged_fails_and_is_named_and_without_one_the_broker_has_all(table, tmp_path):
     path = max(table.lake.rglob("_manifest/*.json"))
     data = path.read_bytes()

@@ -20,7 +20,7 @@ from geminga.spark.pipelines import Cluster, Guarantee, Pipeline, Sink, Source
 from geminga.spark.pipelines.reporter import Reporter
 from geminga.spark.pipelines.running import PipelineFailedError, run
 from geminga.spark.source_rules.ddl import parse_columns
-from support.connector.dirty_json import FIXED, literal, seeded
+from support.connector.dirty_json import FIXED, MOMENTS, NUMBERS, literal, seeded
 from support.house.weekly_sample import sampled
 
 
@@ -149,7 +149,8 @@ def test_what_fits_the_columns_is_what_spark_reads_of_them(spark_session, kind):
     """A literal that Spark itself does not read is none that fits."""
     random = seeded(kind)
     gate = JsonGate(parse_columns(f"v {kind}"))
-    payloads = [f'{{"v":{text}}}'.encode() for text in [*FIXED, *(literal(random) for _ in range(200))]]
+    texts = [*FIXED, *map(json.dumps, (*MOMENTS, *NUMBERS)), "0e99999999999", *(literal(random) for _ in range(200))]
+    payloads = [f'{{"v":{text}}}'.encode() for text in texts]
     fitting = [(payload.decode(),) for payload in payloads if not gate.of_payload(payload)]
     rows = spark_session.createDataFrame(fitting, "j string")
     how = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "corrupt"}

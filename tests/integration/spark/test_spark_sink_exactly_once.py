@@ -100,6 +100,13 @@ def test_batches_are_seen_when_they_are_committed_and_replays_are_not(standalone
     assert_holds(official, fresh_topic, 0, 1, 2)
 
 
+def test_rows_that_name_a_topic_that_is_not_stored_are_refused(standalone, query) -> None:
+    columns = "value string, __topic string"
+    writer = StreamWriter({"service.url": standalone.service_url}, schema_of(columns), overwrite=False)
+    with pytest.raises(SinkError, match="exactly-once can not be kept on non-persistent://public/default/n"):
+        run_task(writer, arrow_batches(columns, [("v", "non-persistent://public/default/n")]), query=query, batch=0)
+
+
 TASK_OF_TXN = [getattr(crash_points, name) for name in ("TXN_BEGUN", "TXN_REGISTERED", "TXN_WRITTEN", "TXN_DETACHED")]
 
 

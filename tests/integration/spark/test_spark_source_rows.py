@@ -14,8 +14,11 @@ import pytest
 
 import geminga
 from geminga.app.commands.cli import main
+from geminga.app.commands.pipeline_commands import _status_lines
 from geminga.client import CompressionType, MessageId
 from geminga.client.blocking import Client, connect
+from geminga.spark.pipelines.checkpoint import CheckpointState
+from geminga.spark.pipelines.connecting import lags
 from geminga.spark.pipelines.loading import load
 from geminga.spark.pipelines.sampling import sample
 from geminga.spark.rules.metadata_columns import ALL_COLUMNS
@@ -548,3 +551,23 @@ def test_sample_of_a_pipeline_names_each_dirty_column_and_nothing_of_a_clean_top
     assert f"{path}: sources[0]: {topic}: the value as a whole: 1 of 42" in told
     found = sample(load(str(path)), 30)  # those of the beginning fit
     assert (found.messages, found.topics, found.problems) == (30, {topic}, [])
+
+
+def test_status_of_a_pipeline_tells_of_each_topic_though_one_is_gone(broker, client, topic, tmp_path):
+    with client.create_producer(topic) as producer:
+        at = producer.send(b"v")
+    gone = f"{topic}-gone"
+    path = tmp_path / "status.yaml"
+    path.write_text(
+        f"pipeline: status\ncluster: {{service_url: '{broker.service_url}'}}\n"
+        f"sources:\n  - topics: ['{topic}', '{gone}']\nsink: {{topic: {topic}-out}}\n"
+    )
+    offset = {"v": 1, "t": {topic: f"{at.ledger_id()}:0:0", gone: "5:1:0"}}
+    found = lags(load(str(path)), (offset,))
+    assert found[topic]["entriesBehind"] == 1
+    assert found[gone]["position"] == "5:1:0"
+    assert found[gone]["problem"].startswith(f"{gone}: ")
+    state = CheckpointState("c", False, 0, "", 0, 0, "", 0, (offset,), "")
+    lines = _status_lines(load(str(path)), state, found)
+    assert lines[-1] == f"{gone}  read to 5:1:0: {found[gone]['problem'].removeprefix(f'{gone}: ')}"
+    assert lines[-2].endswith("1 entries behind")

@@ -10,11 +10,14 @@ from geminga import sim
 from geminga.lake import parquet
 from geminga.managed_ledger.offload import lake_files
 from geminga.managed_ledger.rules.offload import record_of
+from geminga.managed_ledger.rules.positions import LedgerInfo
+from geminga.managed_ledger.shared.metadata_io import ledger_path
 from geminga.model.errors import CorruptionError, StorageError
 from geminga.wire.managed_ledger.offload_context import OffloadRecord, encode_offload_context
 from support.worlds.lake_world import POLICY, PROPERTIES, LakeWorld
 from support.worlds.ledger_world import NAME
 
+OTHER = f"{NAME}-other"
 NOW = POLICY._replace(deletion_lag_ms=0)
 
 
@@ -90,6 +93,26 @@ def test_a_note_of_a_file_that_the_list_names_still_does_nothing_and_goes_an_hou
         assert await lake_files.retry(services) == 0
         assert await lake_files.waiting(w.store) == []
         assert len(w.lake_store.ledgers) == 1
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("uid", ["00" * 16, "ff" * 16])
+def test_a_list_that_can_not_be_read_keeps_the_files_of_its_own_topic_alone(uid, caplog):
+    """``uid``: so that its note comes before, or behind, the other's."""
+
+    async def scenario(w):
+        ml, _ = await w.offloaded(25, NOW)
+        w.lake_store.fail["delete"] = OSError(errno.EIO, "no")
+        await ml.trimmer.truncate()
+        w.lake_store.fail.clear()
+        other = LedgerInfo(7, entries=1, offload_context=encode_offload_context(OffloadRecord(uid, "f", PROPERTIES)))
+        await lake_files.note(ml._services, OTHER, 1, [other])
+        await w.store.put(ledger_path(OTHER), b"\xff no list", expected_version=None)
+        assert await lake_files.retry(ml._services) == 1
+        assert w.lake_store.ledgers == []
+        assert [one.name for one in await lake_files.waiting(w.store)] == [OTHER]
+        assert f"{OTHER}: the file of ledger 7, {uid}, stays" in caplog.text
 
     run(scenario)
 

@@ -31,10 +31,9 @@ from geminga.client.schema import (
 )
 from geminga.spark.decoding.part_decoding import RowError, part_of
 from geminga.spark.decoding.protobuf_types import PARSING_INFO
-from geminga.spark.rules.columns import arrow_schema
-from geminga.spark.source.schema_decoding import decode_columns
-from geminga.spark.source.topic_schema import StructType, value_fields
+from geminga.spark.source.topic_schema import value_fields
 from geminga.spark.source_rules.errors import SchemaError
+from support.connector.avro_payloads import columns
 
 Field = descriptor_pb2.FieldDescriptorProto
 
@@ -76,17 +75,6 @@ def message_class():
     pool.AddSerializedFile(timestamp_pb2.DESCRIPTOR.serialized_pb)
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("p.Every"))
-
-
-def columns(info, payloads, keys=None, newest=None):
-    """The columns that Spark would have, as rows."""
-    fields = value_fields(newest or info, "t")
-    arrow = arrow_schema(StructType(fields))
-    decode = decode_columns(info, newest or info, {field.name: field.type for field in arrow})
-    found = decode(pa.array(payloads, pa.binary()), lambda: pa.array(keys, pa.binary()))
-    batch = pa.RecordBatch.from_arrays([found[name] for name in arrow.names], schema=arrow)
-    batch.validate(full=True)
-    return StructType(fields).simpleString(), batch.to_pylist()
 
 
 def test_protobuf_messages_have_the_columns_of_their_descriptors():

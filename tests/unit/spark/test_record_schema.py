@@ -26,6 +26,26 @@ def test_every_type_has_a_definition_that_fastavro_takes() -> None:
     assert parsed["fields"][1]["type"] == "int"
 
 
+def test_records_whose_paths_read_alike_have_names_of_their_own() -> None:
+    def struct(name: str, kind: object) -> dict[str, object]:
+        return {"type": "struct", "fields": [{"name": name, "type": kind, "nullable": True, "metadata": {}}]}
+
+    many = {"type": "array", "elementType": struct("z", "long"), "containsNull": True}
+    fields = [
+        ("a", struct("b", struct("x", "long")), True),
+        ("a_b", struct("y", "string"), True),
+        ("c", many, True),
+        ("c_item", struct("w", "date"), True),
+        ("c_item_2", struct("v", "date"), True),
+    ]
+    definition = json.loads(record_definition(fields))
+    fastavro.parse_schema(definition)
+    # Of those that came first as they always were: what is registered goes on fitting.
+    assert definition["fields"][0]["type"][1]["fields"][0]["type"][1]["name"] == "row_a_b"
+    assert definition["fields"][2]["type"][1]["items"][1]["name"] == "row_c_item"
+    assert record_definition(fields[:1]) == record_definition(fields)[: len(record_definition(fields[:1])) - 2] + "]}"
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "said"),
     [

@@ -160,6 +160,24 @@ def test_advice_of_foreign_names_points_to_options_that_exist():
 
 
 @pytest.mark.parametrize(
+    "topics",
+    [
+        {"topic": "t"},
+        {"topic": "t-partition-2"},
+        {"topics": "s, persistent://public/default/t"},
+        {"topicsPattern": "persistent://public/default/t.*"},
+        {"topicsPattern": "t|u"},
+    ],
+)
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_what_does_not_fit_is_not_sent_to_where_it_is_read_for_ever(topics, is_stream):
+    given = {"service.url": "pulsar://localhost:6650", "schemaMode": "topic", "badRecordsTopic": "t", **topics}
+    with pytest.raises(OptionError, match="badRecordsTopic: persistent://public/default/t is read by this query"):
+        SourceOptions.parse(given, is_stream=is_stream)
+    SourceOptions.parse({**given, "badRecordsTopic": "bad"}, is_stream=is_stream)
+
+
+@pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"invalid": "keep"}, "invalid=keep: any payload fits schemaMode=raw"),

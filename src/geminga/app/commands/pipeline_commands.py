@@ -172,6 +172,9 @@ def _status_lines(pipeline: Pipeline, state: CheckpointState, behind: dict[str, 
     if isinstance(behind, str):
         return [*found, *(f"offset       {json.dumps(one)}" for one in state.offsets if one), behind]
     for topic, one in behind.items():
+        if "problem" in one:
+            found.append(f"{topic}  read to {one['position']}: {str(one['problem']).removeprefix(f'{topic}: ')}")
+            continue
         least = "" if one["isExact"] else "at least "
         found.append(
             f"{topic}  read to {one['position']}, ends at {one['end']}, {least}{one['entriesBehind']} entries behind"

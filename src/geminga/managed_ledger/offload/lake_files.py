@@ -172,7 +172,15 @@ async def retry(services: StorageServices) -> int:
     due: list[FileDeletion] = []
     left = 0
     for deletion in await waiting(services.metadata):
-        if not await _is_named(services.metadata, deletion):
+        try:
+            is_named = await _is_named(services.metadata, deletion)
+        except CorruptionError as error:
+            # Also what a newer version wrote. Other topics' files do not wait for it.
+            left += 1
+            told = f"{deletion.name}: the file of ledger {deletion.ledger_id}, {deletion.uid}"
+            _log.error("%s, stays: the topic's list can not be read: %s", told, error)
+            continue
+        if not is_named:
             due.append(deletion)
         elif services.clock.wall_ms() - deletion.written_ms >= STALE_MS:
             await cas.remove(services.metadata, _path(deletion.uid))

@@ -25,6 +25,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from geminga.spark.decoding.avro_names import with_full_names
 from geminga.spark.source_rules.errors import SchemaError
 
 _SIMPLE: Final[Mapping[str, DataType]] = {
@@ -52,13 +53,16 @@ _TIMES: Final = ("time-millis", "time-micros")
 _DIGITS_MAX: Final = 38
 
 
-def spark_type(definition: object, named: dict[str, DataType] | None = None, path: str = "") -> DataType:
+def spark_type(definition: object) -> DataType:
     """The type of an Avro definition; raises SchemaError, which names the field, for what Spark has no type for."""
-    named = {} if named is None else named
+    return _type(with_full_names(definition), {}, "")
+
+
+def _type(definition: object, named: dict[str, DataType], path: str) -> DataType:
     if isinstance(definition, list):
         return _of_union(definition, named, path)
     if isinstance(definition, str):
-        found = _SIMPLE.get(definition) or named.get(short_name(definition))
+        found = _SIMPLE.get(definition) or named.get(definition)
         if found is None:
             raise SchemaError(f"{at(path)}{definition!r}: a type that is not known, or holds itself")
         return found
@@ -66,7 +70,7 @@ def spark_type(definition: object, named: dict[str, DataType] | None = None, pat
         raise SchemaError(f"{at(path)}{definition!r} is no Avro type")
     kind = definition["type"]
     if not isinstance(kind, str):
-        return spark_type(kind, named, path)
+        return _type(kind, named, path)
     logical = definition.get("logicalType")
     if logical == "decimal":
         return _decimal(definition.get("precision"), definition.get("scale", 0), path)
@@ -78,14 +82,14 @@ def spark_type(definition: object, named: dict[str, DataType] | None = None, pat
     if isinstance(logical, str) and logical in _LOGICAL:
         return _LOGICAL[logical]
     if kind == "array":
-        return ArrayType(spark_type(definition["items"], named, f"{path}[]"))
+        return ArrayType(_type(definition["items"], named, f"{path}[]"))
     if kind == "map":
-        return MapType(StringType(), spark_type(definition["values"], named, f"{path}[]"))
+        return MapType(StringType(), _type(definition["values"], named, f"{path}[]"))
     if kind not in ("record", "error"):
-        return _remembered(definition, spark_type(kind, named, path), named)
+        return _remembered(definition, _type(kind, named, path), named)
     fields = []
     for field in definition["fields"]:
-        inner = spark_type(field["type"], named, f"{path}.{field['name']}".lstrip("."))
+        inner = _type(field["type"], named, f"{path}.{field['name']}".lstrip("."))
         fields.append(StructField(field["name"], inner))
     return _remembered(definition, StructType(fields), named)
 
@@ -109,26 +113,21 @@ def at(path: str) -> str:
     return f"{path}: " if path else ""
 
 
-def short_name(name: str) -> str:
-    """A name without its namespace."""
-    return name.rpartition(".")[2]
-
-
 def _remembered(definition: Mapping[str, Any], found: DataType, named: dict[str, DataType]) -> DataType:
     if "name" in definition:
-        named[short_name(definition["name"])] = found
+        named[definition["name"]] = found
     return found
 
 
 def _of_union(branches: list[object], named: dict[str, DataType], path: str) -> DataType:
     others = [branch for branch in branches if branch != "null"]
     if len(others) < 2:
-        return spark_type(others[0] if others else "null", named, path)
+        return _type(others[0] if others else "null", named, path)
     if set(map(str, others)) == {"int", "long"}:
         return LongType()
     if set(map(str, others)) == {"float", "double"}:
         return DoubleType()
-    members = [spark_type(branch, named, f"{path}.member{index}") for index, branch in enumerate(others)]
+    members = [_type(branch, named, f"{path}.member{index}") for index, branch in enumerate(others)]
     return StructType([StructField(f"member{index}", member) for index, member in enumerate(members)])
 
 

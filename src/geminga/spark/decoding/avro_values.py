@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
-from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
-from geminga.spark.decoding.avro_types import at, short_name
+from geminga.spark.decoding.avro_names import short_name, with_full_names
+from geminga.spark.decoding.avro_types import at
 from geminga.spark.decoding.exact import shown, whole
 from geminga.spark.source_rules.errors import SchemaError
 
@@ -30,14 +30,6 @@ _DAY: Final = timedelta(days=1)
 def as_it_is(value: object) -> object:
     """Nothing to convert."""
     return value
-
-
-def _decimal_or_default(scale: int, value: Any) -> Decimal:  # noqa: ANN401 - of fastavro
-    """A default comes as it stands in the definition: bytes of the unscaled number, each as a character."""
-    if not isinstance(value, str):
-        return value  # type: ignore[no-any-return]
-    unscaled = int.from_bytes(value.encode("latin-1"), "big", signed=True)
-    return Decimal((unscaled < 0, tuple(map(int, str(abs(unscaled)))), -scale))
 
 
 def _since(epoch: datetime, unit: str) -> Convert:
@@ -117,19 +109,20 @@ _SIMPLE_CLASSES: Final[Mapping[str, tuple[type, ...]]] = {
     "record": (dict,),
     "error": (dict,),
 }
+#: Times that are numbers, as they travel.
+TIMES: Final[Mapping[str, Convert]] = {
+    "date": _date_of_days,
+    "timestamp-millis": _since(_EPOCH, "milliseconds"),
+    "timestamp-micros": _since(_EPOCH, "microseconds"),
+    "local-timestamp-millis": _since(_LOCAL_EPOCH, "milliseconds"),
+    "local-timestamp-micros": _since(_LOCAL_EPOCH, "microseconds"),
+    "time-millis": _time_of_day("milliseconds"),
+    "time-micros": _time_of_day("microseconds"),
+}
 #: As :func:`load_json` gives it: times are numbers, bytes are base64.
 _JSON: Final = _Form(
     simple=dict.fromkeys(("bytes", "fixed"), _base64),
-    logical={
-        "date": _date_of_days,
-        "timestamp-millis": _since(_EPOCH, "milliseconds"),
-        "timestamp-micros": _since(_EPOCH, "microseconds"),
-        "local-timestamp-millis": _since(_LOCAL_EPOCH, "milliseconds"),
-        "local-timestamp-micros": _since(_LOCAL_EPOCH, "microseconds"),
-        "time-millis": _time_of_day("milliseconds"),
-        "time-micros": _time_of_day("microseconds"),
-        "decimal": _number,
-    },
+    logical={**TIMES, "decimal": _number},
     classes={
         **_SIMPLE_CLASSES,
         **dict.fromkeys(("bytes", "fixed"), (str,)),
@@ -171,12 +164,12 @@ def _of_class(value: Any, kind: type, name: str) -> Any:  # noqa: ANN401 - a val
 
 def json_converter(definition: object) -> Convert:
     """For values of a JSON schema; raises SchemaError."""
-    return _Converters(_JSON).of(definition, "")
+    return _Converters(_JSON).of(with_full_names(definition), "")
 
 
 def avro_converter(definition: object) -> Convert:
     """For values of an AVRO schema; :func:`as_it_is` if there is nothing to do. Raises SchemaError."""
-    return _Converters(_AVRO).of(definition, "")
+    return _Converters(_AVRO).of(with_full_names(definition), "")
 
 
 class _Converters:
@@ -191,12 +184,10 @@ class _Converters:
         if isinstance(definition, list):
             return self._union(definition, path)
         if isinstance(definition, str):
-            known = self._named.get(short_name(definition))
+            known = self._named.get(definition)
             return known[1] if known is not None else self._form.simple.get(definition, as_it_is)
         assert isinstance(definition, Mapping)
         kind, logical = definition["type"], definition.get("logicalType")
-        if logical == "decimal" and self._form is _AVRO:
-            return partial(_decimal_or_default, definition.get("scale", 0))
         if isinstance(logical, str) and logical in self._form.logical:
             return self._form.logical[logical]
         if kind == "array":
@@ -217,7 +208,7 @@ class _Converters:
 
     def _remember(self, definition: Mapping[str, Any], convert: Convert) -> None:
         if "name" in definition:
-            self._named[short_name(definition["name"])] = (definition, convert)
+            self._named[definition["name"]] = (definition, convert)
 
     def _record(self, definition: Mapping[str, Any], path: str) -> Convert:
         fields: list[tuple[str, Convert]] = []
@@ -279,12 +270,13 @@ class _Converters:
         return convert
 
     def _name(self, branch: object) -> str:
+        """Without a namespace: what was written with another one is read by this as well."""
         return short_name(branch if isinstance(branch, str) else branch["name"])  # type: ignore[index]
 
     def _kind(self, branch: object) -> str:
         """The type of a branch as the form's classes have it."""
         if isinstance(branch, str):
-            known = self._named.get(short_name(branch))
+            known = self._named.get(branch)
             return branch if known is None else self._kind(known[0])
         assert isinstance(branch, Mapping)
         logical = branch.get("logicalType")

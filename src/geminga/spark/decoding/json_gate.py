@@ -10,8 +10,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Mapping
-from datetime import date
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,6 +18,8 @@ import pyarrow as pa
 from geminga.spark.decoding.avro_values import load_json
 from geminga.spark.decoding.exact import exact, shown
 from geminga.spark.decoding.json_columns import JsonColumns
+from geminga.spark.decoding.json_limits import beyond, may_exceed
+from geminga.spark.decoding.spark_moments import Moment
 from geminga.spark.source_rules.ddl import ColumnType
 
 #: A value, not null; raises ValueError.
@@ -27,13 +28,10 @@ Check = Callable[[Any], object]
 _BITS: Final = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _FLOATS: Final = {"float": pa.float32(), "double": pa.float64()}
 _NO_NUMBERS: Final = frozenset(["NaN", "+INF", "-INF", "Infinity", "+Infinity", "-Infinity"])
-_FIRST_YEAR, _LAST_YEAR = 1, 9999
-#: What Spark reads as a date or a time: parts may be left out from the end on.
-_MOMENT: Final = re.compile(
-    r"\s*(?P<year>[+-]?\d{4,7})(?:-(?P<month>\d{1,2})(?:-(?P<day>\d{1,2})(?:[ T](?P<time>"
-    r"(?P<hour>\d{1,2})(?::(?P<minute>\d{1,2})(?::(?P<second>\d{1,2})(?:\.(?P<fraction>\d*))?)?)?)?"
-    r"\s*(?P<zone>Z|[+-]\d{1,2}(?::?\d{1,2}){0,2}|[A-Za-z][\w/:+-]*)?)?)?)?\s*"
-)
+_NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+#: Of a decimal's exponent: Java's numbers have no others.
+_EXPONENT_MAX: Final = (1 << 31) - 1
+_PLANE_END: Final = "\uffff"
 _MICROS: Final = 6
 #: Of a timestamp, which has microseconds in 64 bits.
 _SECONDS_MAX: Final = ((1 << 63) - 1) // 1_000_000
@@ -53,7 +51,12 @@ class JsonGate:
 
     def misfits(self, payloads: pa.Array) -> dict[int, str]:
         """Which do not fit and why; nulls do."""
-        if self._together is not None and self._together.read(payloads.drop_null(), self._wanted) is not None:
+        known = payloads.drop_null()
+        if (
+            self._together is not None
+            and not may_exceed(known)
+            and self._together.read(known, self._wanted) is not None
+        ):
             return {}
         found = {}
         for row, payload in enumerate(payloads.to_pylist()):
@@ -78,7 +81,9 @@ class JsonGate:
             return {"": f"is no JSON: {what}: {error}"}
         if not isinstance(value, dict):
             return {"": f"is no JSON object: {shown(value)}"}
-        found = {}
+        if may_exceed(pa.array([payload], pa.binary())) and (reason := beyond(payload.decode())):
+            return {"": f"is no JSON that Spark reads: {reason}"}
+        found: dict[str, str] = {}
         for name, check in self._checks.items():
             given = value.get(name)
             if given is None:
@@ -164,12 +169,16 @@ def _texts(value: object) -> None:
 
 def _decimal(check: Check) -> Check:
     def decimal(value: object) -> object:
-        if not isinstance(value, str):
-            return check(value)
-        try:
-            return check(Decimal(value.replace(",", "")))
-        except InvalidOperation:
-            raise _refuse(value, "decimal") from None
+        number = value
+        if isinstance(value, str):
+            text = value.replace(",", "")
+            if not _NUMBER.fullmatch(text) or max(text) > _PLANE_END:
+                raise _refuse(value, "decimal")
+            number = Decimal(text)
+        # Of others than 0 the column says it.
+        if isinstance(number, Decimal) and not number and abs(int(number.as_tuple().exponent)) > _EXPONENT_MAX:
+            raise _refuse(value, "decimal")
+        return check(number)
 
     return decimal
 
@@ -183,27 +192,13 @@ def _base64(value: object) -> None:
         raise ValueError(f"{shown(value)} is no base64: {error}") from None
 
 
-def _parsed(value: object, name: str) -> re.Match[str]:
-    match = _MOMENT.fullmatch(value) if isinstance(value, str) else None
-    if match is None:
-        raise _refuse(value, name)
-    year, month, day = int(match["year"]), int(match["month"] or 1), int(match["day"] or 1)
-    try:
-        if _FIRST_YEAR <= year <= _LAST_YEAR:
-            date(year, month, day)
-    except ValueError as error:
-        raise ValueError(f"{shown(value)} is no {name}: {error}") from None
-    limits = (("hour", 24), ("minute", 60), ("second", 60))
-    if any(int(match[part] or 0) >= limit for part, limit in limits):
-        raise _refuse(value, name)
-    return match
-
-
-def _moment(value: object) -> re.Match[str]:
-    match = _parsed(value, "timestamp")
-    if (match["fraction"] or "")[_MICROS:].strip("0"):
+def _moment(value: object) -> Moment:
+    moment = Moment.parse(value, "timestamp")
+    if moment.fraction[_MICROS:].strip("0"):
         raise ValueError(f"{shown(value)} is not exactly a timestamp, which has microseconds")
-    return match
+    if not moment.is_timestamp:
+        raise _refuse(value, "timestamp")
+    return moment
 
 
 def _seconds_or_moment(value: object) -> None:
@@ -215,14 +210,16 @@ def _seconds_or_moment(value: object) -> None:
 
 
 def _local_moment(value: object) -> None:
-    if _moment(value)["zone"]:
+    if _moment(value).zone:
         raise ValueError(f"{shown(value)} has a time zone: expected a timestamp_ntz")
 
 
 def _day(value: object) -> None:
-    match = _parsed(value, "date")
-    if (match["time"] or "").strip("0:."):
+    moment = Moment.parse(value, "date")
+    if moment.time.strip("0:."):
         raise ValueError(f"{shown(value)} is not exactly a date")
+    if not moment.is_date:
+        raise _refuse(value, "date")
 
 
 def _array(item: Check) -> Check:

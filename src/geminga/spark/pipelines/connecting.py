@@ -15,6 +15,7 @@ from geminga.spark.pipelines.core.problems import Problem, nearest
 from geminga.spark.process.clients import authentication_of
 from geminga.spark.rules.client_options import ClientConfiguration
 from geminga.spark.source.positions import Probe, in_parallel
+from geminga.spark.source_rules.errors import TopicError
 from geminga.spark.source_rules.offsets import OffsetError, ReadPosition, StreamOffset
 
 R = TypeVar("R")
@@ -66,7 +67,10 @@ def missing_topics(pipeline: Pipeline) -> list[Problem]:
 
 
 def lags(pipeline: Pipeline, offsets: tuple[Mapping[str, Any] | None, ...]) -> dict[str, dict[str, Any]] | str:
-    """Of each topic: where it ends, and how many entries are unread; a text that says why, if no broker answers."""
+    """Of each topic: where it ends, and how many entries are unread, or the problem with it, as of one that is gone.
+
+    A text that says why, if no broker answers.
+    """
     positions: dict[str, ReadPosition] = {}
     for offset in offsets:
         try:
@@ -79,11 +83,14 @@ def lags(pipeline: Pipeline, offsets: tuple[Mapping[str, Any] | None, ...]) -> d
 
         async def one(topic: str) -> None:
             probe = Probe(client, topic, "pipeline-status")
+            at = positions[topic]
             try:
                 end = await probe.end()
+            except TopicError as error:
+                found[topic] = {"position": str(at), "problem": str(error)}
+                return
             finally:
                 await probe.close()
-            at = positions[topic]
             behind = end.entry_id - at.entry_id if end.ledger_id == at.ledger_id else end.entry_id
             is_exact = end.ledger_id == at.ledger_id or end <= at
             found[topic] = {

@@ -311,10 +311,11 @@ def _or_late(columns: Mapping[str, Column]) -> dict[str, Column]:
     def either(name: str, late: Column, kind: str) -> Column:
         return f.when(is_late, late).otherwise(columns[name].cast(kind) if name in columns else f.lit(None).cast(kind))
 
+    own = f.coalesce(f.col(f"{_LATE}.properties"), f.array().cast("array<struct<key:string,value:string>>"))
+    # A message that was late before, and came back from there, or that anybody sent: a key that is there twice fails.
+    ours = (LATE_TOPIC_PROPERTY, LATE_ID_PROPERTY, LATE_REASON_PROPERTY)
     said = f.map_concat(
-        f.map_from_entries(
-            f.coalesce(f.col(f"{_LATE}.properties"), f.array().cast("array<struct<key:string,value:string>>"))
-        ),
+        f.map_from_entries(f.filter(own, lambda pair: ~pair["key"].isin(*ours))),
         f.create_map(
             f.lit(LATE_TOPIC_PROPERTY),
             f.col(f"{_LATE}.topic"),

@@ -12,6 +12,7 @@ from typing import Final
 import pyarrow as pa
 
 from geminga.client import Transaction
+from geminga.model.topic_name import TopicName
 from geminga.spark.process.clients import ClientSession
 from geminga.spark.sink.arrow_rows import RowReader, SinkRows
 from geminga.spark.sink.producers import (
@@ -154,6 +155,10 @@ class AtLeastOnceWriter:
             self._add_rows(topic, index, messages if len(rows) == len(messages) else messages.take(rows))
 
     def _open(self, name: str) -> _Topic:
+        if self._begin is not None and not TopicName.parse(name).is_persistent:
+            raise SinkError(
+                f"guarantee=exactly-once can not be kept on {name}: what is not stored is in no transaction"
+            )
         partitions = self._session.run(lambda: self._session.client.lookup.partitions(name))
         names = partition_names(name, partitions)
         router = None

@@ -45,6 +45,9 @@ _COLUMNS: Final = {
     names.SCHEMA_VERSION: ("schema_version",),
 }
 
+#: What goes along with a message that does not fit, whatever columns are read.
+_SENT_ON: Final = frozenset(("value", "key", "event_time", "properties"))
+
 
 @dataclass(frozen=True, slots=True)
 class LakeTask:
@@ -108,6 +111,8 @@ def _columns(arrow: pa.Schema, options: SourceOptions, config: ReaderConfigurati
         found |= {"value", "schema_version"}
     if config.time_from_ms is not None or config.time_to_ms is not None:
         found.add("publish_time")
+    if options.bad_records_topic:
+        found |= _SENT_ON
     for field in arrow:
         found.update(_COLUMNS.get(field.name, ()))
     return sorted(found)

@@ -283,9 +283,10 @@ class SourceOptions:
         least, most = values.number("minMessagesPerTrigger", 0), values.number("maxMessagesPerTrigger", 0)
         if least and most and least > most:
             raise OptionError(f"minMessagesPerTrigger={least}: more than maxMessagesPerTrigger={most}")
+        client, topics = ClientConfiguration.parse(options), _topics(values)
         return cls(
-            client=ClientConfiguration.parse(options),
-            topics=_topics(values),
+            client=client,
+            topics=topics,
             reader=_reader(values, is_stream=is_stream),
             start=_start(values, is_stream=is_stream),
             end=_end(values, is_stream=is_stream),
@@ -301,7 +302,7 @@ class SourceOptions:
             json_columns=_json_columns(values, mode),
             takes_empty=values.boolean("emptyAsTombstone", default=False),
             keeps_invalid=_keeps_invalid(values, mode),
-            bad_records_topic=_bad_records_topic(values, mode),
+            bad_records_topic=_bad_records_topic(values, mode, topics),
             metadata_columns=check_columns(columns),
             filter_pushdown=values.boolean("filterPushdown", default=False),
             lake=_lake(values, is_stream=is_stream),
@@ -364,7 +365,7 @@ def _keeps_invalid(values: OptionValues, mode: str) -> bool:
     return keeps
 
 
-def _bad_records_topic(values: OptionValues, mode: str) -> str:
+def _bad_records_topic(values: OptionValues, mode: str, topics: TopicChoice) -> str:
     text = values.text("badRecordsTopic").strip()
     if not text:
         return ""
@@ -372,9 +373,23 @@ def _bad_records_topic(values: OptionValues, mode: str) -> str:
     if values.text("invalid").strip():
         raise OptionError("invalid and badRecordsTopic: expected one of them; what goes to a topic is no row")
     try:
-        return str(TopicName.parse(text))
+        name = TopicName.parse(text)
     except InvalidTopicNameError as error:
         raise OptionError(f"badRecordsTopic: {error}") from None
+    if _reads(topics, name.partitioned_topic):
+        raise OptionError(
+            f"badRecordsTopic: {name} is read by this query: what does not fit would be read and sent again, for ever"
+        )
+    return str(name)
+
+
+def _reads(topics: TopicChoice, topic: TopicName) -> bool:
+    """Whether any of a topic is read, be it one of its partitions."""
+    try:
+        named = (TopicName.parse(name).partitioned_topic for name in topics.names)
+        return topics.includes(str(topic)) if topics.pattern else topic in named
+    except InvalidTopicNameError:
+        return False  # which is said when the topics are looked for
 
 
 def _topics(values: OptionValues) -> TopicChoice:

@@ -157,6 +157,25 @@ def test_event_times_that_no_window_holds_stop_nobody(spark_session, client, mad
     assert sorted(json.loads(m.data())["id"] for m in read_all(client, late)) == [0, 1]
 
 
+def test_late_message_that_says_it_was_late_before_stops_nobody_and_keeps_what_else_it_says(
+    spark_session, client, made, fresh_topic
+):
+    output, late = f"{fresh_topic}-out", f"{fresh_topic}-late"
+    keep(client, output, late)
+    pipeline = made(**TUMBLING, late_topic=late, sink=Sink(topic=output, fields=SHAPE))
+    said = {LATE_TOPIC_PROPERTY: "elsewhere", LATE_REASON_PROPERTY: "its own", "other": "kept"}
+    data, more = event(1, None, "i")
+    send(client, fresh_topic, [(data, {**more, "properties": {**more["properties"], **said}})])
+    send(client, fresh_topic, [event(2, START_MS, "i")])
+    go(spark_session, pipeline)
+    send(client, fresh_topic, [event(99, START_MS + 4 * HOUR_MS, "i")])
+    go(spark_session, pipeline)
+    (message,) = read_all(client, late)
+    found = message.properties()
+    assert (found[LATE_TOPIC_PROPERTY], found[LATE_REASON_PROPERTY]) == (fresh_topic, "no event time")
+    assert (found["other"], found["number"]) == ("kept", "1")
+
+
 def test_an_event_that_came_twice_counts_once_and_late_ones_are_all_there(spark_session, client, made, fresh_topic):
     output, late = f"{fresh_topic}-out", f"{fresh_topic}-late"
     keep(client, output, late)
