@@ -89,7 +89,7 @@ class MeshPolicies:
         barred = sorted({*self.others} - present)
         if barred:
             status = await self.cluster.administer("POST", f"{path}/replication", [self.cluster.name, *barred])
-            assert status in (0, HTTPStatus.FORBIDDEN), f"{barred} are not allowed for {namespace}: {status}"
+            assert status in (0, HTTPStatus.BAD_REQUEST), f"{barred} are not allowed for {namespace}: {status}"
             self.world.points.hits["mesh.barred"] += 1
         await self._insist(f"{path}/allowedClusters", [*self.names])
 
