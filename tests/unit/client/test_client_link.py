@@ -55,6 +55,31 @@ def test_assigned_broker_is_used_without_lookup() -> None:
     run_against(script, scenario)
 
 
+def test_assigned_broker_behind_a_proxy_is_reached_through_the_proxy() -> None:
+    connects: list[str] = []
+    lookups: list[int] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.CONNECT:
+            connects.append(command.connect.proxy_to_broker_url)
+        if command.type == Type.LOOKUP:
+            lookups.append(1)
+            found = {"is_authoritative": True, "is_through_service_url": True}
+            return [commands.lookup_connect(command.lookupTopic.request_id, "pulsar://hidden:6650", "", **found)]
+        if command.type == Type.SEND:
+            is_first = command.send.sequence_id == 0
+            return [*receipt(command), *([close_producer("pulsar://next:6650")] if is_first else [])]
+        return polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        producer = await client.create_producer("t")
+        await producer.send(b"first")
+        await producer.send(b"second")
+
+    run_against(script, scenario)
+    assert (connects, len(lookups)) == (["", "hidden:6650", "next:6650"], 1)
+
+
 @pytest.mark.parametrize("kind", [gc.TopicNotFound, gc.ProducerFenced, gc.AuthorizationError, gc.TopicTerminated])
 def test_error_that_time_does_not_mend_ends_the_producer(kind: type[gc.PulsarException]) -> None:
     made: list[int] = []
