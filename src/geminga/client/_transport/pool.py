@@ -129,7 +129,10 @@ class ConnectionPool:
         from geminga.client._transport.http_lookup import HttpLookup, find_broker
 
         options = self._options
-        context = self._tls_context() if address.is_tls else None
+        try:
+            context = self._tls_context() if address.is_tls else None
+        except OSError as error:
+            raise _not_connected(address, error) from None
         timeout_s = options.connection_timeout_ms / 1000
         lookup = HttpLookup(address.url, topic, options.listener_name, timeout_s, context)
         return await find_broker(lookup, options.authentication, self._runtime.threads)
