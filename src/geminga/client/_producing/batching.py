@@ -80,17 +80,18 @@ class Batching:
 
     # ---- in
 
-    def add(self, message: EncodedMessage, callback: SendCallback | None) -> None:
-        """Behind the others; raises what ``check_room`` does if that opens a batch."""
+    def add(self, message: EncodedMessage, callback: SendCallback | None, *, is_let_in: bool = False) -> None:
+        """Behind the others; raises what ``check_room`` does if that opens a batch, unless it is let in already."""
         if self._keyed is not None:
-            self._add_keyed(self._keyed, message, callback)
+            self._add_keyed(self._keyed, message, callback, is_let_in=is_let_in)
             return
         batch = self.batch
         if batch.payloads and not batch.fits(message, self.bytes_max, self.stored_sequence_id):
             self.close()
             batch = self.batch
         if not batch.payloads:
-            self._check_room()
+            if not is_let_in:
+                self._check_room()
             is_custom = message.sequence_id is not None
             txn = message.txn
             batch = self.batch = Batch(self._clock.monotonic(), is_custom=is_custom, txn=txn)
@@ -103,11 +104,14 @@ class Batching:
         if len(batch.payloads) >= self.messages_max or batch.size_bytes >= self.bytes_max:
             self.close()
 
-    def _add_keyed(self, keyed: KeyBatcher, message: EncodedMessage, callback: SendCallback | None) -> None:
+    def _add_keyed(
+        self, keyed: KeyBatcher, message: EncodedMessage, callback: SendCallback | None, *, is_let_in: bool
+    ) -> None:
         if keyed.messages and not keyed.fits(message, self.bytes_max, self.stored_sequence_id):
             self.close()
         if not keyed.messages:
-            self._check_room()
+            if not is_let_in:
+                self._check_room()
             if message.txn is not None:
                 self._opened_in(message.txn)
             self._arm_timer(self._delay_s)

@@ -104,7 +104,7 @@ class Sending(EntryProducer[T]):
             encrypt=builder.encrypt,
         )
         #: Sent before the first connection, whose answer says where sequence ids begin.
-        self._early = EarlyMessages(clock, self._buffer, options.send_timeout_millis)
+        self._early = EarlyMessages(clock, memory, self._buffer, options.send_timeout_millis)
         #: The first connection, in the background.
         self._connecting: asyncio.Task[None] | None = None
         self._is_batching = options.batching_enabled
@@ -232,11 +232,21 @@ class Sending(EntryProducer[T]):
             self._early.add(message, callback)
         elif not (self._is_batching and message.is_batchable):
             self._check_may_send()
-            if self._is_batching:
-                self.batching.close()
-            self._framing.add_alone(message, callback)
+            self._send_alone(message, callback)
         else:
             self.batching.add(message, callback)
+
+    def _send_early(self, message: EncodedMessage, callback: SendCallback | None) -> None:
+        """It was let in before the producer was connected."""
+        if self._is_batching and message.is_batchable:
+            self.batching.add(message, callback, is_let_in=True)
+        else:
+            self._send_alone(message, callback)
+
+    def _send_alone(self, message: EncodedMessage, callback: SendCallback | None) -> None:
+        if self._is_batching:
+            self.batching.close()
+        self._framing.add_alone(message, callback)
 
     def _check_may_send(self) -> None:
         if self._state not in OPEN:
