@@ -171,6 +171,33 @@ def test_own_and_counted_sequence_ids_do_not_share_a_batch() -> None:
     run_with_broker(scenario)
 
 
+@pytest.mark.parametrize("kind", [gc.BatchingType.Default, gc.BatchingType.KeyBased])
+@pytest.mark.parametrize(
+    ("sent", "stored"),
+    [
+        ([(1, "a"), (2, "b"), (3, "a")], [1, 2, 3]),
+        ([(1, "a"), (2, "b"), (3, "a"), (4, "c"), (5, "b")], [1, 2, 3, 4, 5]),
+        ([(5, "a"), (3, "a"), (4, "b"), (5, "a"), (6, "a")], [5, 6]),
+        ([(5, "a"), (4, "b"), (6, "b"), (6, "a"), (7, "a")], [5, 6, 7]),
+    ],
+    ids=["between", "between twice", "descending", "repeated"],
+)
+def test_own_sequence_ids_mean_the_same_whatever_batch_they_come_into(
+    kind: gc.BatchingType, sent: list[tuple[int, str]], stored: list[int]
+) -> None:
+    """With deduplication: each id that is higher than all before it is stored, once, and no other."""
+
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        producer = await client.create_producer(TOPIC, producer_name="me", batching_type=kind)
+        for _ in range(2):
+            for number, key in sent:
+                producer.send_nowait(b"%d" % number, sequence_id=number, partition_key=key)
+            await producer.flush()
+            assert [int(payload) for entry in await entries(broker) for payload in entry] == stored
+
+    run_with_broker(scenario, broker={"deduplication": True})
+
+
 @pytest.mark.parametrize("batching", [True, False])
 def test_counted_sequence_ids_go_on_behind_the_users_own(batching: bool) -> None:
     async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:

@@ -68,7 +68,8 @@ class Batching:
         self._keyed = KeyBatcher() if options.batching_type is BatchingType.KeyBased else None
         #: The open batch, if bytes alone may be appended to it; None: they may not, or none is open.
         self.plain: Batch | None = None
-        #: The last one that the broker had when the producer was made: batches of the user's own ids end there.
+        #: The highest that the broker had when the producer was made, or that left since: batches of the user's own ids
+        #: end there.
         self.stored_sequence_id = -1
         self._timer: asyncio.TimerHandle | None = None
         self._is_closing_soon = False
@@ -131,15 +132,24 @@ class Batching:
         if self._keyed is not None:
             txn = self._keyed.txn
             for keyed in self._keyed.take():
-                self._on_batch(keyed)
+                self._leaves(keyed)
             if txn is not None:
                 txn.settle(None)
         elif self.batch.payloads:
             batch, self.batch = self.batch, Batch(0.0)
             self.plain = None
-            self._on_batch(batch)
+            self._leaves(batch)
             if batch.txn is not None:
                 batch.txn.settle(None)
+
+    def _leaves(self, batch: Batch) -> None:
+        self.left(batch.last_own_sequence_id)
+        self._on_batch(batch)
+
+    def left(self, sequence_id: int | None) -> None:
+        """A message with an id of the user's own left, None: without one."""
+        if sequence_id is not None and sequence_id > self.stored_sequence_id:
+            self.stored_sequence_id = sequence_id
 
     def want_receipt(self, *, is_idle: bool) -> None:
         """Somebody waits for the receipt of what was sent last: do not let it wait for the batch's delay alone.

@@ -247,6 +247,7 @@ class Sending(EntryProducer[T]):
         if self._is_batching:
             self.batching.close()
         self._framing.add_alone(message, callback)
+        self.batching.left(message.sequence_id)
 
     def _check_may_send(self) -> None:
         if self._state not in OPEN:
