@@ -11,7 +11,7 @@ import geminga.client as gc
 from geminga.client._api.interceptors import ProducerInterceptor
 from geminga.client._client import Client
 from geminga.client._transport.link import LASTED_MS, Link
-from geminga.runtime import wait_ms
+from geminga.runtime import next_turn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.hot import encode_send_receipts
@@ -204,3 +204,32 @@ def test_interceptor_may_leave_everything_as_it_is() -> None:
         await producer.close()
 
     run_against(lambda c: receipt(c) if c.type == Type.SEND else polite(c), scenario)
+
+
+@pytest.mark.parametrize("closes", ["twice", "with the client", "cut off"])
+def test_interceptor_hears_of_the_end_once_whoever_ends_it(closes: str) -> None:
+    heard: list[str] = []
+
+    class Hearing(ProducerInterceptor):
+        def close(self) -> None:
+            heard.append("closed")
+
+    async def scenario(client: gc.Client) -> None:
+        producer = await client.create_producer("t", interceptors=[Hearing()])
+        if closes == "twice":
+            await producer.close()
+            await producer.close()
+        elif closes == "with the client":
+            await client.close()
+        else:
+            closing = asyncio.ensure_future(producer.close())
+            await next_turn()
+            closing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await closing
+            await wait_ms(1000)
+        assert heard == ["closed"]
+        assert not client.is_in_use
+
+    run_against(polite, scenario)
+    assert heard == ["closed"]
