@@ -14,7 +14,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 import geminga.client as gc
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar import commands
+from geminga.wire.pulsar.hot import encode_send_receipts
 from support.worlds.scripted_broker import Scripted, polite
+
+Type = pb.BaseCommand
 
 pytestmark = pytest.mark.integration
 
@@ -83,8 +88,6 @@ def create_over_tls(certificate: tuple[str, str], host: str = "127.0.0.1", **opt
 
 
 def lookup_here(command, port: int) -> bytes:
-    from geminga.wire.pulsar import commands
-
     url = f"pulsar+ssl://127.0.0.1:{port}"
     return commands.lookup_connect(command.lookupTopic.request_id, "", url, is_authoritative=True)
 
@@ -128,3 +131,61 @@ def test_service_url_without_tls_for_a_port_with_it_is_told_what_it_may_be(certi
                 await asyncio.wait_for(client.create_producer("t"), 10)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("told", ["lookup", "redirect", "assigned", "as if it were with"])
+def test_client_with_tls_shows_its_token_to_no_broker_without(certificate, told: str) -> None:
+    """Whatever addresses brokers tell: a token in the clear is anybody's."""
+    in_the_clear: list[bytes] = []
+
+    async def main() -> None:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(*certificate)
+        loop = asyncio.get_running_loop()
+        asked: list[int] = []
+        sent: list[int] = []
+
+        def script(command):
+            if command.type == Type.LOOKUP:
+                asked.append(1)
+                request_id = command.lookupTopic.request_id
+                if told == "lookup":
+                    return [commands.lookup_connect(request_id, plain_url, "", is_authoritative=True)]
+                if told == "redirect" and len(asked) == 1:
+                    return [commands.lookup_redirect(request_id, plain_url, "", is_authoritative=True)]
+                with_tls = plain_url if told == "as if it were with" else tls_url
+                return [commands.lookup_connect(request_id, plain_url, with_tls, is_authoritative=True)]
+            if command.type == Type.SEND:
+                sent.append(1)
+                if told == "assigned" and len(sent) == 1:
+                    return [commands.close_producer(0, 1, plain_url, tls_url)]
+                return [encode_send_receipts(0, 1, 2, 1, [(command.send.sequence_id,) * 2])]
+            return polite(command)
+
+        def heard(command):
+            in_the_clear.append(command.connect.auth_data)
+            return polite(command)
+
+        tls = await loop.create_server(lambda: Scripted(script), "127.0.0.1", 0, ssl=context)
+        plain = await loop.create_server(lambda: Scripted(heard), "127.0.0.1", 0)
+        tls_url = f"pulsar+ssl://127.0.0.1:{tls.sockets[0].getsockname()[1]}"
+        plain_url = f"pulsar://127.0.0.1:{plain.sockets[0].getsockname()[1]}"
+        try:
+            async with gc.connect(
+                tls_url,
+                authentication=gc.AuthenticationToken("secret"),
+                tls_trust_certs_file_path=certificate[0],
+                operation_timeout_ms=1_000,
+            ) as client:
+                if told in ("assigned", "redirect"):  # which is asked again
+                    producer = await client.create_producer("t")
+                    assert (await producer.send(b"x")).entry_id() == 2
+                else:
+                    with pytest.raises(gc.LookupError, match=r"without the broker's address for TLS|has no TLS"):
+                        await client.create_producer("t")
+        finally:
+            tls.close()
+            plain.close()
+
+    asyncio.run(main())
+    assert in_the_clear == []

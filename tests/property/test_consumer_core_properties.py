@@ -424,6 +424,35 @@ def test_chunks_come_together_whatever_lies_between_them(data) -> None:
     assert len(assembly) == 0
 
 
+@given(st.integers(1, 5), st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=6))
+def test_chunks_sent_again_after_losses_give_the_message_and_need_nothing_of_what_was_stored_twice(
+    count, losses
+) -> None:
+    """What a producer sends over one connection after the other: each begins anew at a chunk that was sent before."""
+    parts = [b"%d" % part for part in range(count)]
+    sent = 0
+    stored: list[int] = []
+    for begin, end in [*losses, (5, 5)]:
+        first = min(begin, sent)
+        sent = min(max(end, sent), count)
+        stored += range(first, sent)
+    assembly = ChunkAssembly()
+    wholes: list[list[tuple[int, int]]] = []
+    repeated: list[tuple[int, int]] = []
+    for position, part in enumerate(stored):
+        size = sum(map(len, parts))
+        result = assembly.add(Chunk("m", part, len(parts), size, parts[part], (1, position)), 0)
+        assembly.check_invariants()
+        assert not result.discarded
+        assert not result.is_stray
+        repeated += result.repeated
+        if result.payload is not None:
+            assert result.payload == b"".join(parts)
+            wholes.append(list(result.entries))
+    assert wholes
+    assert sorted([entry for whole in wholes for entry in whole] + repeated) == [(1, at) for at in range(len(stored))]
+
+
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.integers(0, 40)), max_size=40))
 def test_chunks_in_any_order_never_give_a_wrong_payload_and_are_all_accounted_for(steps) -> None:
     assembly = ChunkAssembly(2, 100)

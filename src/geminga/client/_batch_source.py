@@ -99,7 +99,12 @@ class BatchSource:
             stream.fail(ReadError(f"{where} can not be read: {why.name.lower()}"))
 
     def _on_chunk(
-        self, key: EntryKey, whole: Sequence[EntryKey], gave_way: Sequence[EntryKey], publish_time_ms: int
+        self,
+        key: EntryKey,
+        whole: Sequence[EntryKey],
+        gave_way: Sequence[EntryKey],
+        repeated: Sequence[EntryKey],
+        publish_time_ms: int,
     ) -> None:
         is_stray = bool(gave_way) and gave_way[-1] == key
         if not is_stray or key < self._stream.next_entry:

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import socketserver
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import Self
+from typing import Final, Self
+
+_CUT_OFF: Final = b"Transfer-Encoding: chunked\r\n\r\n5\r\nab"
+#: What no client can read: other protocols, lines without end, bodies that are cut off.
+NO_ANSWERS: Final = {
+    "another protocol": b"\x00\x00\x00\x05 no HTTP\r\n\r\n",
+    "endless line": b"HTTP/1.1 200 OK\r\n" + b"x" * 70_000,
+    "body cut off": b"HTTP/1.1 200 OK\r\n" + _CUT_OFF,
+    "reason cut off": b"HTTP/1.1 503 Later\r\n" + _CUT_OFF,
+}
 
 
 class WebAnswers:
@@ -48,3 +58,26 @@ class WebAnswers:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class RawAnswers:
+    """Answers each connection with the same bytes, once a request came, and closes it."""
+
+    def __init__(self, answer: bytes) -> None:
+        class Handler(socketserver.BaseRequestHandler):
+            def handle(self) -> None:
+                self.request.recv(65_536)
+                self.request.sendall(answer)
+
+        self._server = socketserver.TCPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()

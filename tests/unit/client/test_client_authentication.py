@@ -22,6 +22,7 @@ from geminga.client import (
 from geminga.client._api.oauth2 import parse_flow
 from geminga.client._transport.handshake import Handshake
 from support.processes.token_issuer import Issuer
+from support.processes.web_answers import NO_ANSWERS, RawAnswers
 
 JAVA = "org.apache.pulsar.client.impl.auth"
 
@@ -210,3 +211,11 @@ def test_http_has_the_headers_of_the_method(issuer: Issuer) -> None:
 
     with pytest.raises(InvalidConfiguration, match="can not be used for HTTP"):
         http_headers(AuthenticationToken(awaited))
+
+
+@pytest.mark.parametrize("answer", NO_ANSWERS.values(), ids=NO_ANSWERS)
+def test_what_answers_for_an_issuer_and_is_no_web_server_is_told(answer: bytes) -> None:
+    with RawAnswers(answer) as raw:
+        flow = {"issuer_url": raw.url, "client_id": "c", "client_secret": "s"}
+        with pytest.raises(ErrorGettingAuthenticationData, match=raw.url):
+            AuthenticationOauth2(json.dumps(flow)).data()

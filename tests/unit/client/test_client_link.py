@@ -11,7 +11,7 @@ import geminga.client as gc
 from geminga.client._api.interceptors import ProducerInterceptor
 from geminga.client._client import Client
 from geminga.client._transport.link import LASTED_MS, Link
-from geminga.runtime import wait_ms
+from geminga.runtime import next_turn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.hot import encode_send_receipts
@@ -53,6 +53,31 @@ def test_assigned_broker_is_used_without_lookup() -> None:
         assert len(lookups) == 2
 
     run_against(script, scenario)
+
+
+def test_assigned_broker_behind_a_proxy_is_reached_through_the_proxy() -> None:
+    connects: list[str] = []
+    lookups: list[int] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.CONNECT:
+            connects.append(command.connect.proxy_to_broker_url)
+        if command.type == Type.LOOKUP:
+            lookups.append(1)
+            found = {"is_authoritative": True, "is_through_service_url": True}
+            return [commands.lookup_connect(command.lookupTopic.request_id, "pulsar://hidden:6650", "", **found)]
+        if command.type == Type.SEND:
+            is_first = command.send.sequence_id == 0
+            return [*receipt(command), *([close_producer("pulsar://next:6650")] if is_first else [])]
+        return polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        producer = await client.create_producer("t")
+        await producer.send(b"first")
+        await producer.send(b"second")
+
+    run_against(script, scenario)
+    assert (connects, len(lookups)) == (["", "hidden:6650", "next:6650"], 1)
 
 
 @pytest.mark.parametrize("kind", [gc.TopicNotFound, gc.ProducerFenced, gc.AuthorizationError, gc.TopicTerminated])
@@ -179,3 +204,32 @@ def test_interceptor_may_leave_everything_as_it_is() -> None:
         await producer.close()
 
     run_against(lambda c: receipt(c) if c.type == Type.SEND else polite(c), scenario)
+
+
+@pytest.mark.parametrize("closes", ["twice", "with the client", "cut off"])
+def test_interceptor_hears_of_the_end_once_whoever_ends_it(closes: str) -> None:
+    heard: list[str] = []
+
+    class Hearing(ProducerInterceptor):
+        def close(self) -> None:
+            heard.append("closed")
+
+    async def scenario(client: gc.Client) -> None:
+        producer = await client.create_producer("t", interceptors=[Hearing()])
+        if closes == "twice":
+            await producer.close()
+            await producer.close()
+        elif closes == "with the client":
+            await client.close()
+        else:
+            closing = asyncio.ensure_future(producer.close())
+            await next_turn()
+            closing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await closing
+            await wait_ms(1000)
+        assert heard == ["closed"]
+        assert not client.is_in_use
+
+    run_against(polite, scenario)
+    assert heard == ["closed"]

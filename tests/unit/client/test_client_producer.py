@@ -14,7 +14,7 @@ from geminga.client._producing.partitioned_producer import PartitionedProducer
 from geminga.client._producing.send_buffer import SendBuffer
 from geminga.client._producing.topic_producer import TopicProducer
 from geminga.model.topic_name import TopicName
-from geminga.runtime import wait_ms
+from geminga.runtime import next_turn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.hot import encode_send_receipts
@@ -169,6 +169,33 @@ def test_own_and_counted_sequence_ids_do_not_share_a_batch() -> None:
         assert await entries(broker) == [[b"a"], [b"b", b"c"], [b"d"]]
 
     run_with_broker(scenario)
+
+
+@pytest.mark.parametrize("kind", [gc.BatchingType.Default, gc.BatchingType.KeyBased])
+@pytest.mark.parametrize(
+    ("sent", "stored"),
+    [
+        ([(1, "a"), (2, "b"), (3, "a")], [1, 2, 3]),
+        ([(1, "a"), (2, "b"), (3, "a"), (4, "c"), (5, "b")], [1, 2, 3, 4, 5]),
+        ([(5, "a"), (3, "a"), (4, "b"), (5, "a"), (6, "a")], [5, 6]),
+        ([(5, "a"), (4, "b"), (6, "b"), (6, "a"), (7, "a")], [5, 6, 7]),
+    ],
+    ids=["between", "between twice", "descending", "repeated"],
+)
+def test_own_sequence_ids_mean_the_same_whatever_batch_they_come_into(
+    kind: gc.BatchingType, sent: list[tuple[int, str]], stored: list[int]
+) -> None:
+    """With deduplication: each id that is higher than all before it is stored, once, and no other."""
+
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        producer = await client.create_producer(TOPIC, producer_name="me", batching_type=kind)
+        for _ in range(2):
+            for number, key in sent:
+                producer.send_nowait(b"%d" % number, sequence_id=number, partition_key=key)
+            await producer.flush()
+            assert [int(payload) for entry in await entries(broker) for payload in entry] == stored
+
+    run_with_broker(scenario, broker={"deduplication": True})
 
 
 @pytest.mark.parametrize("batching", [True, False])
@@ -371,6 +398,99 @@ def test_early_messages_are_limited_and_end_with_their_producer() -> None:
         assert [type(error) for error in errors] == [gc.AlreadyClosed] * EARLY_MESSAGES_MAX
 
     run_against(script, scenario)
+
+
+def test_early_messages_count_in_the_memory_limit() -> None:
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == pb.BaseCommand.PARTITIONED_METADATA:
+            return [commands.partitions(command.partitionMetadata.request_id, 2)]
+        if command.type == pb.BaseCommand.PRODUCER and command.producer.topic.endswith("-1"):
+            return []
+        return polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        producer = await client.create_producer(
+            TOPIC,
+            lazy_start_partitioned_producers=True,
+            message_routing_mode=gc.PartitionsRoutingMode.CustomPartition,
+            message_router=lambda message, count: 1,
+            send_timeout_millis=500,
+        )
+        errors: list[object] = []
+        for _ in range(2):
+            producer.send_nowait(bytes(600), lambda error, _: errors.append(error))
+        with pytest.raises(gc.MemoryBufferIsFull):
+            producer.send_nowait(b"x")
+        await wait_ms(600)
+        assert [type(error) for error in errors] == [gc.Timeout] * 2
+        assert client.memory.used_bytes == 0
+        producer.send_nowait(bytes(600))
+        await producer.close()
+        assert client.memory.used_bytes == 0
+
+    run_against(script, scenario, memory_limit_bytes=1000)
+
+
+@pytest.mark.parametrize(
+    "batching",
+    [{"batching_enabled": False}, {}, {"batching_type": gc.BatchingType.KeyBased}],
+    ids=["alone", "batches", "by key"],
+)
+def test_early_messages_that_were_taken_are_sent_whatever_others_hold_by_then(batching: gc.ProducerArguments) -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        await broker.broker.partitions.create(TopicName.parse(TOPIC), 2)
+        lazy = await client.create_producer(
+            TOPIC,
+            lazy_start_partitioned_producers=True,
+            block_if_queue_full=True,
+            message_routing_mode=gc.PartitionsRoutingMode.CustomPartition,
+            message_router=lambda message, count: 1,
+            **batching,
+        )
+        other = await client.create_producer("other", batching_enabled=False)
+        sending = [asyncio.ensure_future(lazy.send(bytes(300))) for _ in range(20)]
+        await next_turn()
+        assert client.memory.used_bytes > 300
+        with pytest.raises(gc.MemoryBufferIsFull):
+            other.send_nowait(bytes(300))
+        assert len(await asyncio.gather(*sending)) == 20
+        one = asyncio.ensure_future(other.send(bytes(5000)))
+        await asyncio.gather(one, *(lazy.send(b"x") for _ in range(20)))
+        assert client.memory.used_bytes == 0
+
+    run_with_broker(scenario, memory_limit_bytes=1000)
+
+
+def test_early_message_is_sent_though_another_producer_filled_the_memory_since() -> None:
+    sent: list[pb.CommandSend] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == pb.BaseCommand.PARTITIONED_METADATA:
+            count = 2 if command.partitionMetadata.topic == TOPIC else 0
+            return [commands.partitions(command.partitionMetadata.request_id, count)]
+        if command.type == pb.BaseCommand.SEND:
+            sent.append(command.send)
+            # The other one's is stored once the early one is.
+            stored = sent if len(sent) > 1 else []
+            return [encode_send_receipts(one.producer_id, 1, 2, 1, [(one.sequence_id,) * 2]) for one in stored]
+        return polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        lazy = await client.create_producer(
+            TOPIC,
+            lazy_start_partitioned_producers=True,
+            message_routing_mode=gc.PartitionsRoutingMode.CustomPartition,
+            message_router=lambda message, count: 1,
+        )
+        other = await client.create_producer("other", batching_enabled=False)
+        early = asyncio.ensure_future(lazy.send(b"early"))
+        await next_turn()
+        other.send_nowait(bytes(5000))
+        assert (await early).entry_id() == 2
+        await other.flush()
+        assert client.memory.used_bytes == 0
+
+    run_against(script, scenario, memory_limit_bytes=1000)
 
 
 def test_lazy_partition_that_can_not_connect_fails_its_messages_and_is_tried_again() -> None:

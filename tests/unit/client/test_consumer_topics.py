@@ -24,6 +24,7 @@ from geminga.model import TopicName
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.scripted_broker import run_with_broker
+from support.worlds.scripted_consumer import take
 
 EARLIEST = gc.InitialPosition.Earliest
 
@@ -55,6 +56,45 @@ def test_a_pattern_leaves_topics_that_are_gone() -> None:
         assert consumer.topics() == ["persistent://public/default/a-2"]
         await publish(client, "a-2", b"3")
         assert await drain(consumer) == [b"3"]
+
+    run_with_broker(scenario)
+
+
+@pytest.mark.parametrize("partitions", [0, 1, 2])
+def test_an_id_of_a_topic_that_a_pattern_left_does_nothing_to_the_others(partitions: int) -> None:
+    async def scenario(client, broker):
+        for topic in ("a-1", "a-2"):
+            if partitions:
+                await broker.broker.partitions.create(TopicName.parse(topic), partitions)
+            for number in range(3):
+                await publish(client, topic, b"%d" % number)
+        options = {"initial_position": EARLIEST, "pattern_auto_discovery_period_ms": 500}
+        consumer = await client.subscribe(re.compile("a-.*"), "s", **options)
+        messages = await take(consumer, 6)
+        gone = max(message.message_id() for message in messages if "a-2" in message.topic_name())
+        if partitions:
+            await broker.broker.partitions.delete(TopicName.parse("a-2"), force=True)
+        else:
+            await broker.broker.registry.delete(TopicName.parse("a-2"), force=True)
+        await wait_ms(5000)
+        assert {topic.partition("a-")[2][0] for topic in consumer.topics()} == {"1"}
+        for call in (
+            consumer.acknowledge,
+            consumer.acknowledge_cumulative,
+            consumer.negative_acknowledge,
+            consumer.seek,
+        ):
+            with pytest.raises(gc.OperationNotSupported, match="names no topic of this consumer"):
+                await call(gone)
+        await wait_ms(500)
+        left = 0
+        for topic in consumer.topics():
+            found = await broker.broker.registry.get(TopicName.parse(topic), create=False)
+            left += found.subscriptions["s"].cursor.backlog_count
+        assert left == 3
+        await consumer.acknowledge_cumulative(
+            max(message.message_id() for message in messages if "a-1" in message.topic_name())
+        )
 
     run_with_broker(scenario)
 

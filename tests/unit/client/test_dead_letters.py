@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 import pytest
 
 import geminga.client as gc
 from geminga.model import EARLIEST, TopicName
+from geminga.runtime import next_turn
 from geminga.runtime.waiting import delay
 from support.worlds.policy_levels import set_topic
 from support.worlds.scripted_broker import run_with_broker
@@ -181,6 +183,30 @@ def test_a_consumer_that_closes_while_a_letter_is_on_its_way_leaves_no_producer(
             await delay(1000)
             assert not dead.producers, step
         assert has_producer == {False, True}
+
+    run_with_broker(scenario)
+
+
+def test_a_close_that_is_cancelled_leaves_no_producer_of_letters() -> None:
+    async def scenario(client, broker):
+        await publish(client, "t", b"m")
+        heard: list[str] = []
+
+        class Hearing(gc.ConsumerInterceptor):
+            def close(self) -> None:
+                heard.append("closed")
+
+        consumer = await client.subscribe("t", "s", retry_enabled=True, interceptors=[Hearing()], **OPTIONS)
+        await consumer.reconsume_later(await consumer.receive(5000))
+        assert len(client.lifetime.producers) == 1
+        closing = asyncio.ensure_future(consumer.close())
+        await next_turn()
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        await delay(1000)
+        assert not client.lifetime.producers
+        assert heard == ["closed"]
 
     run_with_broker(scenario)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 
 import pytest
 
@@ -21,7 +21,7 @@ from geminga.client._api.authentication import Authentication
 from geminga.client._transport.http_lookup import HttpLookup, find_broker
 from geminga.client._transport.service_urls import parse_addresses
 from geminga.runtime import LaneThreads
-from support.processes.web_answers import WebAnswers
+from support.processes.web_answers import NO_ANSWERS, RawAnswers, WebAnswers
 
 TOLD = json.dumps({"brokerUrl": "pulsar://b:1", "brokerUrlTls": "pulsar+ssl://b:2"})
 
@@ -112,3 +112,33 @@ def test_credentials_that_block_are_asked_for_on_the_same_thread(web: WebAnswers
     web.answers = [(200, TOLD, "")]
     assert found(web.url, Slow()) == "pulsar://b:1"
     assert web.asked[-1][1]["Authorization"] == "Bearer slow"
+
+
+@pytest.mark.parametrize("answer", NO_ANSWERS.values(), ids=NO_ANSWERS)
+def test_what_answers_and_is_no_web_server_is_no_connection(answer: bytes) -> None:
+    with RawAnswers(answer) as raw, pytest.raises(ConnectError, match=f"connecting to {raw.url}"):
+        found(raw.url)
+
+
+class Raising:
+    """Credentials that can not be had."""
+
+    method_name = "token"
+
+    def __init__(self, *, is_blocking: bool, is_awaited: bool) -> None:
+        self.is_blocking = is_blocking
+        self._is_awaited = is_awaited
+
+    def data(self) -> bytes | Awaitable[bytes]:
+        if self._is_awaited:
+            return self._awaited()
+        raise FileNotFoundError("no token there")
+
+    async def _awaited(self) -> bytes:
+        raise FileNotFoundError("no token there")
+
+
+@pytest.mark.parametrize(("is_blocking", "is_awaited"), [(False, False), (False, True), (True, False)])
+def test_credentials_that_can_not_be_had_are_told_as_such(web: WebAnswers, is_blocking: bool, is_awaited: bool) -> None:
+    with pytest.raises(gc.ErrorGettingAuthenticationData, match="no token there"):
+        found(web.url, Raising(is_blocking=is_blocking, is_awaited=is_awaited))

@@ -72,6 +72,31 @@ def test_after_a_lost_connection_or_a_move_the_coordinator_is_greeted_again_and_
     run_against(script, scenario)
 
 
+def test_a_greeting_that_was_forgotten_costs_no_transaction() -> None:
+    script = CoordinatorScript()
+
+    async def scenario(client: gc.Client) -> None:
+        script.instead[Type.TC_CLIENT_CONNECT_REQUEST] = ["drop"]
+        first, second = await asyncio.gather(client.transaction(), client.transaction())
+        assert first.state is second.state is State.OPEN
+
+    run_against(script, scenario)
+
+
+def test_many_that_wait_for_a_silent_coordinator_wait_together() -> None:
+    script = CoordinatorScript()
+
+    async def scenario(client: gc.Client) -> None:
+        script.instead[Type.TC_CLIENT_CONNECT_REQUEST] = ["drop"] * 1000
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        outcomes = await asyncio.gather(*(client.transaction() for _ in range(20)), return_exceptions=True)
+        assert {type(outcome) for outcome in outcomes} == {gc.Timeout}
+        assert loop.time() - began < 2 * client.cluster.timeout_s
+
+    run_against(script, scenario)
+
+
 def test_what_the_coordinator_says_of_an_end_decides_the_state() -> None:
     script = CoordinatorScript()
 

@@ -13,7 +13,9 @@ from geminga.client._transport.output import WRITE_APART_S, WRITE_AT_ONCE_BYTES,
 from geminga.client._transport.pool import _not_connected
 from geminga.client._transport.service_urls import Address
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.commands import PING_FRAME
+from geminga.wire.pulsar.frame import FrameDecoder
 
 Type = pb.BaseCommand
 
@@ -151,6 +153,25 @@ def test_a_broker_that_closes_one_names_the_next() -> None:
     assert not listeners.has_consumer(4)
 
 
+@pytest.mark.parametrize("uses_tls", [False, True])
+def test_address_of_the_next_broker_is_of_the_connections_own_kind(uses_tls: bool) -> None:
+    story: list = []
+    listeners = Listeners(uses_tls=uses_tls)
+    plain, tls = "pulsar://next:6650", "pulsar+ssl://next:6651"
+    for told in ((plain, tls), (plain, ""), ("", tls)):
+        for register, close in (
+            (listeners.register_producer, commands.close_producer),
+            (listeners.register_consumer, commands.close_consumer),
+        ):
+            register(1, Heard(story, "it"))
+            listeners.take(
+                [(frame, b"") for frame, _ in FrameDecoder(1000).feed(close(1, 2, *told))],
+                lambda command: FOR_LISTENERS[command.type](listeners, command),
+            )
+    expected = [tls, tls, "", "", tls, tls] if uses_tls else [plain, plain, plain, plain, "", ""]
+    assert [url for *_, url in story] == expected
+
+
 def test_what_the_broker_tells_one_reaches_that_one_alone() -> None:
     """Each command by its id, and nobody where none of that id is registered."""
     told = pb.BaseCommand
@@ -189,7 +210,7 @@ def test_what_the_broker_tells_one_reaches_that_one_alone() -> None:
         ),
     ]
     story: list = []
-    listeners = Listeners()
+    listeners = Listeners(uses_tls=True)
     for register in (listeners.register_producer, listeners.register_consumer, listeners.register_watcher):
         for number in (1, 2, 3):
             register(number, Heard(story, f"{register.__name__.removeprefix('register_')} {number}"))

@@ -9,7 +9,7 @@ from geminga.client.consumer_rules.discards import Discard
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.scripted_broker import run_against
-from support.worlds.scripted_consumer import ConsumerScript, Type, entry_bytes, singles
+from support.worlds.scripted_consumer import ConsumerScript, Type, entry_bytes, singles, take
 
 SHARED = gc.ConsumerType.Shared
 
@@ -65,6 +65,43 @@ def test_broken_batches_and_bad_compression_are_acknowledged_with_the_reason(why
         await wait_ms(50)
         ((_, ack),) = script.of(Type.ACK)
         assert ack.ack.validation_error == expected
+
+    run_against(script, scenario)
+
+
+def parts_of(uuid: str, *parts: int) -> list[bytes]:
+    """Entries of a message of three chunks."""
+    fields = {"uuid": uuid, "num_chunks_from_msg": 3, "total_chunk_msg_size": 9}
+    return [entry_bytes([b"%s%dx" % (uuid.encode(), part)], chunk_id=part, **fields) for part in parts]
+
+
+@pytest.mark.parametrize(
+    ("parts", "again"),
+    [
+        pytest.param((0, 1, 1, 2), [2], id="one in the middle"),
+        pytest.param((0, 1, 0, 1, 2), [0, 1], id="from the first on"),
+        pytest.param((0, 1, 2, 2), [3], id="the last"),
+        pytest.param((0, 1, 2, 1, 2), [3, 4], id="from the middle on, after it was whole"),
+    ],
+)
+def test_chunks_that_a_producer_sent_again_after_a_loss_keep_no_message_away_and_bring_none_again(
+    parts: tuple[int, ...], again: list[int]
+) -> None:
+    """A connection may be lost between a chunk and its receipt: then it is stored twice."""
+    script = ConsumerScript([*parts_of("m", *parts), *singles(1)])
+
+    async def scenario(client):
+        consumer = await client.subscribe(
+            "t", "s", negative_ack_redelivery_delay_ms=1000, expire_time_of_incomplete_chunked_message_ms=0
+        )
+        whole, single = await take(consumer, 2)
+        assert (whole.data(), single.data()) == (b"m0xm1xm2x", b"0")
+        await wait_ms(5000)
+        assert script.acked() == again
+        assert not script.of(Type.REDELIVER_UNACKNOWLEDGED_MESSAGES)
+        await consumer.acknowledge(whole)
+        await wait_ms(500)
+        assert sorted(script.acked()) == list(range(len(parts)))
 
     run_against(script, scenario)
 

@@ -132,20 +132,22 @@ class AuthenticationOauth2:
 def _asked(url: str, form: bytes | None, flow: Flow) -> Mapping[str, object]:
     """The JSON object that answers; raises ErrorGettingAuthenticationData."""
     # Loaded by who asks.
-    from urllib.error import HTTPError, URLError
+    from http.client import HTTPException
+    from urllib.error import HTTPError
     from urllib.request import Request, urlopen
 
     request = Request(url, form, {"Accept": "application/json"})
     try:
-        context = ssl.create_default_context(cafile=flow.trust or None) if url.startswith("https:") else None
-        with urlopen(request, timeout=ANSWER_S_MAX, context=context) as response:
-            text = response.read(ANSWER_BYTES_MAX + 1)
-    except HTTPError as error:
-        with error:
-            reason = _reason(error.read(ANSWER_BYTES_MAX))
-        raise ErrorGettingAuthenticationData(f"{url}: {error.code} {reason or error.reason}") from None
-    except (URLError, OSError) as error:
-        raise ErrorGettingAuthenticationData(f"{url}: {error}") from None
+        try:
+            context = ssl.create_default_context(cafile=flow.trust or None) if url.startswith("https:") else None
+            with urlopen(request, timeout=ANSWER_S_MAX, context=context) as response:
+                text = response.read(ANSWER_BYTES_MAX + 1)
+        except HTTPError as error:
+            with error:
+                reason = _reason(error.read(ANSWER_BYTES_MAX))
+            raise ErrorGettingAuthenticationData(f"{url}: {error.code} {reason or error.reason}") from None
+    except (OSError, HTTPException) as error:
+        raise ErrorGettingAuthenticationData(f"{url}: {str(error) or type(error).__name__}") from None
     try:
         found = json.loads(text)
     except ValueError:

@@ -51,6 +51,9 @@ class Decryptor(Protocol):
 
 #: Hears of an entry that is not handed out: the entry, why, and how many permits it took.
 OnDiscard = Callable[[EntryKey, Discard, int], None]
+#: Hears of a chunk: its entry, all entries of a message that is whole, entries that gave way, entries that were stored
+#: twice, publish time.
+OnChunk = Callable[[EntryKey, Sequence[EntryKey], Sequence[EntryKey], Sequence[EntryKey], int], None]
 
 
 def _tell_nobody(*_: object) -> None:
@@ -85,13 +88,10 @@ class EntryReader:
         crypto_failure_action: ConsumerCryptoFailureAction,
         now_ms: Callable[[], float],
         on_discard: OnDiscard,
-        on_chunk: Callable[[EntryKey, Sequence[EntryKey], Sequence[EntryKey], int], None],
+        on_chunk: OnChunk,
         is_laid_out: bool = True,
     ) -> None:
-        """``on_chunk``: (last entry, all entries of a message that is whole, entries that gave way, publish time).
-
-        ``is_laid_out`` False: where the messages of a batch lie is not looked for.
-        """
+        """``is_laid_out`` False: where the messages of a batch lie is not looked for."""
         self._topic_name = topic_name
         self._heads = MessageHeadDecoder()
         self._decryptor = decryptor
@@ -270,7 +270,7 @@ class EntryReader:
         )
         result = self.chunks.add(chunk, self._now_ms())
         gave_way = [*result.discarded, key] if result.is_stray else result.discarded
-        self._on_chunk(key, result.entries, gave_way, metadata.publish_time)
+        self._on_chunk(key, result.entries, gave_way, result.repeated, metadata.publish_time)
         if result.payload is None:
             self._on_discard(key, Discard.CHUNK, 1)
             return None

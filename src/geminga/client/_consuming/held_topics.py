@@ -8,6 +8,7 @@ from geminga.client._api.errors import InvalidMessage, OperationNotSupported
 from geminga.client._api.message_id import MessageId
 from geminga.client._consuming.topic_consumer import TopicConsumer
 from geminga.model import TopicName
+from geminga.model.errors import InvalidTopicNameError
 
 
 class HeldTopics:
@@ -54,18 +55,22 @@ class HeldTopics:
         """Whose message it is; raises InvalidMessage, or OperationNotSupported if the id does not say."""
         if not message_id.is_possible:
             raise InvalidMessage(f"{message_id!r:.100}: expected a message, or a message id that can be")
-        topics = self._held
-        if len(topics) == 1:
-            return next(iter(topics.values()))
-        found = topics.get(message_id.topic_name())
-        if found is None:
-            same = [t for t in topics.values() if t.topic.partition == message_id.partition() >= 0]
-            if len(same) != 1:
-                raise OperationNotSupported(
-                    f"{message_id!r} names no topic of this consumer: deserialize it with its topic, or use the message"
-                )
-            found = same[0]
-        return found
+        topics, name = self._held, message_id.topic_name()
+        found = topics.get(name)
+        if found is not None:
+            return found
+        of_name = [topic for topic in topics.values() if not name or _is_named(topic.topic, name)]
+        # Topics of a pattern go: what was of one that did is no other's, though it may look like it.
+        candidates = list(topics.values()) if self.on_gone is None else of_name
+        if len(candidates) == 1:
+            return candidates[0]
+        for among in (of_name, candidates):
+            same = [topic for topic in among if topic.topic.partition == message_id.partition() >= 0]
+            if len(same) == 1:
+                return same[0]
+        raise OperationNotSupported(
+            f"{message_id!r} names no topic of this consumer: deserialize it with its topic, or use the message"
+        )
 
     # ---- of all of them
 
@@ -105,3 +110,12 @@ class HeldTopics:
         """Permits that wait for half of the queue go back now."""
         for topic in self:
             topic.permits.send(topic.flow.take())
+
+
+def _is_named(topic: TopicName, name: str) -> bool:
+    """Whether ``name`` is the topic's, or that of the partitioned one it is a part of."""
+    try:
+        named = TopicName.parse(name)
+    except InvalidTopicNameError:
+        return False
+    return named in (topic, topic.partitioned_topic)

@@ -270,8 +270,15 @@ class Intake:
             self._attachment.write(requests.ack_damaged(self._attachment.consumer_id, key, why))
 
     def _on_chunk(
-        self, key: EntryKey, whole: Sequence[EntryKey], gave_way: Sequence[EntryKey], publish_time_ms: int
+        self,
+        key: EntryKey,
+        whole: Sequence[EntryKey],
+        gave_way: Sequence[EntryKey],
+        repeated: Sequence[EntryKey],
+        publish_time_ms: int,
     ) -> None:
+        for entry in repeated:
+            self._acks.sender.add(entry)
         if whole:
             self._acks.chunked(key, whole)
         elif self._expiry is None:

@@ -49,6 +49,7 @@ from geminga.client.rules.option_kinds import (
     Number,
 )
 from geminga.client.rules.stats import ConsumerStats
+from geminga.runtime import spawn
 
 T = TypeVar("T")
 
@@ -359,11 +360,20 @@ class SubscriptionConsumer(Consumer[T]):
             self.discovery.close()
         self.receiving.close()
         self.held.on_gone = None
-        await close_all(self.held.all())
-        if self._subscription.dead_letters is not None:
-            await self._subscription.dead_letters.close()
-        if self._interceptors is not None:
-            self._interceptors.close()
+        try:
+            await close_all(self.held.all())
+        finally:
+            await self._end_letters()
+
+    async def _end_letters(self) -> None:
+        # Nobody closes it again: who is cut off here leaves them to end by themselves.
+        try:
+            if self._subscription.dead_letters is not None:
+                ending = spawn(self._subscription.dead_letters.close(), name=f"end letters of {self._topic}")
+                await asyncio.shield(ending)
+        finally:
+            if self._interceptors is not None:
+                self._interceptors.close()
 
     # ---- what it is
 

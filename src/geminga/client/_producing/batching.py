@@ -68,7 +68,8 @@ class Batching:
         self._keyed = KeyBatcher() if options.batching_type is BatchingType.KeyBased else None
         #: The open batch, if bytes alone may be appended to it; None: they may not, or none is open.
         self.plain: Batch | None = None
-        #: The last one that the broker had when the producer was made: batches of the user's own ids end there.
+        #: The highest that the broker had when the producer was made, or that left since: batches of the user's own ids
+        #: end there.
         self.stored_sequence_id = -1
         self._timer: asyncio.TimerHandle | None = None
         self._is_closing_soon = False
@@ -80,17 +81,18 @@ class Batching:
 
     # ---- in
 
-    def add(self, message: EncodedMessage, callback: SendCallback | None) -> None:
-        """Behind the others; raises what ``check_room`` does if that opens a batch."""
+    def add(self, message: EncodedMessage, callback: SendCallback | None, *, is_let_in: bool = False) -> None:
+        """Behind the others; raises what ``check_room`` does if that opens a batch, unless it is let in already."""
         if self._keyed is not None:
-            self._add_keyed(self._keyed, message, callback)
+            self._add_keyed(self._keyed, message, callback, is_let_in=is_let_in)
             return
         batch = self.batch
         if batch.payloads and not batch.fits(message, self.bytes_max, self.stored_sequence_id):
             self.close()
             batch = self.batch
         if not batch.payloads:
-            self._check_room()
+            if not is_let_in:
+                self._check_room()
             is_custom = message.sequence_id is not None
             txn = message.txn
             batch = self.batch = Batch(self._clock.monotonic(), is_custom=is_custom, txn=txn)
@@ -103,11 +105,14 @@ class Batching:
         if len(batch.payloads) >= self.messages_max or batch.size_bytes >= self.bytes_max:
             self.close()
 
-    def _add_keyed(self, keyed: KeyBatcher, message: EncodedMessage, callback: SendCallback | None) -> None:
+    def _add_keyed(
+        self, keyed: KeyBatcher, message: EncodedMessage, callback: SendCallback | None, *, is_let_in: bool
+    ) -> None:
         if keyed.messages and not keyed.fits(message, self.bytes_max, self.stored_sequence_id):
             self.close()
         if not keyed.messages:
-            self._check_room()
+            if not is_let_in:
+                self._check_room()
             if message.txn is not None:
                 self._opened_in(message.txn)
             self._arm_timer(self._delay_s)
@@ -127,15 +132,24 @@ class Batching:
         if self._keyed is not None:
             txn = self._keyed.txn
             for keyed in self._keyed.take():
-                self._on_batch(keyed)
+                self._leaves(keyed)
             if txn is not None:
                 txn.settle(None)
         elif self.batch.payloads:
             batch, self.batch = self.batch, Batch(0.0)
             self.plain = None
-            self._on_batch(batch)
+            self._leaves(batch)
             if batch.txn is not None:
                 batch.txn.settle(None)
+
+    def _leaves(self, batch: Batch) -> None:
+        self.left(batch.last_own_sequence_id)
+        self._on_batch(batch)
+
+    def left(self, sequence_id: int | None) -> None:
+        """A message with an id of the user's own left, None: without one."""
+        if sequence_id is not None and sequence_id > self.stored_sequence_id:
+            self.stored_sequence_id = sequence_id
 
     def want_receipt(self, *, is_idle: bool) -> None:
         """Somebody waits for the receipt of what was sent last: do not let it wait for the batch's delay alone.

@@ -1,6 +1,7 @@
 """Messages that were sent before their producer was ever connected: a producer that connects lazily keeps them.
 
-Sequence ids begin where the broker says, so they can be no frames yet. They have the send timeout of all messages.
+Sequence ids begin where the broker says, so they can be no frames yet. They have the send timeout of all messages, and
+count in the client's memory limit.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import Final
 
 from geminga.client._api.errors import PulsarException, Timeout
 from geminga.client._producing.send_buffer import SendBuffer
+from geminga.client.producer_rules.frame_maker import MESSAGE_OVERHEAD_BYTES
+from geminga.client.producer_rules.memory_limit import MemoryLimit
 from geminga.client.producer_rules.message import EncodedMessage
 from geminga.client.producer_rules.send_queue import SendCallback
 from geminga.runtime import Clock
@@ -22,10 +25,11 @@ EARLY_MESSAGES_MAX: Final = 1000
 class EarlyMessages:
     """In the order they were sent."""
 
-    __slots__ = ("_buffer", "_clock", "_loop", "_messages", "_timeout_s", "_timer")
+    __slots__ = ("_buffer", "_clock", "_loop", "_memory", "_messages", "_timeout_s", "_timer")
 
-    def __init__(self, clock: Clock, buffer: SendBuffer, timeout_ms: int) -> None:
-        """``buffer`` tells those who wait what became of theirs; ``timeout_ms`` 0: none."""
+    def __init__(self, clock: Clock, memory: MemoryLimit, buffer: SendBuffer, timeout_ms: int) -> None:
+        """``memory``: the client's; ``buffer`` tells those who wait what became of theirs; ``timeout_ms`` 0: none."""
+        self._memory = memory
         self._buffer = buffer
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -44,15 +48,17 @@ class EarlyMessages:
 
     def add(self, message: EncodedMessage, callback: SendCallback | None) -> None:
         """Keep it."""
+        self._memory.reserve(_size_bytes(message))
         self._messages.append((self._clock.monotonic(), message, callback))
         if self._timer is None and self._timeout_s:
             self._timer = self._loop.call_later(self._timeout_s, self._expire)
 
     def take(self) -> list[tuple[EncodedMessage, SendCallback | None]]:
-        """The producer is connected: all of them, in order."""
+        """The producer is connected: all of them, in order. They were let in, whatever others hold by now."""
         self._stop_timer()
         taken = [(message, callback) for _, message, callback in self._messages]
         self._messages.clear()
+        self._memory.release(sum(_size_bytes(message) for message, _ in taken))
         return taken
 
     def fail(self, error: PulsarException) -> None:
@@ -71,6 +77,7 @@ class EarlyMessages:
         before_s = self._clock.monotonic() - self._timeout_s
         while self._messages and self._messages[0][0] <= before_s:
             _, message, callback = self._messages.popleft()
+            self._memory.release(_size_bytes(message))
             self.refuse(
                 message, callback, Timeout(f"not connected within {self._timeout_s * 1000:g} ms: it was not stored")
             )
@@ -82,3 +89,7 @@ class EarlyMessages:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _size_bytes(message: EncodedMessage) -> int:
+    return len(message.payload) + MESSAGE_OVERHEAD_BYTES

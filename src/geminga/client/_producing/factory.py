@@ -103,7 +103,8 @@ class ProducerFactory:
             await single.connect()
             made = single
         if options.interceptors:
-            made = InterceptingProducer(made, options.interceptors)
+            made = InterceptingProducer(made, options.interceptors, on_closed=self.lifetime.forget_producer)
+            self.lifetime.remember_producer(made)
         return made
 
     async def _encryptor(self, options: ProducerOptions) -> MessageEncryptor | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar, Unpack, cast
 
 from geminga.client._api.errors import InvalidMessage, PulsarException, as_client_error
 from geminga.client._api.interceptors import ProducerInterceptor
 from geminga.client._api.message_id import MessageId
+from geminga.client._api.opening import Closable
 from geminga.client._api.options import OutgoingMessage
 from geminga.client._api.producer import MessageFields, Producer, SendCallback
 from geminga.client._producing.messages import check_callback, message_fields, outgoing_message
@@ -20,11 +21,20 @@ _log = get_logger(__name__)
 class InterceptingProducer(Producer[T]):
     """Passes each message through the interceptors in order, and the results back through them."""
 
-    __slots__ = ("_inner", "_interceptors")
+    __slots__ = ("_inner", "_interceptors", "_is_closed", "_on_closed")
 
-    def __init__(self, inner: Producer[T], interceptors: Sequence[ProducerInterceptor]) -> None:
+    def __init__(
+        self,
+        inner: Producer[T],
+        interceptors: Sequence[ProducerInterceptor],
+        *,
+        on_closed: Callable[[Closable], None],
+    ) -> None:
+        """``on_closed`` hears of the end."""
         self._inner = inner
         self._interceptors = interceptors
+        self._on_closed = on_closed
+        self._is_closed = False
 
     def _before(self, content: T | None, fields: MessageFields) -> OutgoingMessage:
         message = outgoing_message(content, fields)
@@ -76,9 +86,15 @@ class InterceptingProducer(Producer[T]):
 
     async def close(self) -> None:
         """See :meth:`Producer.close`."""
-        await self._inner.close()
-        for interceptor in self._interceptors:
-            tell(_log, "interceptor", interceptor.close)
+        try:
+            await self._inner.close()
+        finally:
+            # Once, also where the closing was cut off, which goes on, or the client closes it.
+            is_first, self._is_closed = not self._is_closed, True
+            if is_first:
+                self._on_closed(self)
+                for interceptor in self._interceptors:
+                    tell(_log, "interceptor", interceptor.close)
 
     def topic(self) -> str:
         """See :meth:`Producer.topic`."""

@@ -104,7 +104,7 @@ class Sending(EntryProducer[T]):
             encrypt=builder.encrypt,
         )
         #: Sent before the first connection, whose answer says where sequence ids begin.
-        self._early = EarlyMessages(clock, self._buffer, options.send_timeout_millis)
+        self._early = EarlyMessages(clock, memory, self._buffer, options.send_timeout_millis)
         #: The first connection, in the background.
         self._connecting: asyncio.Task[None] | None = None
         self._is_batching = options.batching_enabled
@@ -224,19 +224,22 @@ class Sending(EntryProducer[T]):
             self._place.check()  # a future of another loop
             raise
 
-    def _send(self, message: EncodedMessage, callback: SendCallback | None) -> None:
+    def _send(self, message: EncodedMessage, callback: SendCallback | None, *, is_let_in: bool = False) -> None:
+        """``is_let_in``: it was, before the producer was connected, whatever others hold by now."""
         if self._state is State.NEW:
             self._check_may_send()
             if message.txn is not None:
                 message.txn.join()  # until it is taken from there
             self._early.add(message, callback)
-        elif not (self._is_batching and message.is_batchable):
-            self._check_may_send()
+        elif self._is_batching and message.is_batchable:
+            self.batching.add(message, callback, is_let_in=is_let_in)
+        else:
+            if not is_let_in:
+                self._check_may_send()
             if self._is_batching:
                 self.batching.close()
             self._framing.add_alone(message, callback)
-        else:
-            self.batching.add(message, callback)
+            self.batching.left(message.sequence_id)
 
     def _check_may_send(self) -> None:
         if self._state not in OPEN:

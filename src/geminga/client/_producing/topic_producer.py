@@ -109,7 +109,7 @@ class TopicProducer(Sending[T]):
         self._state = State.READY
         self._buffer.connected(connection)
         for message, callback in self._early.take():
-            sent = attempt(self._send, message, callback)
+            sent = attempt(self._send, message, callback, is_let_in=True)
             if isinstance(sent, Raised):
                 self._early.refuse(message, callback, as_client_error(sent.error, "sending"))
             elif message.txn is not None:

@@ -128,7 +128,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._written_before = 0
         self._connected: asyncio.Future[None] = self._loop.create_future()
         #: Producers, consumers and watches that are registered here.
-        self.listeners = Listeners()
+        self.listeners = Listeners(uses_tls=url.startswith("pulsar+ssl"))
         self._requests = PendingRequests(self._loop)
         self._output = Output(self._loop)
         #: Write in the order of calls; nothing once closed. And several parts back to back, at once.

@@ -27,6 +27,7 @@ from geminga.client._transport.cluster import Cluster
 from geminga.client._transport.connection import ClientConnection
 from geminga.client.rules.transaction import Answer
 from geminga.model.txn_id import TxnId
+from geminga.runtime import spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 ASSIGN_TOPIC: Final = "persistent://pulsar/system/transaction_coordinator_assign"
@@ -61,7 +62,7 @@ def _publishes_to(txn_id: TxnId, topics: list[str], request_id: int) -> pb.BaseC
 class Coordinators:
     """Of one client; see the module."""
 
-    __slots__ = ("_cluster", "_connections", "_count", "_locks", "_telling", "_turn")
+    __slots__ = ("_cluster", "_connections", "_count", "_greetings", "_telling", "_turn")
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -72,8 +73,8 @@ class Coordinators:
         self._connections: dict[int, ClientConnection] = {}
         #: Topics that transactions begin with in this turn of the loop: one command for those of each.
         self._telling: dict[TxnId, _Told] = {}
-        #: One greeting at a time for each.
-        self._locks: dict[int, asyncio.Lock] = {}
+        #: Those that are being greeted.
+        self._greetings: dict[int, asyncio.Task[ClientConnection | PulsarException]] = {}
 
     async def begin(self, timeout_ms: int) -> TxnId:
         """A new transaction. Raises NotAllowedError where there are none, the broker's error, or Timeout."""
@@ -206,16 +207,28 @@ class Coordinators:
         connection = self._connections.get(coordinator)
         if connection is not None and not connection.is_closed:
             return connection
-        async with self._locks.setdefault(coordinator, asyncio.Lock()):
-            connection = self._connections.get(coordinator)
-            if connection is not None and not connection.is_closed:
-                return connection
-            cluster = self._cluster
+        greeting = self._greetings.get(coordinator)
+        if greeting is None:
+            greeting = spawn(self._greet(coordinator), name=f"greet coordinator {coordinator}")
+            self._greetings[coordinator] = greeting
+        # Of all who want it, as its error is: one after the other they would wait as often as long.
+        outcome = await asyncio.shield(greeting)
+        if isinstance(outcome, PulsarException):
+            raise outcome
+        return outcome
+
+    async def _greet(self, coordinator: int) -> ClientConnection | PulsarException:
+        cluster = self._cluster
+        try:
             address = await cluster.lookup.find_broker_once(f"{ASSIGN_TOPIC}-partition-{coordinator}")
             connection = await cluster.pool.broker_connection(address)
             request_id = connection.next_request_id()
             request = pb.CommandTcClientConnectRequest(request_id=request_id, tc_id=coordinator)
             command = pb.BaseCommand(type=_Type.TC_CLIENT_CONNECT_REQUEST, tcClientConnectRequest=request)
-            await connection.request(command, request_id, cluster.timeout_s)
-            self._connections[coordinator] = connection
-            return connection
+            await connection.request(command, request_id, cluster.timeout_s / ATTEMPTS_IN_SILENCE)
+        except PulsarException as error:
+            return error
+        finally:
+            del self._greetings[coordinator]
+        self._connections[coordinator] = connection
+        return connection

@@ -93,7 +93,7 @@ class Handshake:
         """``frame`` with the credentials of this moment, now or later; raises ErrorGettingAuthenticationData."""
         found = attempt(lambda: (authentication.method_name, self._data_of(authentication)))
         if isinstance(found, Raised):
-            raise _not_had(found)
+            raise credentials_not_had(found)
         name, data = found
         if isinstance(data, Awaitable):
             return _proven_later(name, data, frame)
@@ -115,7 +115,7 @@ def _at_once(data: bytes | Awaitable[bytes]) -> bytes:
 async def _proven_later(name: str, data: Awaitable[bytes], frame: Callable[[str, bytes], bytes]) -> bytes:
     found = await attempt_await(data)
     if isinstance(found, Raised):
-        raise _not_had(found)
+        raise credentials_not_had(found)
     return frame(*_checked(name, found))
 
 
@@ -127,7 +127,8 @@ def _checked(name: object, data: object) -> tuple[str, bytes]:
     return name, data
 
 
-def _not_had(found: Raised) -> ErrorGettingAuthenticationData:
+def credentials_not_had(found: Raised) -> ErrorGettingAuthenticationData:
+    """What whoever connects is told of credentials that raised instead."""
     if isinstance(found.error, ErrorGettingAuthenticationData):
         return found.error
     error = ErrorGettingAuthenticationData(str(found))

@@ -23,8 +23,9 @@ from geminga.client._api.errors import (
     TopicNotFound,
 )
 from geminga.client._api.http_headers import headers_of, http_headers
+from geminga.client._transport.handshake import credentials_not_had
 from geminga.model.topic_name import TopicName
-from geminga.runtime import Threads
+from geminga.runtime import Raised, Threads, attempt, attempt_await
 
 #: Threads lane of lookups.
 LOOKUP_LANE: Final = "http-lookup"
@@ -52,13 +53,22 @@ class HttpLookup(NamedTuple):
 
 
 async def find_broker(lookup: HttpLookup, authentication: Authentication | None, threads: Threads) -> str:
-    """The broker's binary URL; raises PulsarException."""
-    headers: dict[str, str] = {}
-    if authentication is not None and not getattr(authentication, "is_blocking", False):
-        data = authentication.data()
-        headers = headers_of(authentication, await data if isinstance(data, Awaitable) else data)
-        authentication = None
-    return await threads.call(LOOKUP_LANE, lambda: _find(lookup, headers | http_headers(authentication)))
+    """The broker's binary URL; raises PulsarException and nothing else: what is no answer is another attempt's."""
+    if authentication is None or getattr(authentication, "is_blocking", False):
+        return await threads.call(LOOKUP_LANE, lambda: _find(lookup, _had(attempt(http_headers, authentication))))
+    headers = _had(await attempt_await(_headers(authentication)))
+    return await threads.call(LOOKUP_LANE, lambda: _find(lookup, headers))
+
+
+async def _headers(authentication: Authentication) -> dict[str, str]:
+    data = authentication.data()
+    return headers_of(authentication, await data if isinstance(data, Awaitable) else data)
+
+
+def _had(headers: dict[str, str] | Raised) -> dict[str, str]:
+    if not isinstance(headers, Raised):
+        return headers
+    raise headers.error if isinstance(headers.error, PulsarException) else credentials_not_had(headers)
 
 
 def _find(lookup: HttpLookup, headers: dict[str, str]) -> str:
@@ -79,7 +89,8 @@ def _find(lookup: HttpLookup, headers: dict[str, str]) -> str:
 def _ask(url: str, headers: dict[str, str], lookup: HttpLookup) -> tuple[bytes, str]:
     """The body, or where it is answered; raises PulsarException."""
     # Loaded by who has such a URL.
-    from urllib.error import HTTPError, URLError
+    from http.client import HTTPException
+    from urllib.error import HTTPError
     from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
     class Stay(HTTPRedirectHandler):
@@ -90,18 +101,20 @@ def _ask(url: str, headers: dict[str, str], lookup: HttpLookup) -> tuple[bytes, 
 
     opener = build_opener(Stay, HTTPSHandler(context=lookup.context))
     try:
-        with opener.open(Request(url, headers=headers), timeout=lookup.timeout_s) as response:
-            return response.read(ANSWER_BYTES_MAX), ""
-    except HTTPError as error:
-        with error:
-            there = error.headers.get("Location", "")
-            if error.code in (302, 307) and there.startswith(("http://", "https://")):
-                return b"", there
-            reason = error.read(ANSWER_BYTES_MAX).decode(errors="replace")
-        kind = _ERRORS.get(error.code, ServiceUnitNotReady)
-        raise kind(f"{url}: {error.code} {reason[:500]}") from None
-    except (URLError, OSError, ValueError) as error:
-        raise ConnectError(f"connecting to {url}: {getattr(error, 'reason', None) or error}") from None
+        try:
+            with opener.open(Request(url, headers=headers), timeout=lookup.timeout_s) as response:
+                return response.read(ANSWER_BYTES_MAX), ""
+        except HTTPError as error:
+            with error:
+                there = error.headers.get("Location", "")
+                if error.code in (302, 307) and there.startswith(("http://", "https://")):
+                    return b"", there
+                reason = error.read(ANSWER_BYTES_MAX).decode(errors="replace")
+            refusal = _ERRORS.get(error.code, ServiceUnitNotReady)(f"{url}: {error.code} {reason[:500]}")
+    except (OSError, ValueError, HTTPException) as error:
+        why = getattr(error, "reason", None) or str(error) or type(error).__name__
+        raise ConnectError(f"connecting to {url}: {why}") from None
+    raise refusal
 
 
 def _broker_url(text: bytes, url: str, *, is_tls: bool) -> str:

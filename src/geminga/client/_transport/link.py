@@ -74,6 +74,7 @@ class Link:
         "_moves",
         "_on_failed",
         "_task",
+        "_way",
         "connection",
         "is_closed",
         "topic",
@@ -98,6 +99,8 @@ class Link:
         self._assigned_url = ""
         #: The cluster that the topic moved to; None: it is where the client's service URL leads.
         self._elsewhere: ServiceUrl | None = None
+        #: How the broker of the last lookup is reached, if that is a proxy's address: so is one that is assigned.
+        self._way: str | None = None
         #: Of the pool, as they were when it was tried last.
         self._moves = cluster.pool.moves
         #: The next attempt need not wait for its delay.
@@ -142,11 +145,13 @@ class Link:
             self._moves, assigned, self._elsewhere = cluster.pool.moves, "", None
         elsewhere = self._elsewhere
         if assigned:
-            address = BrokerAddress(assigned, assigned)
-        elif elsewhere is None:
-            address = await cluster.lookup.find_broker_once(self.topic)
+            address = BrokerAddress(assigned, assigned if self._way is None else self._way)
         else:
-            address = await cluster.lookup.find_broker_at(elsewhere, self.topic)
+            if elsewhere is None:
+                address = await cluster.lookup.find_broker_once(self.topic)
+            else:
+                address = await cluster.lookup.find_broker_at(elsewhere, self.topic)
+            self._way = None if address.physical_url == address.broker_url else address.physical_url
         connection = await cluster.pool.broker_connection(address)
         await self._attach(connection)
         if connection.is_closed:

@@ -23,9 +23,11 @@ _Type = pb.BaseCommand
 class Listeners:
     """By their ids. Each hears ``on_connection_lost`` exactly once, in the order of registration, and nothing after."""
 
-    __slots__ = ("_borrowers", "_consumers", "_producers", "_watchers", "is_over")
+    __slots__ = ("_borrowers", "_consumers", "_producers", "_uses_tls", "_watchers", "is_over")
 
-    def __init__(self) -> None:
+    def __init__(self, *, uses_tls: bool = False) -> None:
+        """``uses_tls``: so does the connection, and who is sent on is told an address with it."""
+        self._uses_tls = uses_tls
         self._producers: dict[int, ProducerHandler] = {}
         self._consumers: dict[int, ConsumerHandler] = {}
         self._watchers: dict[int, WatchHandler] = {}
@@ -176,12 +178,12 @@ class Listeners:
 
     def _on_close_producer(self, command: pb.BaseCommand) -> None:
         request = command.close_producer
-        url = request.assignedBrokerServiceUrl or request.assignedBrokerServiceUrlTls
+        url = request.assignedBrokerServiceUrlTls if self._uses_tls else request.assignedBrokerServiceUrl
         _closed_by_broker(self._producers.pop(request.producer_id, None), url)
 
     def _on_close_consumer(self, command: pb.BaseCommand) -> None:
         request = command.close_consumer
-        url = request.assignedBrokerServiceUrl or request.assignedBrokerServiceUrlTls
+        url = request.assignedBrokerServiceUrlTls if self._uses_tls else request.assignedBrokerServiceUrl
         _closed_by_broker(self._consumers.pop(request.consumer_id, None), url)
 
     def _on_topic_migrated(self, command: pb.BaseCommand) -> None:

@@ -79,9 +79,11 @@ class Lookup:
         is_authoritative = proxied = False
         for _ in range(self._options.lookup_redirects_max + 1):
             answer = (await self._ask(connection, topic, is_authoritative)).lookupTopicResponse
-            url = (answer.brokerServiceUrlTls if is_tls else "") or answer.brokerServiceUrl
+            # A client with TLS goes nowhere without it: its credentials would be anybody's.
+            url = answer.brokerServiceUrlTls if is_tls else answer.brokerServiceUrl
             if not url:
-                raise LookupError(f"lookup of {topic} at {connection.url}: an answer without the broker's address")
+                what = f"an answer without the broker's address{' for TLS' if is_tls else ''}"
+                raise LookupError(f"lookup of {topic} at {connection.url}: {what}")
             proxied = answer.proxy_through_service_url
             # Back where was asked: an address of the service URL, what was told over HTTP, or who a redirect led to,
             # which may be another cluster.

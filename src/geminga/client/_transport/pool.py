@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from geminga.client._api.errors import AlreadyClosed, ConnectError, PulsarException, Timeout, WrongProtocol
+from geminga.client._api.errors import AlreadyClosed, ConnectError, LookupError, PulsarException, Timeout, WrongProtocol
 from geminga.client._api.options import ClientOptions
 from geminga.client._transport.connection import ClientConnection
 from geminga.client._transport.service_urls import Address, ServiceUrls, parse_addresses
@@ -90,7 +90,8 @@ class ConnectionPool:
         return connection.url if self._service_urls.current.is_http else ""
 
     async def broker_connection(self, address: BrokerAddress) -> ClientConnection:
-        """A connection to a broker, through the service URL if that is a proxy."""
+        """A connection to a broker, through the service URL if that is a proxy. Raises LookupError for one without TLS
+        where the service URL has it."""
         if not address.physical_url:
             urls = self._service_urls
             last: PulsarException | None = None
@@ -128,7 +129,10 @@ class ConnectionPool:
         from geminga.client._transport.http_lookup import HttpLookup, find_broker
 
         options = self._options
-        context = self._tls_context() if address.is_tls else None
+        try:
+            context = self._tls_context() if address.is_tls else None
+        except OSError as error:
+            raise _not_connected(address, error) from None
         timeout_s = options.connection_timeout_ms / 1000
         lookup = HttpLookup(address.url, topic, options.listener_name, timeout_s, context)
         return await find_broker(lookup, options.authentication, self._runtime.threads)
@@ -163,6 +167,8 @@ class ConnectionPool:
     async def _shared(self, logical_url: str, physical: Address) -> ClientConnection:
         if self.is_closed:
             raise AlreadyClosed("the client is closed")
+        if self.uses_tls and not physical.is_tls:
+            raise LookupError(f"the client was sent to {physical.url}, which has no TLS")
         if self.begin is not None:
             begin, self.begin = self.begin, None
             begin()

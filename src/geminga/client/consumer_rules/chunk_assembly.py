@@ -3,6 +3,9 @@
 Pieces of one message carry its ``uuid`` and follow each other, perhaps among pieces of other messages. Limits:
 ``pending_max`` messages under way (the oldest gives way), ``expire_ms`` without another piece of one. A message that
 gives way is either acknowledged (it is lost on purpose) or asked for again, as the consumer was told.
+
+A producer that lost its connection sends again what has no receipt, from some piece on: without deduplication the
+broker may have stored those pieces before. The first copy of each counts, unless the copies begin with the first piece.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from geminga.model.errors import invariant
 
 PENDING_MAX_DEFAULT = 10
 EXPIRE_MS_DEFAULT = 60_000
+#: Messages that became whole and are remembered: pieces of them that were stored twice may come behind.
+WHOLE_KEPT_MAX = 100
 
 EntryKey = tuple[int, int]
 
@@ -53,6 +58,8 @@ class ChunkResult:
     entries: Sequence[EntryKey] = ()
     #: Entries of messages that gave way: acknowledge them, or have them redelivered.
     discarded: Sequence[EntryKey] = ()
+    #: Entries of pieces that were stored twice: acknowledge them, nothing needs them.
+    repeated: Sequence[EntryKey] = ()
     #: The piece was of no use (its beginning never came, or it came twice): acknowledge or redeliver it, too.
     is_stray: bool = False
 
@@ -60,7 +67,7 @@ class ChunkResult:
 class ChunkAssembly:
     """Messages under way at one consumer of one topic. Times are milliseconds of a clock that does not go back."""
 
-    __slots__ = ("_expire_ms", "_pending", "_pending_max")
+    __slots__ = ("_expire_ms", "_pending", "_pending_max", "_whole")
 
     def __init__(self, pending_max: int = PENDING_MAX_DEFAULT, expire_ms: float = EXPIRE_MS_DEFAULT) -> None:
         """``pending_max`` 0: no limit, ``expire_ms`` 0: never."""
@@ -68,6 +75,8 @@ class ChunkAssembly:
         self._expire_ms = expire_ms
         #: By uuid, oldest first.
         self._pending: dict[str | bytes, _Pending] = {}
+        #: The last entries of those that became whole, by uuid, oldest first.
+        self._whole: dict[str | bytes, EntryKey] = {}
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -83,21 +92,31 @@ class ChunkAssembly:
         """A piece came. ``size_max`` > 0: larger messages are of no use."""
         pending = self._pending.get(chunk.uuid)
         discarded: list[EntryKey] = []
+        repeated: list[EntryKey] = []
         if chunk.chunk_id == 0:
+            self._whole.pop(chunk.uuid, None)
             if pending is not None:
-                # From the beginning again (a redelivery): what came before comes again as well.
+                # From the beginning again. By a redelivery: what came before comes again as well.
                 del self._pending[chunk.uuid]
+                if chunk.entry > pending.entries[-1]:
+                    repeated = pending.entries
             if chunk.chunk_count <= 0 or (size_max and chunk.total_size > size_max):
-                return ChunkResult(is_stray=True)
+                return ChunkResult(repeated=repeated, is_stray=True)
             pending = self._pending[chunk.uuid] = _Pending(chunk.chunk_count, chunk.total_size, now_ms)
             if self._pending_max and len(self._pending) > self._pending_max:
                 oldest = next(iter(self._pending))
                 discarded = self._pending.pop(oldest).entries
         if pending is None:
+            last = self._whole.get(chunk.uuid)
+            if last is not None and chunk.entry > last:
+                return ChunkResult(repeated=[chunk.entry])
             return ChunkResult(is_stray=True)
         if chunk.chunk_id != len(pending.payloads):
-            if chunk.chunk_id < len(pending.payloads) and chunk.entry in pending.entries:
-                return ChunkResult()  # the same piece once more
+            if chunk.chunk_id < len(pending.payloads):
+                if chunk.entry in pending.entries:
+                    return ChunkResult()  # the same piece once more
+                if chunk.entry > pending.entries[-1]:
+                    return ChunkResult(repeated=[chunk.entry])
             # A hole: it can not become whole from here.
             del self._pending[chunk.uuid]
             return ChunkResult(discarded=pending.entries, is_stray=True)
@@ -107,11 +126,17 @@ class ChunkAssembly:
         pending.size += len(chunk.payload)
         if pending.size > pending.total_size:
             del self._pending[chunk.uuid]
-            return ChunkResult(discarded=[*discarded, *pending.entries])
+            return ChunkResult(discarded=[*discarded, *pending.entries], repeated=repeated)
         if len(pending.payloads) < pending.chunk_count:
-            return ChunkResult(discarded=discarded)
+            return ChunkResult(discarded=discarded, repeated=repeated)
         del self._pending[chunk.uuid]
-        return ChunkResult(b"".join(pending.payloads), pending.entries, discarded)
+        self._remember_whole(chunk)
+        return ChunkResult(b"".join(pending.payloads), pending.entries, discarded, repeated)
+
+    def _remember_whole(self, last: Chunk) -> None:
+        if len(self._whole) >= WHOLE_KEPT_MAX:
+            del self._whole[next(iter(self._whole))]
+        self._whole[last.uuid] = last.entry
 
     def expire(self, now_ms: float) -> list[EntryKey]:
         """Entries of messages of which nothing more came in time."""

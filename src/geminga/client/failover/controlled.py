@@ -85,10 +85,15 @@ class ControlledClusterFailover:
         return await client.runtime.threads.call(DOCUMENT_LANE, self._read)
 
     def _read(self) -> bytes:
-        from urllib.request import Request, urlopen  # by who has such a provider
+        # By who has such a provider.
+        from http.client import HTTPException
+        from urllib.request import Request, urlopen
 
-        with urlopen(Request(self._url, headers=self._headers), timeout=READ_TIMEOUT_S) as answer:
-            text: bytes = answer.read(DOCUMENT_BYTES_MAX)
+        try:
+            with urlopen(Request(self._url, headers=self._headers), timeout=READ_TIMEOUT_S) as answer:
+                text: bytes = answer.read(DOCUMENT_BYTES_MAX)
+        except HTTPException as error:
+            raise OSError(f"an answer that is no HTTP: {str(error) or type(error).__name__}") from None
         return text
 
 

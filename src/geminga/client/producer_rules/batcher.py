@@ -65,15 +65,21 @@ class Batch:
         """Whether ``message`` may join: within the size, of the same transaction and kind of sequence id.
 
         With ids of the user's own a batch ends at ``stored_sequence_id``, the last one that the broker has: a batch
-        of stored and new messages would be no duplicate as a whole, and is not taken by deduplication.
+        of stored and new messages would be no duplicate as a whole, and is not taken by deduplication. Nor does an id
+        join that is no higher than those before it: within a batch nobody would see that it is a duplicate.
         """
         if self.is_custom != (message.sequence_id is not None) or self.txn is not message.txn:
             return False
-        if message.sequence_id is not None and self.specials is not None:
-            last = self.specials[len(self.payloads) - 1].sequence_id
-            if last is not None and last <= stored_sequence_id < message.sequence_id:
+        if message.sequence_id is not None:
+            last = self.last_own_sequence_id
+            if last is not None and (message.sequence_id <= last or last <= stored_sequence_id < message.sequence_id):
                 return False
         return self.size_bytes + len(message.payload) <= size_bytes_max
+
+    @property
+    def last_own_sequence_id(self) -> int | None:
+        """The id of its last message, if that is of the user's own."""
+        return self.specials[len(self.payloads) - 1].sequence_id if self.is_custom and self.specials else None
 
     def message(self, index: int) -> EncodedMessage:
         """One of its messages."""

@@ -24,7 +24,7 @@ from geminga.client.failover.controlled import document_of, target_in
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.hot import encode_send_receipts
-from support.processes.web_answers import WebAnswers
+from support.processes.web_answers import NO_ANSWERS, RawAnswers, WebAnswers
 from support.worlds.client_world import CLIENT
 from support.worlds.scripted_broker import Scripted, polite
 
@@ -240,6 +240,22 @@ def test_the_document_is_read_with_its_headers() -> None:
         web.answers = [(200, "text", "")]
         assert asyncio.run(main(ControlledClusterFailover(url("east"), web.url, headers={"X-Who": "me"}))) == b"text"
         assert web.asked[0][1]["X-Who"] == "me"
+
+
+@pytest.mark.parametrize("answer", NO_ANSWERS.values(), ids=NO_ANSWERS)
+def test_an_answer_that_is_none_does_not_end_the_watch(answer: bytes) -> None:
+    class World:
+        runtime = client_runtime()
+
+    async def main(provider: ControlledClusterFailover) -> None:
+        try:
+            with pytest.raises(OSError, match=r".+"):
+                await provider.read(cast("FailoverClient", World()))
+        finally:
+            await World.runtime.threads.close()
+
+    with RawAnswers(answer) as raw:
+        asyncio.run(main(ControlledClusterFailover(url("east"), raw.url)))
 
 
 def test_who_is_sent_to_another_cluster_goes_through_the_address_it_was_sent_to() -> None:
