@@ -9,7 +9,7 @@ import base64
 import json
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 from geminga.app.handles.core.filters import Filter
@@ -25,6 +25,7 @@ from geminga.app.handles.core.message_lines import (
 )
 from geminga.client import (
     Client,
+    ConsumerCryptoFailureAction,
     MemoryBufferIsFull,
     Message,
     MessageId,
@@ -57,7 +58,7 @@ class Transfer(NamedTuple):
     """What an export or import did."""
 
     messages: int
-    #: Of the file, which were there before.
+    #: Of the file, which were there, or stored, before.
     resumed: int
 
 
@@ -159,14 +160,21 @@ async def read_lines(
     """Messages behind ``start`` of a topic without partitions, or of one partition, up to what was last there now.
 
     ``follow``: all that come later too. ``schema``: has their schemas by version then. ``command``: told to the broker,
-    whose audit log says who reads payloads. Raises the client's errors.
+    whose audit log says who reads payloads. Raises ConfigurationError at a message that is encrypted, the client's
+    errors.
     """
-    properties = {COMMAND: command}
-    reader = await client.create_reader(topic, start, schema=schema or RawSchema(), properties=properties)
+    reader = await client.create_reader(
+        topic,
+        start,
+        schema=schema or RawSchema(),
+        properties={COMMAND: command},
+        # Any other action passes over what can not be decrypted: nobody would know that it is missing.
+        crypto_failure_action=ConsumerCryptoFailureAction.CONSUME,
+    )
     try:
         if follow:
             async for message in reader:
-                yield line_of(message)
+                yield _clear_line(topic, message)
             return
         last = await reader.get_last_message_id()
         while await reader.has_message_available():
@@ -177,9 +185,17 @@ async def read_lines(
                 and message.message_id().entry_id() > last.entry_id()
             ):
                 return
-            yield line_of(message)
+            yield _clear_line(topic, message)
     finally:
         await reader.close()
+
+
+def _clear_line(topic: str, message: Message[Any]) -> MessageLine:
+    if message.encryption_context() is not None:
+        raise ConfigurationError(
+            f"message {id_text(message.message_id())} of {topic} is encrypted: there is no key for it here"
+        )
+    return line_of(message)
 
 
 async def unacknowledged_lines(
@@ -188,28 +204,41 @@ async def unacknowledged_lines(
     """Messages that a subscription has not acknowledged, of a batch those alone; a topic without partitions, or one.
 
     ``subscriptions`` of an admin client says which; what is delayed, or held by a consumer, is one of them. Raises
-    AdminError, the client's errors.
+    AdminError, what :func:`read_lines` raises.
     """
     start: str | None = None
-    while True:
-        page = await subscriptions.analyze_backlog(topic, subscription, positions=True, start=start)
-        if "positions" not in page:
-            raise ConfigurationError("the broker does not tell where a backlog is: only Geminga's does")
-        wanted = {each["id"]: each.get("indexes") for each in page["positions"]}
-        if wanted:
-            first, last = id_of(next(iter(wanted))), id_of(next(reversed(wanted)))
-            before = MessageId(-1, first.ledger_id(), first.entry_id() - 1)
-            async with aclosing(read_lines(client, topic, before)) as lines:
-                async for line in lines:
-                    ledger, entry, *index = line.id.split(":")
-                    if (int(ledger), int(entry)) > (last.ledger_id(), last.entry_id()):
-                        break
-                    indexes = wanted.get(f"{ledger}:{entry}", ())
-                    if indexes is None or (index and int(index[0]) in indexes):
-                        yield line
-        start = page.get("nextMessageId")
-        if start is None:
-            return
+    lines: AsyncGenerator[MessageLine, None] | None = None
+    line: MessageLine | None = None
+    try:
+        while True:
+            page = await subscriptions.analyze_backlog(topic, subscription, positions=True, start=start)
+            if "positions" not in page:
+                raise ConfigurationError("the broker does not tell where a backlog is: only Geminga's does")
+            wanted = {each["id"]: each.get("indexes") for each in page["positions"]}
+            if wanted and lines is None:
+                first = id_of(next(iter(wanted)))
+                # One reader for all pages: chunks of a message may be in several.
+                lines = read_lines(client, topic, MessageId(-1, first.ledger_id(), first.entry_id() - 1))
+                line = await anext(lines, None)
+            last = _entry_of(next(reversed(wanted))) if wanted else (-1, -1)
+            while lines is not None and line is not None and _entry_of(line.id) <= last:
+                ledger, entry, *index = line.id.split(":")
+                indexes = wanted.get(f"{ledger}:{entry}", ())
+                if indexes is None or (index and int(index[0]) in indexes):
+                    yield line
+                line = await anext(lines, None)
+            start = page.get("nextMessageId")
+            if start is None:
+                return
+    finally:
+        if lines is not None:
+            await lines.aclose()
+
+
+def _entry_of(text: str) -> tuple[int, int]:
+    """Ledger and entry of what :func:`id_text` made."""
+    ledger, entry, *_ = text.split(":")
+    return int(ledger), int(entry)
 
 
 # ---- export
@@ -315,7 +344,7 @@ async def import_messages(
     progress = _Progress(path, topic)
     before = progress.begin(is_resumed=is_resumed)
     publisher = _Publisher(client, topic, progress)
-    count = number = 0
+    count = number = resumed = 0
     try:
         with _to_read(path) as file:
             for number, text in enumerate(file, 1):
@@ -324,7 +353,9 @@ async def import_messages(
                     raise LineError(f"{path}: the first line is no header")
                 if isinstance(line, SchemaLine):
                     publisher.learn(line)
-                elif isinstance(line, MessageLine) and number > before:
+                elif isinstance(line, MessageLine) and number <= before:
+                    resumed += 1
+                elif isinstance(line, MessageLine):
                     await publisher.send(line, number)
                     count += 1
                     if count % NOTED_EACH == 0:
@@ -336,7 +367,7 @@ async def import_messages(
         progress.end()
     finally:
         await publisher.close()
-    return Transfer(count, before)
+    return Transfer(count, resumed)
 
 
 def _to_read(path: str) -> IO[bytes]:
@@ -360,7 +391,6 @@ class _Progress:
         """Lines that are stored. Raises ConfigurationError where an import is under way, or another one."""
         if not os.path.exists(self._path):
             self.producer_name = f"import-{os.urandom(8).hex()}"
-            self.note(0)
             return 0
         if not is_resumed:
             raise ConfigurationError(f"{self._path} is there: an import did not end; --resume goes on with it")
@@ -382,6 +412,11 @@ class _Progress:
             self.note(self._lines)
         return self._partitions
 
+    def begun(self) -> None:
+        """Messages are sent from now on."""
+        if not os.path.exists(self._path):
+            self.note(0)
+
     def note(self, lines: int) -> None:
         """So many lines are stored."""
         self._lines = lines
@@ -396,7 +431,8 @@ class _Progress:
 
     def end(self) -> None:
         """All is stored."""
-        os.unlink(self._path)
+        with suppress(FileNotFoundError):  # nothing was sent
+            os.unlink(self._path)
 
 
 class _Publisher:
@@ -467,6 +503,8 @@ class _Publisher:
             batching_enabled=not self._alone,
             chunking_enabled=self._alone > 0,
         )
+        # Before the first message of that producer, and not before there is one: what never began leaves no file.
+        self._progress.begun()
         self._version = version
         return self._producer
 
