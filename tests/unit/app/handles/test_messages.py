@@ -17,7 +17,7 @@ from geminga.app.handles import messages
 from geminga.app.handles.core.filters import Filter, json_test
 from geminga.app.handles.core.message_lines import Header, LineError, MessageLine, header_line, message_line
 from geminga.app.handles.messages import export_messages, import_messages, read_lines, unacknowledged_lines
-from geminga.client import Client, ConsumerType, CryptoKeyReader, MessageId, connect
+from geminga.client import Client, ConsumerType, CryptoKeyReader, MessageId, NotAllowedError, Timeout, connect
 from geminga.client.schema import StringSchema
 from geminga.model.errors import ConfigurationError
 
@@ -182,6 +182,73 @@ def test_an_import_that_was_killed_stores_nothing_twice_in_any_partition(broker,
         await import_messages(client, topic, str(path), is_resumed=True)
         assert [each for each in await partitions_of(client) if each] == before
         assert sorted(int(payload) for each in before for payload in each) == list(range(count))
+
+    run(broker, scenario)
+
+
+@pytest.mark.parametrize("partitions", [0, 2])
+def test_a_message_that_was_refused_comes_with_the_next_try_though_later_ones_are_stored(
+    broker, tmp_path, partitions
+) -> None:
+    """To deduplication one that is behind what is stored was stored before."""
+    path, topic = tmp_path / "file", f"public/gaps/topic-{partitions}"
+    large = b" " * 200_000
+    with geminga.admin.blocking.connect(broker.web_service_url) as admin:
+        if "public/gaps" not in admin.namespaces.list("public"):
+            admin.namespaces.create("public/gaps")
+            admin.namespace_policies.deduplication.set("public/gaps", True)
+        if partitions:
+            admin.topics.create_partitioned(topic, partitions)
+        else:
+            admin.topics.create(topic)
+        admin.topic_policies.max_message_size.set(topic, 150_000)
+
+    async def tried(client: Client, *, is_refused: bool) -> None:
+        """Until the policy holds in every partition, or does no more."""
+        for partition in await client.get_topic_partitions(topic):
+            async with await client.create_producer(partition) as producer:
+                for _ in range(1000):
+                    sent = await asyncio.gather(producer.send(large + b"try"), return_exceptions=True)
+                    if isinstance(sent[0], NotAllowedError) is is_refused:
+                        break
+
+    async def stored(client: Client) -> list[bytes]:
+        partitions = await client.get_topic_partitions(topic)
+        payloads = [line.payload for partition in partitions async for line in read_lines(client, partition)]
+        return sorted(payload.strip() for payload in payloads if payload and not payload.endswith(b"try"))
+
+    async def scenario(client: Client) -> None:
+        lines = [header_line(Header("t"))]
+        for number in range(10):
+            payload = (large if number in (3, 5) else b"") + b"%d" % number
+            lines.append(message_line(MessageLine(f"1:{number}", payload, f"k{number % 4}")))
+        path.write_text("\n".join(lines) + "\n")
+        await tried(client, is_refused=True)
+        for is_resumed in (False, True):
+            with pytest.raises(NotAllowedError, match="Exceed maximum message size"):
+                await import_messages(client, topic, str(path), is_resumed=is_resumed)
+        with geminga.admin.blocking.connect(broker.web_service_url) as admin:
+            admin.topic_policies.max_message_size.remove(topic)
+        await tried(client, is_refused=False)
+        assert await import_messages(client, topic, str(path), is_resumed=True) == (10, 0)
+        assert await stored(client) == [b"%d" % number for number in range(10)]
+        assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+    run(broker, scenario)
+
+
+def test_an_import_without_receipts_ends(broker, tmp_path, monkeypatch) -> None:
+    """Not the messages: one that is given up while later ones are stored would be a gap."""
+    monkeypatch.setattr(messages, "STALLED_S", 0.01)
+
+    async def never() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    async def scenario(client: Client) -> None:
+        publisher = messages._Publisher(client, "t", messages._Progress(str(tmp_path / "file"), "t"))
+        with pytest.raises(Timeout, match="no receipt of t"):
+            await publisher._unless_stalled(never())
+        assert await publisher.settle() == []
 
     run(broker, scenario)
 
