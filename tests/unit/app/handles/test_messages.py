@@ -13,10 +13,11 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 import geminga.admin.blocking
 from geminga import Standalone
-from geminga.app.handles import messages
+from geminga.app.handles import imports
 from geminga.app.handles.core.filters import Filter, json_test
 from geminga.app.handles.core.message_lines import Header, LineError, MessageLine, header_line, message_line
-from geminga.app.handles.messages import export_messages, import_messages, read_lines, unacknowledged_lines
+from geminga.app.handles.imports import import_messages
+from geminga.app.handles.messages import export_messages, read_lines, unacknowledged_lines
 from geminga.client import Client, ConsumerType, CryptoKeyReader, MessageId, NotAllowedError, Timeout, connect
 from geminga.client.schema import StringSchema
 from geminga.model.errors import ConfigurationError
@@ -145,7 +146,7 @@ def test_an_import_that_sends_nothing_leaves_nothing_to_go_on_with(broker, tmp_p
 def test_an_import_that_was_killed_stores_nothing_twice_in_any_partition(broker, tmp_path, monkeypatch, grows) -> None:
     """Deduplication is a partition's: what is sent again has to come to the same one, also if there are more by now."""
     path, topic = tmp_path / "file", f"public/once/spread-{grows}"
-    count = 4 * messages.KEYLESS_RUN_LINES
+    count = 4 * imports.KEYLESS_RUN_LINES
     with geminga.admin.blocking.connect(broker.web_service_url) as admin:
         if "public/once" not in admin.namespaces.list("public"):
             admin.namespaces.create("public/once")
@@ -171,7 +172,7 @@ def test_an_import_that_was_killed_stores_nothing_twice_in_any_partition(broker,
             lines.append(message_line(line))
         path.write_text("\n".join(lines) + "\n")
         with monkeypatch.context() as patch:
-            patch.setattr(messages._Progress, "end", killed)
+            patch.setattr(imports._Progress, "end", killed)
             with pytest.raises(OSError, match="killed"):
                 await import_messages(client, topic, str(path))
         before = await partitions_of(client)
@@ -239,13 +240,13 @@ def test_a_message_that_was_refused_comes_with_the_next_try_though_later_ones_ar
 
 def test_an_import_without_receipts_ends(broker, tmp_path, monkeypatch) -> None:
     """Not the messages: one that is given up while later ones are stored would be a gap."""
-    monkeypatch.setattr(messages, "STALLED_S", 0.01)
+    monkeypatch.setattr(imports, "STALLED_S", 0.01)
 
     async def never() -> None:
         await asyncio.get_running_loop().create_future()
 
     async def scenario(client: Client) -> None:
-        publisher = messages._Publisher(client, "t", messages._Progress(str(tmp_path / "file"), "t"))
+        publisher = imports._Publisher(client, "t", imports._Progress(str(tmp_path / "file"), "t"))
         with pytest.raises(Timeout, match="no receipt of t"):
             await publisher._unless_stalled(never())
         assert await publisher.settle() == []
