@@ -115,15 +115,18 @@ class _Progress:
             return 0
         if not is_resumed:
             raise ConfigurationError(f"{self._path} is there: an import did not end; --resume goes on with it")
-        with open(self._path, encoding="utf-8") as file:
-            document = json.load(file)
-        if document["topic"] != self._topic:
-            raise ConfigurationError(f"{self._path}: that import was to {document['topic']}, not to {self._topic}")
-        self.producer_name = document["producer"]
-        # None: the topic has none, or nothing was sent yet.
-        self._partitions = int(document.get("partitions", 0))
-        self._lines = int(document["lines"])
-        self.gaps = {int(line) for line in document.get("gaps", ())}
+        try:
+            with open(self._path, encoding="utf-8") as file:
+                document = json.load(file)
+            if document["topic"] != self._topic:
+                raise ConfigurationError(f"{self._path}: that import was to {document['topic']}, not to {self._topic}")
+            self.producer_name = str(document["producer"])
+            # None: the topic has none, or nothing was sent yet.
+            self._partitions = int(document.get("partitions", 0))
+            self._lines = int(document["lines"])
+            self.gaps = {int(line) for line in document.get("gaps", ())}
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise ConfigurationError(f"{self._path} is damaged: how far the import was is not known") from error
         return self._lines
 
     def spread_over(self, partitions: int) -> int:

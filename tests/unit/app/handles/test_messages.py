@@ -121,6 +121,10 @@ def test_an_import_goes_on_where_it_was_noted(broker, tmp_path) -> None:
         progress = tmp_path / "file.progress"
         document = json.loads(progress.read_text())
         assert document["lines"] == 0
+        for damaged in ("{", "[]", '{"topic": "half"}', json.dumps(document | {"lines": "many"})):
+            progress.write_text(damaged)
+            with pytest.raises(ConfigurationError, match=r"file\.progress is damaged"):
+                await import_messages(client, "half", str(path), is_resumed=True)
         # As if the first three messages had been noted.
         progress.write_text(json.dumps(document | {"lines": 4, "topic": "rest"}))
         assert await import_messages(client, "rest", str(path), is_resumed=True) == (count - 3, 3)
