@@ -62,7 +62,7 @@ def produce(
     sent = 0
 
     async def work(client: Client) -> bool:
-        from geminga.app.commands.standard_input import standard_lines
+        from geminga.app.handles.standard_input import standard_lines
         from geminga.client import CompressionType, MemoryBufferIsFull, ProducerQueueIsFull
 
         producer = await client.create_producer(
