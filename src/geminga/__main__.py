@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import sys
 from typing import Final
 
@@ -25,8 +27,22 @@ _EXTRAS: Final = {
 _ADMINISTRATION: Final = frozenset({"admin", "completion", "context", "pulsar-admin"})
 
 
+def escape_what_is_not_encoded() -> None:
+    """Have what standard output can not encode written as ``\\u2192``, as in JSON, which stays JSON so."""
+    codecs.register_error("json", _escaped)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="json")
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2)), error.end
+
+
 def main() -> None:
     """Entry point of the command; exits with its code."""
+    escape_what_is_not_encoded()
     if sys.argv[1:] == ["--version"]:
         from geminga.version import version_line
 

@@ -327,6 +327,14 @@ def test_stopped_directory_is_backed_up_and_files_that_are_there_are_kept(story,
     assert "holds something else than a backup (found photo.png)" in _refused(
         "create", str(tmp_path / "other"), "--data", data
     )
+    # What is in a directory of the name that backups use is no leftover of a backup that was cut off.
+    photo = tmp_path / "album" / "files" / "photo.png"
+    photo.parent.mkdir(parents=True)
+    photo.touch()
+    assert "holds something else than a backup (found files/photo.png)" in _refused(
+        "create", str(tmp_path / "album"), "--data", data
+    )
+    assert photo.exists()
     assert "is no data directory of a standalone" in _refused("create", copy, "--data", str(tmp_path / "other"))
     (tmp_path / "file").touch()
     assert "is no directory" in _refused("restore", copy, str(tmp_path / "file"))

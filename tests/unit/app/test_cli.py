@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ import typer
 from typer.testing import CliRunner
 
 import geminga
+from geminga.__main__ import escape_what_is_not_encoded
 from geminga.app.commands.cli import _ADMINISTRATION, _GROUPS, app_for, help_of
 from geminga.app.configuration.core.log_options import LOG_LEVELS, LogOptions
 from geminga.app.lifecycle.log_lines import begin_log
@@ -196,3 +198,13 @@ def test_seconds_since_exec_grows() -> None:
 def test_unknown_log_level_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=", ".join(LOG_LEVELS)):
         begin_log(LogOptions("loud"))
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_what_a_terminal_can_not_show_stays_json(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding))
+    escape_what_is_not_encoded()
+    document = {"größe": "→ \U0001f600", "half": "\ud800"}
+    print(json.dumps(document, ensure_ascii=False), flush=True)
+    assert json.loads(written.getvalue().decode(encoding)) == document

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-import pytest
+import asyncio
+import os
+import signal
+import sys
+from threading import Thread  # noqa: TID251  # writes, or interrupts, while a command waits
 
-from geminga.app.commands.client_commands import choice, contents, key_values, message_id
+import pytest
+from typer.testing import CliRunner
+
+from geminga import Standalone
+from geminga.app.commands.cli import app_for
+from geminga.app.commands.client_commands import choice, contents, key_values, message_id, produce
 from geminga.app.commands.client_session import run_client
 from geminga.app.commands.perf_commands import Every
-from geminga.client import ConsumerType, InvalidUrl, MessageId
+from geminga.client import ConsumerType, InvalidUrl, MessageId, blocking
 from geminga.model.errors import ConfigurationError
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with Standalone() as running:
+        yield running
 
 
 def test_names_of_enumerations_are_taken_in_any_case() -> None:
@@ -36,7 +51,81 @@ def test_properties_keep_equals_signs_of_their_values() -> None:
 def test_contents_are_texts_then_files_as_often_as_wanted(tmp_path) -> None:
     file = tmp_path / "message"
     file.write_bytes(b"\x00file\n")
-    assert list(contents(["text"], [str(file)], False, 2)) == [b"text", b"\x00file\n"] * 2
+    assert list(contents(["text"], [str(file)], 2)) == [b"text", b"\x00file\n"] * 2
+
+
+def test_a_line_of_standard_input_is_stored_before_the_next_one_is_there(broker, monkeypatch, capsys) -> None:
+    """As of ``tail -f``: who waits for a line keeps neither the batch nor the connection waiting."""
+    reading, writing = os.pipe()
+    got: list[bytes] = []
+
+    def write() -> None:
+        try:
+            for line in (b"one", b"two\r", b"three"):
+                os.write(writing, line[:2])
+                os.write(writing, line[2:] + b"\n")
+                got.append(consumer.receive(10_000).data())
+            os.write(writing, b"\nrest")
+        finally:
+            os.close(writing)
+
+    with blocking.connect(broker.service_url) as client, os.fdopen(reading) as standard_input:
+        consumer = client.subscribe("lines", "s")
+        monkeypatch.setattr(sys, "stdin", standard_input)
+        thread = Thread(target=write)
+        thread.start()
+        produce("lines", stdin=True, url=broker.service_url)
+        thread.join()
+        got += [consumer.receive(10_000).data() for _ in range(2)]
+    assert got == [b"one", b"two", b"three", b"", b"rest"]
+    assert capsys.readouterr().out == "5 messages sent\n"
+
+
+def test_sending_that_is_interrupted_is_no_success(broker, monkeypatch) -> None:
+    reading, writing = os.pipe()
+
+    def interrupt() -> None:
+        os.write(writing, b"one\n")
+        consumer.receive(10_000)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with blocking.connect(broker.service_url) as client, os.fdopen(reading) as standard_input:
+        consumer = client.subscribe("interrupted", "s")
+        monkeypatch.setattr(sys, "stdin", standard_input)
+        thread = Thread(target=interrupt)
+        thread.start()
+        with pytest.raises(SystemExit, match="1"):
+            produce("interrupted", stdin=True, url=broker.service_url)
+        thread.join()
+        os.close(writing)
+
+
+def test_figures_that_nobody_reads_any_more_end_the_run() -> None:
+    """As of ``perf produce | head``, which went on for ever."""
+
+    def call() -> None:
+        raise BrokenPipeError
+
+    async def work() -> None:
+        async with asyncio.timeout(10):
+            with Every(0.001, call):
+                await asyncio.Event().wait()
+
+    with pytest.raises(BrokenPipeError):
+        asyncio.run(work())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["perf", "produce", "t", "--rate", "inf"],
+        ["perf", "consume", "t", "--stats-interval-seconds", "inf"],
+        ["dead-letters", "redrive", "t", "--wait", "inf"],
+    ],
+)
+def test_numbers_without_end_are_wrong_words(words) -> None:
+    found = CliRunner().invoke(app_for(words), [*words, "--url", "pulsar://127.0.0.1:1"])
+    assert (found.exit_code, words[3] in found.stderr) == (2, True)
 
 
 def test_wrong_url_is_the_clients_error() -> None:
@@ -48,8 +137,6 @@ def test_wrong_url_is_the_clients_error() -> None:
 
 
 def test_periodic_calls_end_with_the_block() -> None:
-    import asyncio
-
     calls: list[int] = []
 
     async def work() -> int:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+from threading import Thread  # noqa: TID251  # interrupts a command that waits
 
 import pytest
 from typer.testing import CliRunner
@@ -32,3 +35,22 @@ def test_without_transactions_it_is_said_before_anything_is_sent(broker) -> None
     assert "--at-least-once" in found.stderr
     found = _run(broker, "redrive", "t-s-DLQ", "--wait", "0.1", "--at-least-once", "--json")
     assert json.loads(found.stdout) == {"sent": 1, "refused": 0}
+
+
+def test_an_interruption_does_not_say_that_nothing_was_sent(broker) -> None:
+    with blocking.connect(broker.service_url) as client:
+        origin = client.subscribe("interrupted", "s")
+        with client.create_producer("interrupted-DLQ") as producer:
+            producer.send(b"bad", properties={"REAL_TOPIC": "interrupted"})
+
+        def interrupt() -> None:
+            origin.receive(30_000)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = Thread(target=interrupt)
+        thread.start()
+        found = _run(broker, "redrive", "interrupted-DLQ", "--wait", "600", "--at-least-once")
+        thread.join()
+    assert (found.exit_code, found.stdout) == (1, "")
+    assert "interrupted" in found.stderr
+    assert "nothing" not in found.stderr

@@ -123,10 +123,9 @@ def _said(command: Command | None, word: str, rest: list[str]) -> tuple[Option, 
 def _by_place(command: Command, places: Sequence[str]) -> dict[str, str]:
     names = [name.rstrip("?") for name in command.places]
     needed = [name for name in command.places if not name.endswith("?")]
-    many = command.function == "delete-topics"
     if len(places) < len(needed):
         raise UsageError(f"{needed[len(places)].upper()} is missing")
-    if len(places) > len(names) and not many:
+    if len(places) > len(names):
         raise UsageError(f"there is nothing for {places[len(names)]!r} to be")
     return dict(zip(names, places, strict=False))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from geminga.admin._http import HttpCaller
 from geminga.admin._request import Caller
@@ -13,13 +13,19 @@ from geminga.app.administration.command import Command
 from geminga.app.administration.session import Session, request_of
 from geminga.app.commands.credentials import ClientSecurity
 
+#: Seconds of the longest that a command waits for an answer; sockets take no number that is much larger.
+TIMEOUT_S_MAX: Final = 365 * 86_400
+
 
 def answered(command: Command, given: Given, fields: Mapping[str, str], *, asks: bool) -> Any:  # noqa: ANN401
     """What the broker says. Raises UsageError, AdminError, FailedError, and what credentials raise.
 
     ``fields``: those of a context; ``asks``: whether there is a question before what can not be undone.
     """
-    caller = caller_of(fields, given.common.get("timeout") or TIMEOUT_S)
+    timeout_s = given.common.get("timeout") or TIMEOUT_S
+    if not 0 < timeout_s <= TIMEOUT_S_MAX:
+        raise UsageError(f"--request-timeout: expected 1s to {TIMEOUT_S_MAX // 86_400}d, not {timeout_s} seconds")
+    caller = caller_of(fields, timeout_s)
     try:
         return carried_out_by(caller, command, given, asks=asks)
     finally:

@@ -99,19 +99,25 @@ def delete_topics(session: Session, command: Command, given: Given) -> Any:  # n
     """One topic, those of a file, or those of a namespace that an expression fits. Raises FailedError, UsageError."""
     said = given.places["topic"]
     topics = [said]
+    if given["file"] and given["regex"]:
+        raise UsageError("either --regex or --from-file may be given")
     if given["file"]:
         try:
             with open(said.removeprefix("path://"), encoding="utf-8") as file:
                 topics = [line.strip() for line in file if line.strip()]
         except OSError as error:
             raise UsageError(f"--from-file: {said}: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise UsageError(f"--from-file: {said} is no UTF-8") from None
     elif given["regex"]:
         topics = list(_fitting(session, said))
+    # All names before the first deletion: one that can not be is an error of who asks, and nothing was done.
+    paths = [f"{_BASE}/{_written(_paths.topic, topic)}" for topic in topics]
     failed: list[str] = []
-    for topic in topics:
+    for topic, path in zip(topics, paths, strict=True):
         query = {"force": bool(given["force"]), "deleteSchema": True}
         try:
-            session.ask(Request("DELETE", f"{_BASE}/{_written(_paths.topic, topic)}", query))
+            session.ask(Request("DELETE", path, query))
         except AdminError as error:
             if len(topics) == 1:
                 raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -38,8 +39,13 @@ def _amount(text: str, units: dict[str, int], expected: str) -> int:
 
 
 def minutes(text: str) -> int:
-    """Minutes of a time: a number alone is seconds, -1 has no end. Raises WrongWordError."""
+    """Minutes of a time: a number alone is seconds, -1 has no end; less than one is told apart from none.
+
+    Raises WrongWordError.
+    """
     found = seconds(text)
+    if 0 < found < 60:
+        raise WrongWordError(f"{text!r} is less than a minute: this is kept in minutes")
     return found if found < 0 else found // 60
 
 
@@ -61,9 +67,12 @@ def integer(text: str) -> int:
 
 def _real(text: str) -> float:
     try:
-        return float(text)
+        found = float(text)
     except ValueError:
-        raise WrongWordError(f"{text!r} is no number") from None
+        found = math.nan
+    if not math.isfinite(found):
+        raise WrongWordError(f"{text!r} is no number")
+    return found
 
 
 def texts(text: str) -> list[str]:

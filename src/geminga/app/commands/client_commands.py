@@ -9,6 +9,7 @@ import base64
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import aclosing
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -58,7 +59,10 @@ def produce(
         raise ConfigurationError("nothing to send: give --messages, --files or --stdin")
     pairs = key_values(properties or ())
 
-    async def work(client: Client) -> int:
+    sent = 0
+
+    async def work(client: Client) -> bool:
+        from geminga.app.handles.standard_input import standard_lines
         from geminga.client import CompressionType, MemoryBufferIsFull, ProducerQueueIsFull
 
         producer = await client.create_producer(
@@ -66,8 +70,9 @@ def produce(
             compression_type=choice(CompressionType, "--compression", compression),
             batching_enabled=not disable_batching,
         )
-        sent = 0
-        for content in contents(messages or (), files or (), stdin, num_produce):
+
+        async def send(content: bytes) -> None:
+            nonlocal sent
             while True:
                 try:
                     producer.send_nowait(content, partition_key=key, properties=pairs or None)
@@ -77,13 +82,23 @@ def produce(
             sent += 1
             if sent % 1000 == 0:
                 await producer.drain()
-        await producer.flush()
-        return sent
 
-    sent = run_client(url, token, work)
-    if sent is not None:
-        text = f"{sent} message{'' if sent == 1 else 's'} sent"
-        print(json.dumps({"sent": sent}) if json_line else text, flush=True)
+        for content in contents(messages or (), files or (), num_produce):
+            await send(content)
+        if stdin:
+            async with aclosing(standard_lines()) as lines:
+                async for line in lines:
+                    await send(line)
+        await producer.flush()
+        return True
+
+    is_done = run_client(url, token, work)
+    text = f"{sent} message{'' if sent == 1 else 's'} sent"
+    if not is_done:
+        from geminga.app.commands.cli import fail
+
+        fail(f"interrupted: {text}, the last of them may not be stored")
+    print(json.dumps({"sent": sent}) if json_line else text, flush=True)
 
 
 @commands.command()
@@ -216,17 +231,14 @@ class Printer:
         print(f"{self.shown} messages", file=sys.stderr, flush=True)
 
 
-def contents(messages: Iterable[str], files: Iterable[str], stdin: bool, times: int) -> Iterator[bytes]:
-    """Everything to send, in order."""
+def contents(messages: Iterable[str], files: Iterable[str], times: int) -> Iterator[bytes]:
+    """Everything to send that is known before, in order."""
     fixed = [text.encode() for text in messages]
     for path in files:
         with open(path, "rb") as file:
             fixed.append(file.read())
     for _ in range(times):
         yield from fixed
-    if stdin:
-        for line in sys.stdin.buffer:
-            yield line.rstrip(b"\r\n")
 
 
 def key_values(pairs: Iterable[str]) -> dict[str, str]:

@@ -50,7 +50,9 @@ def redrive(
     at_least_once: Annotated[
         bool, typer.Option("--at-least-once", help="Without transactions: some may be sent back twice.")
     ] = False,
-    wait: Annotated[float, typer.Option("--wait", min=0.1, help="Seconds without a letter until it ends.")] = 12.0,
+    wait: Annotated[
+        float, typer.Option("--wait", min=0.1, max=86_400, help="Seconds without a letter until it ends.")
+    ] = 12.0,
     url: Url = DEFAULT_URL,
     token: Token = "",
     json_line: Json = False,
@@ -59,16 +61,24 @@ def redrive(
     import json
     import sys
 
+    is_agreed = True
+
     async def work(client: Client) -> Redriven | None:
+        nonlocal is_agreed
         from geminga.app.handles.redrive import has_transactions
         from geminga.app.handles.redrive import redrive as send_back
 
         is_exact = not at_least_once and await has_transactions(client)
         if not is_exact and not at_least_once and not (sys.stdin.isatty() and typer.confirm(_ASKED)):
+            is_agreed = False
             return None
         return await send_back(client, letters, allowed=allow, is_exact=is_exact, quiet_ms=int(wait * 1000))
 
     done = run_client(url, token, work)
+    if done is None and is_agreed:
+        from geminga.app.commands.cli import fail
+
+        fail("interrupted: some letters may have been sent back; the same command goes on with the others")
     if done is None:
         print("nothing was sent back: without transactions say --at-least-once", file=sys.stderr)
         raise typer.Exit(2)

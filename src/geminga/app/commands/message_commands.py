@@ -139,7 +139,7 @@ def import_(
     """Publish what a file has."""
 
     async def work(client: Client) -> Transfer:
-        from geminga.app.handles.messages import import_messages
+        from geminga.app.handles.imports import import_messages
 
         return await import_messages(client, topic, file, is_resumed=resume)
 

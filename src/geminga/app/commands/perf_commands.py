@@ -34,14 +34,16 @@ PACE_S: Final = 0.002
 
 Seconds = Annotated[float, typer.Option("-time", "--test-duration", min=0, help="End after so many seconds; 0: go on.")]
 Messages = Annotated[int, typer.Option("-m", "--num-messages", min=0, help="End after so many messages; 0: go on.")]
-Interval = Annotated[float, typer.Option("-i", "--stats-interval-seconds", min=0.1, help="A line of figures so often.")]
+Interval = Annotated[
+    float, typer.Option("-i", "--stats-interval-seconds", min=0.1, max=86_400, help="A line of figures so often.")
+]
 
 
 @commands.command()
 def produce(
     topic: Topic,
     rate: Annotated[
-        float, typer.Option("-r", "--rate", min=0, help="Messages a second; 0: as fast as it goes.")
+        float, typer.Option("-r", "--rate", min=0, max=1e9, help="Messages a second; 0: as fast as it goes.")
     ] = 100.0,
     size: Annotated[int, typer.Option("-s", "--size", min=0, help="Bytes of a message.")] = 1024,
     messages: Messages = 0,
@@ -173,14 +175,19 @@ def consume(
 
 
 class Every:
-    """``with Every(seconds, function)``: call it again and again on the running loop."""
+    """``with Every(seconds, function)``: call it again and again on the running loop.
+
+    An OSError of the function ends the block, which raises it: who reads what is printed has gone.
+    """
 
     def __init__(self, interval_s: float, function: Callable[[], None]) -> None:
         self._interval_s = interval_s
         self._function = function
-        from asyncio import get_running_loop
+        from asyncio import current_task, get_running_loop
 
         self._loop = get_running_loop()
+        self._task = current_task()
+        self._error: OSError | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> None:
@@ -189,7 +196,17 @@ class Every:
     def __exit__(self, *_: object) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        if self._error is not None:
+            if self._task is not None:
+                self._task.uncancel()
+            raise self._error
 
     def _again(self) -> None:
-        self._function()
+        try:
+            self._function()
+        except OSError as error:
+            self._error = error
+            if self._task is not None:
+                self._task.cancel()
+            return
         self._timer = self._loop.call_later(self._interval_s, self._again)

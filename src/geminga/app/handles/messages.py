@@ -1,21 +1,18 @@
-"""Messages of a topic as lines: read by a client, written to a file, published from it again.
+"""Messages of a topic as lines: read by a client, written to a file.
 
 Files are as docs/formats/message-lines.md says. What a client reads it may read by its rights alone.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 from geminga.app.handles.core.filters import Filter
 from geminga.app.handles.core.message_lines import (
     Header,
-    LineError,
     MessageLine,
     SchemaLine,
     header_line,
@@ -25,29 +22,18 @@ from geminga.app.handles.core.message_lines import (
 )
 from geminga.client import (
     Client,
-    MemoryBufferIsFull,
+    ConsumerCryptoFailureAction,
     Message,
     MessageId,
-    OutgoingMessage,
-    PartitionsRoutingMode,
-    Producer,
-    ProducerQueueIsFull,
 )
-from geminga.client.producer_rules.router import partition_of_key
-from geminga.client.schema import MessageDecoder, MessageEncoder, SchemaInfo, SchemaSource, SchemaType
+from geminga.client.schema import MessageDecoder, MessageEncoder, SchemaInfo, SchemaSource
 from geminga.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from geminga.admin._subscriptions import Subscriptions
 
-#: Messages between two looks at how far an import is.
-NOTED_EACH: Final = 10_000
-#: Lines without key that an import sends to one partition before the next one has its turn: batches stay full.
-KEYLESS_RUN_LINES: Final = 1000
 #: A payload that is larger is no part of a batch, and goes in chunks if it is larger than the broker takes.
 ALONE_ABOVE_BYTES: Final = 128 * 1024
-#: Lines behind it that are sent without batches, too.
-ALONE_LINES: Final = 100
 ALL: Final = Filter()
 #: Property of what reads, by which the audit log of Geminga's broker names it (``broker.handlers.kept_reads``).
 COMMAND: Final = "geminga-command"
@@ -57,7 +43,7 @@ class Transfer(NamedTuple):
     """What an export or import did."""
 
     messages: int
-    #: Of the file, which were there before.
+    #: Of the file, which were there, or stored, before.
     resumed: int
 
 
@@ -159,14 +145,21 @@ async def read_lines(
     """Messages behind ``start`` of a topic without partitions, or of one partition, up to what was last there now.
 
     ``follow``: all that come later too. ``schema``: has their schemas by version then. ``command``: told to the broker,
-    whose audit log says who reads payloads. Raises the client's errors.
+    whose audit log says who reads payloads. Raises ConfigurationError at a message that is encrypted, the client's
+    errors.
     """
-    properties = {COMMAND: command}
-    reader = await client.create_reader(topic, start, schema=schema or RawSchema(), properties=properties)
+    reader = await client.create_reader(
+        topic,
+        start,
+        schema=schema or RawSchema(),
+        properties={COMMAND: command},
+        # Any other action passes over what can not be decrypted: nobody would know that it is missing.
+        crypto_failure_action=ConsumerCryptoFailureAction.CONSUME,
+    )
     try:
         if follow:
             async for message in reader:
-                yield line_of(message)
+                yield _clear_line(topic, message)
             return
         last = await reader.get_last_message_id()
         while await reader.has_message_available():
@@ -177,9 +170,17 @@ async def read_lines(
                 and message.message_id().entry_id() > last.entry_id()
             ):
                 return
-            yield line_of(message)
+            yield _clear_line(topic, message)
     finally:
         await reader.close()
+
+
+def _clear_line(topic: str, message: Message[Any]) -> MessageLine:
+    if message.encryption_context() is not None:
+        raise ConfigurationError(
+            f"message {id_text(message.message_id())} of {topic} is encrypted: there is no key for it here"
+        )
+    return line_of(message)
 
 
 async def unacknowledged_lines(
@@ -188,28 +189,41 @@ async def unacknowledged_lines(
     """Messages that a subscription has not acknowledged, of a batch those alone; a topic without partitions, or one.
 
     ``subscriptions`` of an admin client says which; what is delayed, or held by a consumer, is one of them. Raises
-    AdminError, the client's errors.
+    AdminError, what :func:`read_lines` raises.
     """
     start: str | None = None
-    while True:
-        page = await subscriptions.analyze_backlog(topic, subscription, positions=True, start=start)
-        if "positions" not in page:
-            raise ConfigurationError("the broker does not tell where a backlog is: only Geminga's does")
-        wanted = {each["id"]: each.get("indexes") for each in page["positions"]}
-        if wanted:
-            first, last = id_of(next(iter(wanted))), id_of(next(reversed(wanted)))
-            before = MessageId(-1, first.ledger_id(), first.entry_id() - 1)
-            async with aclosing(read_lines(client, topic, before)) as lines:
-                async for line in lines:
-                    ledger, entry, *index = line.id.split(":")
-                    if (int(ledger), int(entry)) > (last.ledger_id(), last.entry_id()):
-                        break
-                    indexes = wanted.get(f"{ledger}:{entry}", ())
-                    if indexes is None or (index and int(index[0]) in indexes):
-                        yield line
-        start = page.get("nextMessageId")
-        if start is None:
-            return
+    lines: AsyncGenerator[MessageLine, None] | None = None
+    line: MessageLine | None = None
+    try:
+        while True:
+            page = await subscriptions.analyze_backlog(topic, subscription, positions=True, start=start)
+            if "positions" not in page:
+                raise ConfigurationError("the broker does not tell where a backlog is: only Geminga's does")
+            wanted = {each["id"]: each.get("indexes") for each in page["positions"]}
+            if wanted and lines is None:
+                first = id_of(next(iter(wanted)))
+                # One reader for all pages: chunks of a message may be in several.
+                lines = read_lines(client, topic, MessageId(-1, first.ledger_id(), first.entry_id() - 1))
+                line = await anext(lines, None)
+            last = _entry_of(next(reversed(wanted))) if wanted else (-1, -1)
+            while lines is not None and line is not None and _entry_of(line.id) <= last:
+                ledger, entry, *index = line.id.split(":")
+                indexes = wanted.get(f"{ledger}:{entry}", ())
+                if indexes is None or (index and int(index[0]) in indexes):
+                    yield line
+                line = await anext(lines, None)
+            start = page.get("nextMessageId")
+            if start is None:
+                return
+    finally:
+        if lines is not None:
+            await lines.aclose()
+
+
+def _entry_of(text: str) -> tuple[int, int]:
+    """Ledger and entry of what :func:`id_text` made."""
+    ledger, entry, *_ = text.split(":")
+    return int(ledger), int(entry)
 
 
 # ---- export
@@ -298,183 +312,3 @@ def _schema_line(version: bytes, info: SchemaInfo) -> SchemaLine:
 def _number_of(topic: str) -> int:
     _, found, number = topic.rpartition("-partition-")
     return int(number) if found and number.isdecimal() else -1
-
-
-# ---- import
-
-
-async def import_messages(
-    client: Client, topic: str, path: str, *, is_resumed: bool = False, told: Callable[[int], None] | None = None
-) -> Transfer:
-    """Publish the messages of a file in its order, with their schemas; publish times are new.
-
-    How far it is stands in ``PATH.progress`` while it is under way. ``is_resumed``: go on there; of what was published
-    since it was noted, deduplication of the topic stores nothing twice, and without it some may be. ``told`` hears how
-    many there are. Raises LineError, OSError, ConfigurationError, the client's errors.
-    """
-    progress = _Progress(path, topic)
-    before = progress.begin(is_resumed=is_resumed)
-    publisher = _Publisher(client, topic, progress)
-    count = number = 0
-    try:
-        with _to_read(path) as file:
-            for number, text in enumerate(file, 1):
-                line = parse_line(text, number)
-                if number == 1 and not isinstance(line, Header):
-                    raise LineError(f"{path}: the first line is no header")
-                if isinstance(line, SchemaLine):
-                    publisher.learn(line)
-                elif isinstance(line, MessageLine) and number > before:
-                    await publisher.send(line, number)
-                    count += 1
-                    if count % NOTED_EACH == 0:
-                        await publisher.flush()
-                        progress.note(number)
-                        if told is not None:
-                            told(count)
-        await publisher.flush()
-        progress.end()
-    finally:
-        await publisher.close()
-    return Transfer(count, before)
-
-
-def _to_read(path: str) -> IO[bytes]:
-    return open(path, "rb")
-
-
-class _Progress:
-    """A file beside the one that is imported: the topic, the producer's name, and the last line that is stored.
-
-    And, of a partitioned topic, how many partitions the lines are spread over: deduplication is a partition's, so what
-    is sent again has to go where it went before, also if the topic has grown since.
-    """
-
-    def __init__(self, path: str, topic: str) -> None:
-        self._path = f"{path}.progress"
-        self._topic = topic
-        self._lines = self._partitions = 0
-        self.producer_name = ""
-
-    def begin(self, *, is_resumed: bool) -> int:
-        """Lines that are stored. Raises ConfigurationError where an import is under way, or another one."""
-        if not os.path.exists(self._path):
-            self.producer_name = f"import-{os.urandom(8).hex()}"
-            self.note(0)
-            return 0
-        if not is_resumed:
-            raise ConfigurationError(f"{self._path} is there: an import did not end; --resume goes on with it")
-        with open(self._path, encoding="utf-8") as file:
-            document = json.load(file)
-        if document["topic"] != self._topic:
-            raise ConfigurationError(f"{self._path}: that import was to {document['topic']}, not to {self._topic}")
-        self.producer_name = document["producer"]
-        # None: the topic has none, or nothing was sent yet.
-        self._partitions = int(document.get("partitions", 0))
-        self._lines = int(document["lines"])
-        return self._lines
-
-    def spread_over(self, partitions: int) -> int:
-        """The partitions that lines go to, where the topic has so many now: those of the first line."""
-        # Fewer: it was deleted and made anew, and has nothing of what was sent.
-        if not 0 < self._partitions <= partitions:
-            self._partitions = partitions
-            self.note(self._lines)
-        return self._partitions
-
-    def note(self, lines: int) -> None:
-        """So many lines are stored."""
-        self._lines = lines
-        document: dict[str, str | int] = {"topic": self._topic, "producer": self.producer_name, "lines": lines}
-        if self._partitions:
-            document["partitions"] = self._partitions
-        with open(f"{self._path}.new", "w", encoding="utf-8") as file:
-            json.dump(document, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(f"{self._path}.new", self._path)
-
-    def end(self) -> None:
-        """All is stored."""
-        os.unlink(self._path)
-
-
-class _Publisher:
-    """Producers of one name, one at a time: a new one where the schema changes, and for what goes in chunks.
-
-    A producer has batches or chunks: the one with chunks stays for a while, where there is one large message there may
-    be more.
-    """
-
-    def __init__(self, client: Client, topic: str, progress: _Progress) -> None:
-        self._client = client
-        self._topic = topic
-        self._progress = progress
-        self._schemas: dict[bytes, SchemaInfo] = {}
-        self._producer: Producer[bytes] | None = None
-        self._version = b""
-        #: Lines that are still sent one by one; 0: there are batches.
-        self._alone = 0
-
-    def learn(self, line: SchemaLine) -> None:
-        """Messages of that version follow."""
-        kind = SchemaType.__members__.get(line.type)
-        if kind is None:
-            raise LineError(f"{line.type} is no type of schemas")
-        self._schemas[line.version] = SchemaInfo(line.name, kind, line.definition, dict(line.properties))
-
-    async def send(self, line: MessageLine, number: int) -> None:
-        """Hand it over; its sequence id is its line, so that a broker knows what it has."""
-        was_alone, is_large = self._alone > 0, len(line.payload or b"") > ALONE_ABOVE_BYTES
-        self._alone = ALONE_LINES if is_large else max(0, self._alone - 1)
-        producer = self._producer
-        if producer is None or line.schema_version != self._version or was_alone != (self._alone > 0):
-            producer = await self._begin(line.schema_version)
-        while True:
-            try:
-                producer.send_nowait(
-                    line.payload,
-                    partition_key=line.key,
-                    ordering_key=line.ordering_key or None,
-                    properties=line.properties or None,
-                    event_timestamp=line.event_time_ms or None,
-                    sequence_id=number,
-                )
-                return
-            except (ProducerQueueIsFull, MemoryBufferIsFull):
-                await producer.drain()
-
-    async def flush(self) -> None:
-        """All is stored."""
-        if self._producer is not None:
-            await self._producer.flush()
-
-    async def close(self) -> None:
-        """It is no longer needed."""
-        if self._producer is not None:
-            await self._producer.close()
-
-    async def _begin(self, version: bytes) -> Producer[bytes]:
-        if self._producer is not None:
-            await self._producer.flush()
-            await self._producer.close()
-        self._producer = await self._client.create_producer(
-            self._topic,
-            schema=RawSchema(self._schemas.get(version)),
-            producer_name=self._progress.producer_name,
-            message_routing_mode=PartitionsRoutingMode.CustomPartition,
-            message_router=self._route,
-            batching_enabled=not self._alone,
-            chunking_enabled=self._alone > 0,
-        )
-        self._version = version
-        return self._producer
-
-    def _route(self, message: OutgoingMessage, partitions: int) -> int:
-        """The same of each line whenever it is sent."""
-        spread, key, number = self._progress.spread_over(partitions), message.partition_key, message.sequence_id
-        if key is None:
-            return (number or 0) // KEYLESS_RUN_LINES % spread
-        # As clients do by themselves.
-        text = key if isinstance(key, str) else base64.b64encode(key).decode()
-        return partition_of_key(text, spread, murmur3=False)

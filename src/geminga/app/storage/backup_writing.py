@@ -19,6 +19,7 @@ from geminga.app.storage.core.backup_format import (
     BackupManifest,
     decode_manifest,
     encode_manifest,
+    is_stored_name,
     stored_name,
 )
 from geminga.app.storage.data_directory import METADATA_FILE
@@ -110,12 +111,21 @@ async def check_target(disk: Disk, directory: str) -> BackupManifest | None:
     foreign = [
         name for name in await disk.list_dir(directory) if name not in own and not name.startswith(REQUEST_PREFIX)
     ]
+    # Those that no manifest names are removed: they must be what a backup that was cut off left.
+    foreign += [f"{FILES_DIRECTORY}/{name}" for name in await _stored_in(disk, directory) if not is_stored_name(name)]
     if foreign:
         raise DataDirectoryError(
             f"{directory} holds something else than a backup (found {', '.join(foreign[:3])}): name a new directory, "
             "an empty one, or one that holds a backup"
         )
     return await read_manifest(disk, directory)
+
+
+async def _stored_in(disk: Disk, directory: str) -> list[str]:
+    try:
+        return await disk.list_dir(f"{directory}/{FILES_DIRECTORY}")
+    except FileNotFoundError:
+        return []
 
 
 class ManifestWriter(ABC):

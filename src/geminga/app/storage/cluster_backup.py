@@ -23,7 +23,7 @@ from geminga.app.storage.cluster_tree import (
     topic_paths,
     transaction_logs,
 )
-from geminga.app.storage.core.backup_format import CLUSTER_ORIGIN, FILES_DIRECTORY, BackupFile, stored_name
+from geminga.app.storage.core.backup_format import CLUSTER_ORIGIN, FILES_DIRECTORY, WORK_FILE, BackupFile, stored_name
 from geminga.app.storage.core.ledger_segments import (
     LedgerSegment,
     by_ledger,
@@ -58,7 +58,6 @@ ATTEMPTS: Final = 4
 _READ_ENTRIES: Final = 1000
 #: A ledger that gives nothing for so long can not be read now.
 _READ_S: Final = 60.0
-_WORK_FILE: Final = "metadata.work"
 
 _log = get_logger(__name__)
 
@@ -111,7 +110,7 @@ class ClusterBackup(ManifestWriter):
         self._runtime = runtime
         self._metadata = cluster.metadata
         self._bookkeeper = cluster.bookkeeper
-        self._work = f"{directory}/{FILES_DIRECTORY}/{_WORK_FILE}"
+        self._work = f"{directory}/{FILES_DIRECTORY}/{WORK_FILE}"
         #: Segments of this attempt, and of what was there before it.
         self._ledgers: dict[int, list[LedgerSegment]] = {}
         self._kept: dict[int, list[LedgerSegment]] = {}

@@ -54,6 +54,8 @@ def own_home(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         (["admin", "functions", "list"], 1, "functions: Pulsar Functions is not built"),
         (["admin", "--admin-url", "localhost", "tenants", "list"], 2, "--admin-url: the address"),
         (["admin", "tenants", "list", "--admin-url", NOBODY], 1, "geminga: tenants list: GET http://127.0.0.1:1/"),
+        (["admin", "tenants", "list", "--request-timeout", "-5"], 2, "--request-timeout: expected"),
+        (["admin", "tenants", "list", "--request-timeout", "9999999999y"], 2, "--request-timeout: expected"),
         (["admin", "tenants", "list", "--context", "none"], 2, "there is no context 'none'"),
         (["admin", "tenants", "list", "-o", "xml"], 2, "'xml' is none of json, yaml, table"),
         (["admin", "tenants", "list", "--dry-run"], 0, "GET /admin/v2/tenants"),

@@ -39,7 +39,7 @@ def told(words: str, value: Any, how: str = "pulsar", *more: str) -> str:
         word
         for option in command.options
         if option.need == "!"
-        for word in (option.longest, "1M" if option.kind == "megabytes" else "1")
+        for word in (option.longest, {"megabytes": "1M", "minutes": "60"}.get(option.kind, "1"))
     ]
     return printed(command, given(command, [*places, *needed, *more], {}), value, how)
 

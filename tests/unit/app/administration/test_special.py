@@ -16,6 +16,7 @@ from geminga.app.administration.asking import carried_out_by
 from geminga.app.administration.groups import commands_of
 from geminga.app.administration.session import FailedError
 from geminga.app.administration.special import FUNCTIONS
+from geminga.model.errors import InvalidTopicNameError
 
 TOPIC: Final = "/admin/v2/persistent/a/b/t"
 
@@ -104,6 +105,22 @@ def test_topics_of_a_file_are_deleted(tmp_path: Path) -> None:
         run(broker, "topics delete", str(tmp_path / "none"), "--from-file")
     with pytest.raises(UsageError, match="expected tenant/namespace/EXPRESSION"):
         run(broker, "topics delete", "a", "-r")
+
+
+def test_nothing_is_deleted_where_one_name_can_not_be(tmp_path: Path) -> None:
+    """Exit code 2 says that nothing was done."""
+    path, broker = tmp_path / "topics", Broker({})
+    path.write_text("a/b/one\nno/such/kind/of/name\na/b/two\n")
+    with pytest.raises(InvalidTopicNameError, match="no/such/kind/of/name"):
+        run(broker, "topics delete", str(path), "--from-file")
+    with pytest.raises(UsageError, match="there is nothing for 'a/b/two' to be"):
+        run(broker, "topics delete", "a/b/one", "a/b/two")
+    with pytest.raises(UsageError, match="either --regex or --from-file may be given"):
+        run(broker, "topics delete", str(path), "--from-file", "--regex")
+    path.write_bytes(b"a/b/one\n\xff\n")
+    with pytest.raises(UsageError, match="no UTF-8"):
+        run(broker, "topics delete", str(path), "--from-file")
+    assert broker.changed == []
 
 
 def test_a_cluster_is_left_by_tenants_of_it_alone() -> None:

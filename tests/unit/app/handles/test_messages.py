@@ -8,14 +8,17 @@ import os
 from datetime import timedelta
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 import geminga.admin.blocking
 from geminga import Standalone
-from geminga.app.handles import messages
+from geminga.app.handles import imports
 from geminga.app.handles.core.filters import Filter, json_test
-from geminga.app.handles.core.message_lines import Header, MessageLine, header_line, message_line
-from geminga.app.handles.messages import export_messages, import_messages, read_lines, unacknowledged_lines
-from geminga.client import Client, ConsumerType, MessageId, connect
+from geminga.app.handles.core.message_lines import Header, LineError, MessageLine, header_line, message_line
+from geminga.app.handles.imports import import_messages
+from geminga.app.handles.messages import export_messages, read_lines, unacknowledged_lines
+from geminga.client import Client, ConsumerType, CryptoKeyReader, MessageId, NotAllowedError, Timeout, connect
 from geminga.client.schema import StringSchema
 from geminga.model.errors import ConfigurationError
 
@@ -118,11 +121,27 @@ def test_an_import_goes_on_where_it_was_noted(broker, tmp_path) -> None:
         progress = tmp_path / "file.progress"
         document = json.loads(progress.read_text())
         assert document["lines"] == 0
+        for damaged in ("{", "[]", '{"topic": "half"}', json.dumps(document | {"lines": "many"})):
+            progress.write_text(damaged)
+            with pytest.raises(ConfigurationError, match=r"file\.progress is damaged"):
+                await import_messages(client, "half", str(path), is_resumed=True)
         # As if the first three messages had been noted.
         progress.write_text(json.dumps(document | {"lines": 4, "topic": "rest"}))
-        assert (await import_messages(client, "rest", str(path), is_resumed=True)).messages == count - 3
+        assert await import_messages(client, "rest", str(path), is_resumed=True) == (count - 3, 3)
         assert await _lines(client, "rest") == (await _lines(client, "again"))[3:]
         assert not progress.exists()
+
+    run(broker, scenario)
+
+
+def test_an_import_that_sends_nothing_leaves_nothing_to_go_on_with(broker, tmp_path) -> None:
+    async def scenario(client: Client) -> None:
+        with pytest.raises(FileNotFoundError):
+            await import_messages(client, "none", str(tmp_path / "mistyped"))
+        (tmp_path / "other").write_text("{}\n")
+        with pytest.raises(LineError):
+            await import_messages(client, "none", str(tmp_path / "other"))
+        assert [each.name for each in tmp_path.iterdir()] == ["other"]
 
     run(broker, scenario)
 
@@ -131,7 +150,7 @@ def test_an_import_goes_on_where_it_was_noted(broker, tmp_path) -> None:
 def test_an_import_that_was_killed_stores_nothing_twice_in_any_partition(broker, tmp_path, monkeypatch, grows) -> None:
     """Deduplication is a partition's: what is sent again has to come to the same one, also if there are more by now."""
     path, topic = tmp_path / "file", f"public/once/spread-{grows}"
-    count = 4 * messages.KEYLESS_RUN_LINES
+    count = 4 * imports.KEYLESS_RUN_LINES
     with geminga.admin.blocking.connect(broker.web_service_url) as admin:
         if "public/once" not in admin.namespaces.list("public"):
             admin.namespaces.create("public/once")
@@ -157,7 +176,7 @@ def test_an_import_that_was_killed_stores_nothing_twice_in_any_partition(broker,
             lines.append(message_line(line))
         path.write_text("\n".join(lines) + "\n")
         with monkeypatch.context() as patch:
-            patch.setattr(messages._Progress, "end", killed)
+            patch.setattr(imports._Progress, "end", killed)
             with pytest.raises(OSError, match="killed"):
                 await import_messages(client, topic, str(path))
         before = await partitions_of(client)
@@ -168,6 +187,73 @@ def test_an_import_that_was_killed_stores_nothing_twice_in_any_partition(broker,
         await import_messages(client, topic, str(path), is_resumed=True)
         assert [each for each in await partitions_of(client) if each] == before
         assert sorted(int(payload) for each in before for payload in each) == list(range(count))
+
+    run(broker, scenario)
+
+
+@pytest.mark.parametrize("partitions", [0, 2])
+def test_a_message_that_was_refused_comes_with_the_next_try_though_later_ones_are_stored(
+    broker, tmp_path, partitions
+) -> None:
+    """To deduplication one that is behind what is stored was stored before."""
+    path, topic = tmp_path / "file", f"public/gaps/topic-{partitions}"
+    large = b" " * 200_000
+    with geminga.admin.blocking.connect(broker.web_service_url) as admin:
+        if "public/gaps" not in admin.namespaces.list("public"):
+            admin.namespaces.create("public/gaps")
+            admin.namespace_policies.deduplication.set("public/gaps", True)
+        if partitions:
+            admin.topics.create_partitioned(topic, partitions)
+        else:
+            admin.topics.create(topic)
+        admin.topic_policies.max_message_size.set(topic, 150_000)
+
+    async def tried(client: Client, *, is_refused: bool) -> None:
+        """Until the policy holds in every partition, or does no more."""
+        for partition in await client.get_topic_partitions(topic):
+            async with await client.create_producer(partition) as producer:
+                for _ in range(1000):
+                    sent = await asyncio.gather(producer.send(large + b"try"), return_exceptions=True)
+                    if isinstance(sent[0], NotAllowedError) is is_refused:
+                        break
+
+    async def stored(client: Client) -> list[bytes]:
+        partitions = await client.get_topic_partitions(topic)
+        payloads = [line.payload for partition in partitions async for line in read_lines(client, partition)]
+        return sorted(payload.strip() for payload in payloads if payload and not payload.endswith(b"try"))
+
+    async def scenario(client: Client) -> None:
+        lines = [header_line(Header("t"))]
+        for number in range(10):
+            payload = (large if number in (3, 5) else b"") + b"%d" % number
+            lines.append(message_line(MessageLine(f"1:{number}", payload, f"k{number % 4}")))
+        path.write_text("\n".join(lines) + "\n")
+        await tried(client, is_refused=True)
+        for is_resumed in (False, True):
+            with pytest.raises(NotAllowedError, match="Exceed maximum message size"):
+                await import_messages(client, topic, str(path), is_resumed=is_resumed)
+        with geminga.admin.blocking.connect(broker.web_service_url) as admin:
+            admin.topic_policies.max_message_size.remove(topic)
+        await tried(client, is_refused=False)
+        assert await import_messages(client, topic, str(path), is_resumed=True) == (10, 0)
+        assert await stored(client) == [b"%d" % number for number in range(10)]
+        assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+    run(broker, scenario)
+
+
+def test_an_import_without_receipts_ends(broker, tmp_path, monkeypatch) -> None:
+    """Not the messages: one that is given up while later ones are stored would be a gap."""
+    monkeypatch.setattr(imports, "STALLED_S", 0.01)
+
+    async def never() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    async def scenario(client: Client) -> None:
+        publisher = imports._Publisher(client, "t", imports._Progress(str(tmp_path / "file"), "t"))
+        with pytest.raises(Timeout, match="no receipt of t"):
+            await publisher._unless_stalled(never())
+        assert await publisher.settle() == []
 
     run(broker, scenario)
 
@@ -197,7 +283,8 @@ def test_an_export_takes_what_is_wanted(broker, tmp_path) -> None:
         async with await client.create_producer("json") as producer:
             for number in range(6):
                 await producer.send(b'{"a": [{"id": %d}]}' % number, properties={"n": str(number % 2)})
-            await producer.send(b"no json")
+            await producer.send(b"no json", properties={"n": "1"})
+            await producer.send(b"[" * 100_000, properties={"n": "1"})  # nested too deep
         wanted = Filter(properties={"n": "1"}, tests=[json_test("a[0].id=3")])
         assert (await export_messages(client, "json", str(path), wanted=wanted)).messages == 1
         (line,) = [json.loads(text) for text in path.read_text().splitlines()[1:]]
@@ -236,6 +323,57 @@ def test_the_backlog_of_a_subscription_is_exactly_what_it_has_to_get(broker) -> 
             assert "nextMessageId" not in rest
             with pytest.raises(geminga.admin.PreconditionFailedError, match="expected ledger:entry"):
                 await calls.analyze_backlog("held", "s", start="first")
+
+    run(broker, scenario)
+
+
+def test_a_large_message_is_in_a_backlog_that_is_told_in_parts(broker) -> None:
+    """Its chunks are in several parts, each of two entries."""
+
+    async def scenario(client: Client) -> None:
+        await client.subscribe("parts", "s")
+        async with await client.create_producer(
+            "parts", batching_enabled=False, chunking_enabled=True, chunk_max_message_size=1000
+        ) as producer:
+            sent = [b"before", bytes(3500), b"between", bytes(1500), b"behind", bytes(2500)]
+            for payload in sent:
+                await producer.send(payload)
+        async with geminga.admin.connect(broker.web_service_url) as admin:
+            told = unacknowledged_lines(client, admin.subscriptions, "parts", "s")
+            assert [line.payload async for line in told] == sent
+
+    run(broker, scenario)
+
+
+@pytest.fixture(scope="module")
+def public_key(tmp_path_factory) -> str:
+    path = tmp_path_factory.mktemp("keys") / "public.pem"
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048).public_key()
+    path.write_bytes(key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo))
+    return str(path)
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_encrypted_messages_end_what_reads_with_an_error(broker, tmp_path, public_key, is_batch) -> None:
+    path, topic = tmp_path / "export", f"secret-{is_batch}"
+    secret = {"encryption_key": "app", "crypto_key_reader": CryptoKeyReader(public_key)}
+
+    async def scenario(client: Client) -> None:
+        async with await client.create_producer(topic) as producer:
+            await producer.send(b"clear")
+        async with await client.create_producer(topic, batching_enabled=is_batch, **secret) as producer:
+            await asyncio.gather(producer.send(b"secret"), producer.send(b"secret"))
+        async with await client.create_producer(topic) as producer:
+            await producer.send(b"behind")
+        for is_resumed in (False, True):
+            with pytest.raises(ConfigurationError, match=r"message \d+:1 of \S+secret-\w+ is encrypted"):
+                await export_messages(client, topic, str(path), is_resumed=is_resumed)
+        assert [json.loads(text)["payload"] for text in path.read_text().splitlines()[1:]] == ["clear"]
+        read = []
+        with pytest.raises(ConfigurationError, match="is encrypted"):
+            async for line in read_lines(client, topic):
+                read.append(line.payload)
+        assert read == [b"clear"]
 
     run(broker, scenario)
 

@@ -9,6 +9,7 @@ from geminga.app.console.core.addresses import address
 from geminga.app.console.core.rights import ACTIONS, actions_of, rights_rows, role_of
 from geminga.app.console.core.words import plural
 from geminga.app.console.reading.choosing import topic_named
+from geminga.app.console.reading.standing import own_rights
 from geminga.app.console.tables import Act, Done, Field, Question, Refusal, View
 
 
@@ -46,7 +47,8 @@ async def _held(view: View, place: _Place, role: str) -> tuple[str, ...]:
     """Actions that a role has from this place itself. Raises AdminError."""
     of_namespace: Mapping[str, Sequence[str]] = await view.admin.permissions.get(place.namespace)
     of_topic = await view.admin.topics.permissions(place.topic) if place.topic else None
-    for row in rights_rows(of_namespace, of_topic):
+    own = await own_rights(view.admin, place.namespace, place.topic, []) if place.topic else None
+    for row in rights_rows(of_namespace, of_topic, own):
         if row.role == role:
             return row.actions_from("topic" if place.topic else "namespace")
     return ()

@@ -8,6 +8,13 @@ from typing import Any, Final, NamedTuple
 
 #: What a namespace has without anybody having set it, and what other pages show.
 _LEFT_OUT: Final = frozenset({"auth_policies", "bundles", "deleted", "latency_stats_sample_rate"})
+#: Switches that every namespace has: what they are until somebody turns them. Others are absent then.
+_STANDING: Final = {
+    "encryption_required": False,
+    "is_allow_auto_update_schema": True,
+    "migrated": False,
+    "schema_validation_enforced": False,
+}
 _UNSET: Final[tuple[object, ...]] = (None, {}, [], "", "UNDEFINED", "None")
 _UNITS: Final = (
     (re.compile(r"InMB$|_in_mb$"), "MB"),
@@ -28,7 +35,9 @@ def policy_rows(policies: Mapping[str, Any]) -> list[SetPolicy]:
     """Those that somebody set, by name."""
     rows = []
     for name, value in policies.items():
-        if name in _LEFT_OUT or value in _UNSET or value is False or (value == -1 and "threshold" in name):
+        if name in _LEFT_OUT or value in _UNSET or (value == -1 and "threshold" in name):
+            continue
+        if isinstance(value, bool) and _STANDING.get(name) is value:
             continue
         rows.append(SetPolicy(words_of(name), value_text(value)))
     return sorted(rows)

@@ -9,7 +9,8 @@ ACTIONS: Final = ("produce", "consume", "functions", "sources", "sinks", "packag
 
 
 class RightsRow(NamedTuple):
-    """A role, and for each of :data:`ACTIONS` where it has it from; empty: it has it not."""
+    """A role, and for each of :data:`ACTIONS` where it has it from, ``namespace``, ``topic``, or both with ``and``
+    between; empty: it has it not."""
 
     role: str
     origins: tuple[str, ...]
@@ -35,6 +36,7 @@ class RightsError(ValueError):
 def rights_rows(
     of_namespace: Mapping[str, Sequence[str]],
     of_topic: Mapping[str, Sequence[str]] | None = None,
+    own: Mapping[str, Sequence[str]] | None = None,
     *,
     tenant_admins: Iterable[str] = (),
     superusers: Iterable[str] = (),
@@ -42,14 +44,19 @@ def rights_rows(
     """Rows by role: those with all rights first.
 
     ``of_topic``: as the administration answers, what the namespace gives included; None: it is about the namespace.
+    ``own``: what the topic itself gives, whatever the namespace does; None: not known, then what the namespace gives is
+    not looked for there.
     """
     standings = dict.fromkeys(tenant_admins, "administrator of the tenant")
     standings |= dict.fromkeys(superusers, "superuser")
     rows = []
-    for role in sorted({*of_namespace, *(of_topic or {}), *standings}):
+    for role in sorted({*of_namespace, *(of_topic or {}), *(own or {}), *standings}):
         above = of_namespace.get(role, ())
-        here = (of_topic or {}).get(role, ())
-        origins = tuple("namespace" if action in above else "topic" if action in here else "" for action in ACTIONS)
+        here = [action for action in (of_topic or {}).get(role, ()) if action not in above]
+        if own is not None:
+            here = list(own.get(role, ()))
+        places = (("namespace", above), ("topic", here))
+        origins = tuple(" and ".join(name for name, there in places if action in there) for action in ACTIONS)
         rows.append(RightsRow(role, origins, standings.get(role, "")))
     return sorted(rows, key=lambda row: (not row.standing, row.role))
 

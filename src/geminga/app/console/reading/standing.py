@@ -40,6 +40,7 @@ async def rights_of(admin: AdminClient, namespace: str, topic: str = "") -> Righ
     of_namespace = await admin.permissions.get(namespace)
     of_topic = await admin.topics.permissions(topic) if topic else None
     unseen: list[str] = []
+    own = await own_rights(admin, namespace, topic, unseen) if topic else None
     tenant = await _seen(
         partial(admin.tenants.get, namespace.partition("/")[0]), "administrators of the tenant", unseen
     )
@@ -52,12 +53,27 @@ async def rights_of(admin: AdminClient, namespace: str, topic: str = "") -> Righ
         rights_rows(
             of_namespace,
             of_topic,
+            own,
             tenant_admins=(tenant or {}).get("adminRoles") or (),
             superusers=[role.strip() for role in superusers if role.strip()],
         ),
         subscription_rows(subscriptions or {}),
         unseen,
     )
+
+
+async def own_rights(
+    admin: AdminClient, namespace: str, topic: str, unseen: list[str]
+) -> Mapping[str, Sequence[str]] | None:
+    """What a topic gives by itself, by role: its permissions have what the namespace gives in them. None: not told."""
+    ask = partial(admin.namespaces.policies, namespace)
+    policies = await _seen(ask, "which rights the topic gives beside those of the namespace", unseen)
+    if policies is None:
+        return None
+    of_topics: Mapping[str, Mapping[str, Sequence[str]]] = (policies.get("auth_policies") or {}).get(
+        "destination_auth"
+    ) or {}
+    return of_topics.get(topic) or {}
 
 
 class ClusterView(NamedTuple):

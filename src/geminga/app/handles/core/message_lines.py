@@ -101,7 +101,7 @@ def parse_line(text: str | bytes, number: int) -> Header | SchemaLine | MessageL
     """What a line says; ``number`` counts from 1. Raises LineError, which names it."""
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise LineError(f"line {number} is no JSON: {error}") from error
     if not isinstance(document, dict):
         raise LineError(f"line {number}: expected an object")

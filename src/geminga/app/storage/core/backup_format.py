@@ -11,6 +11,8 @@ from geminga.model.errors import DataDirectoryError
 
 MANIFEST_FILE: Final = "geminga-backup.json"
 FILES_DIRECTORY: Final = "files"
+#: Below it, where the backup of a cluster keeps what it copies; it goes at the end.
+WORK_FILE: Final = "metadata.work"
 #: Format of backups of a standalone.
 BACKUP_FORMAT: Final = 1
 #: Of those of a cluster, and the newest that this program reads.
@@ -18,6 +20,7 @@ CLUSTER_FORMAT: Final = 2
 #: What ``origin`` begins with where it is a cluster; the cluster's id follows.
 CLUSTER_ORIGIN: Final = "cluster:"
 _HEX: Final = re.compile(r"[0-9a-f]{8}")
+_STORED: Final = re.compile(rf"[0-9]{{8,}}-.+|{re.escape(WORK_FILE)}.*")
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
 
@@ -167,3 +170,8 @@ def _checksum(text: str) -> int:
 def stored_name(serial: int, name: str) -> str:
     """Where backup ``serial`` puts a file that it copies: no other backup has used that name."""
     return f"{serial:08d}-{name.replace('/', '-')}"
+
+
+def is_stored_name(name: str) -> bool:
+    """Whether a backup may have put it below ``files/``, or what SQLite or a cut off writing leaves beside it."""
+    return _STORED.fullmatch(name) is not None

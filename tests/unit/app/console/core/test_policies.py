@@ -29,6 +29,16 @@ def test_what_is_set_is_shown_and_nothing_else() -> None:
     ]
 
 
+def test_what_is_switched_off_is_set_where_it_is_absent_else() -> None:
+    """Deduplication of a namespace that is off goes before that of the broker; of others off is what all have."""
+    standing = {"encryption_required": False, "schema_validation_enforced": False, "migrated": False}
+    assert policy_rows({**standing, "is_allow_auto_update_schema": True, "deleted": False}) == []
+    assert policy_rows({**standing, "is_allow_auto_update_schema": False, "deduplicationEnabled": False}) == [
+        SetPolicy("Deduplication enabled", "no"),
+        SetPolicy("Is allow auto update schema", "no"),
+    ]
+
+
 def test_names_are_words() -> None:
     assert words_of("publishMaxMessageRate") == "Publish max message rate"
     assert words_of("a_b") == "A b"

@@ -31,6 +31,12 @@ def test_each_right_says_where_it_comes_from() -> None:
     assert (rows[2].actions_from("topic"), rows[2].actions_from("namespace")) == (("consume",), ("produce",))
 
 
+def test_right_that_is_given_twice_says_both() -> None:
+    [row] = rights_rows({"app": ["produce"]}, {"app": ["produce", "consume"]}, {"app": ["produce", "consume"]})
+    assert row.origins == ("namespace and topic", "topic", "", "", "", "")
+    assert (row.actions_from("topic"), row.actions_from("namespace")) == (("produce", "consume"), ("produce",))
+
+
 def test_superuser_who_is_an_administrator_too_is_a_superuser() -> None:
     [row] = rights_rows({}, tenant_admins=["root"], superusers=["root"])
     assert row.standing == "superuser"

@@ -35,6 +35,25 @@ def test_roles_get_rights_and_lose_them() -> None:
     visit(story)
 
 
+def test_right_of_the_namespace_hides_none_of_the_topic() -> None:
+    """It is there after that of the namespace went, so it is shown, stays and is revoked."""
+
+    async def story(visitor: Visiting) -> None:
+        admin = sim_admin(visitor.application)
+        await admin.permissions.grant(NAMESPACE, "app", ["produce"])
+        await admin.topics.grant_permission(TOPIC, "app", ["produce"])
+        assert "app namespace and topic no no no no no Revoke" in await visitor.page("/permissions", topic=TOPIC)
+        asked = await visitor.get("/acts/grant", topic=TOPIC, role="app")
+        assert "It has now: produce. What is not ticked is taken away." in asked.text
+        asked = await visitor.get("/acts/revoke", topic=TOPIC, role="app")
+        assert f"Take produce at {TOPIC} from app." in asked.text
+        await visitor.act("revoke", {}, topic=TOPIC, role="app")
+        await admin.permissions.revoke(NAMESPACE, "app")
+        assert await admin.topics.permissions(TOPIC) == {}
+
+    visit(story)
+
+
 def test_right_that_came_since_the_question_is_asked_about_again() -> None:
     async def story(visitor: Visiting) -> None:
         admin = sim_admin(visitor.application)
