@@ -30,7 +30,7 @@ STEPS_PER_LIFE = 14
 POINTS = tuple(
     point
     for point in (*crash_points.ALL, *ledger_points.ALL)
-    if point.startswith(("ml.offload", "ml.lake", "ml.trimmer.trim", "ml.delete", "ml.restore", "ledger.readmit"))
+    if point.startswith(("ml.offload", "ml.lake", "ml.trim", "ml.delete", "ml.restore", "ledger.readmit"))
 )
 _OPERATIONS = ("write", "commit", "read", "delete", "list")
 
