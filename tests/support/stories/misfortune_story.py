@@ -12,7 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from geminga.bookie import BookieConfig, LocalBookie
+from geminga.bookie.core import journal_format
 from geminga.bookie.core.entry_log_format import FILE_HEADER_BYTES
+from geminga.bookie.core.journal_format import GROUP_MAGIC
 from geminga.bookie.spread import SpreadBookie
 from geminga.model.errors import CorruptionError, DataDirectoryError, NoSuchEntryError, NoSuchLedgerError
 from geminga.sim import NodeCrashedError, SimNode, SimWorld
@@ -137,13 +139,18 @@ class MisfortuneStory:
             holder.sync()
 
     def _damage_journal(self, node: SimNode) -> bool:
-        """One bit of what was written to one file; False: it has no group."""
+        """One bit of what was written to one file, but for the last group of all, whose damage no format tells from a
+        torn write (docs/formats/journal.md); False: there is no other."""
         journals = [path for path in self._files(node, "/j") if path.endswith(".journal")]
         path = self.rng.choice(journals)
-        used = len(node.disk.contents(path).rstrip(b"\0"))
-        if used <= 64:
+        header = journal_format.FILE_HEADER_BYTES
+        data = node.disk.contents(path).rstrip(b"\0")
+        with_groups = [one for one in journals if GROUP_MAGIC in node.disk.contents(one)[header:]]
+        is_last = path == max(with_groups, default=path)
+        used = data.rfind(GROUP_MAGIC) if is_last else len(data)
+        if used <= header:
             return False
-        at = self.rng.randrange(64, used)
+        at = self.rng.randrange(header, used)
         node.disk.damage(path, at, bytes([node.disk.contents(path)[at] ^ 1 << self.rng.randrange(8)]))
         return True
 

@@ -12,7 +12,7 @@ from geminga.client.producer_rules.key_batcher import KeyBatcher
 from geminga.client.producer_rules.memory_limit import MemoryLimit
 from geminga.client.producer_rules.message import EncodedMessage
 from geminga.client.producer_rules.router import RoundRobin, partition_of_key
-from geminga.client.producer_rules.send_queue import SendQueue
+from geminga.client.producer_rules.send_queue import PendingSend, ReceiptMismatch, SendQueue
 from geminga.client.rules.backoff import Backoff
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.batch import decode_batch
@@ -210,3 +210,15 @@ def test_plain_message_has_the_metadata_that_the_generated_class_writes(sequence
     assert metadata == expected
     assert metadata.SerializeToString() in pending.frame
     assert (send.sequence_id, sent) == (sequence_id, payload)
+
+
+def test_a_receipt_behind_the_next_one_says_that_one_was_missed() -> None:
+    queue = SendQueue()
+    for sequence_id in range(3):
+        queue.add(PendingSend(b"frame", sequence_id, sequence_id, 1, 5, 0.0, None))
+        queue.next_to_write()
+    assert queue.receipt(0) is not None
+    with pytest.raises(ReceiptMismatch, match="sequence id 2, while 1 is the next of 2"):
+        queue.receipt(2)
+    assert queue.receipt(0) is None
+    assert queue.receipt(1) is not None
