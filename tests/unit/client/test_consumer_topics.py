@@ -21,7 +21,7 @@ from geminga.client._table_view import TableView
 from geminga.client.consumer_rules.topic_pattern import TopicPattern
 from geminga.client.schema._protocol import SchemaInfo, SchemaType
 from geminga.model import TopicName
-from geminga.runtime import wait_ms
+from geminga.runtime import spawn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.scripted_broker import run_with_broker
 from support.worlds.scripted_consumer import take
@@ -175,6 +175,28 @@ def test_a_broker_without_watches_and_one_that_refuses_are_asked_from_time_to_ti
 
     run_with_broker(scenario, broker={"topic_list_watcher": False})
     run_with_broker(scenario)
+
+
+def test_a_topic_that_is_deleted_between_list_and_subscribing_and_made_again_is_found() -> None:
+    """The list is the same as before then, and its hash said that there is nothing new."""
+
+    async def scenario(client, broker):
+        await publish(client, "a", b"1")
+        consumer = await pattern_consumer(client, "a.*", pattern_auto_discovery_period_ms=0)
+        for steps in range(40):
+            topic = f"a-{steps}"
+            await publish(client, topic, b"2")
+            looking = spawn(consumer.discovery.discover(), name="look")
+            for _ in range(steps):
+                await wait_ms(0.1)
+            await broker.broker.registry.delete(TopicName.parse(topic), force=True)
+            await looking
+            await wait_ms(5000)
+            await publish(client, topic, b"3")
+            await consumer.discovery.discover()
+            assert topic in names(consumer), steps
+
+    run_with_broker(scenario, broker={"topic_list_watcher": False})
 
 
 def test_topics_that_are_not_persistent_are_asked_for() -> None:

@@ -41,6 +41,7 @@ class PatternTopics:
         "_found",
         "_gone",
         "_hash",
+        "_is_missed",
         "_is_stale",
         "_names",
         "_options",
@@ -72,6 +73,8 @@ class PatternTopics:
         self._gone: list[TopicName] = []
         #: What is known here may not be what is: ask for the list.
         self._is_stale = False
+        #: A topic of the last list was not there any more.
+        self._is_missed = False
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._backoff = Backoff(cluster.options.initial_backoff_ms, cluster.options.maximum_backoff_ms)
@@ -91,12 +94,14 @@ class PatternTopics:
         found = await self._cluster.lookup.topics_of_namespace(
             self._pattern.namespace, cast("pb.CommandGetTopicsOfNamespace.Mode", mode), topics_hash=self._hash
         )
+        self._is_missed = False
         if found.is_changed or not self._hash:
             self._hash = ""
             self._names = self._pattern.matching(found.topics)
             await self._follow()
-            self._hash = found.topics_hash
-        self._is_stale = False
+            # What was deleted meanwhile may be there again the next time, when its list is this very one.
+            self._hash = "" if self._is_missed else found.topics_hash
+        self._is_stale = self._is_missed
 
     def start(self) -> None:
         """Have oneself told, or look from time to time."""
@@ -222,7 +227,7 @@ class PatternTopics:
             try:
                 await self._topics.add([TopicName.parse(topic)])
             except TopicNotFound:
-                self._is_stale = True
+                self._is_stale = self._is_missed = True
             except PulsarException as error:
                 self._refused.add(topic)
                 failure = failure or error
