@@ -67,3 +67,13 @@ def test_only_what_two_looks_an_hour_apart_found_in_no_list_is_garbage(history):
         assert set(verdict.waiting) == {i for i in unnamed if found[i][2] == OURS} - expected
         assert set(verdict.foreign) == {i for i in unnamed if found[i][2] == THEIRS}
         assert set(verdict.unclaimed) == {i for i in unnamed if found[i][2] is None}
+
+
+def test_a_ledger_that_is_young_by_the_time_of_day_waits_though_two_looks_are_apart():
+    """The clock that stamped it was ahead, or this one was set back."""
+    core = OrphanLooks(OURS, at_once_max=AT_ONCE_MAX, age_ms=AGE_MS, apart_s=APART_S)
+    found = [SeenLedger(1, 0, 0, OURS), SeenLedger(2, 0, 7_200_000, OURS)]
+    core.look(found, set(), began_s=0.0, ended_s=1.0, wall_ms=1_000)
+    verdict = core.look(found, set(), began_s=7200.0, ended_s=7201.0, wall_ms=7_201_000)
+    assert [ledger.ledger_id for ledger in verdict.garbage] == [1]
+    assert verdict.waiting == [2]
