@@ -37,10 +37,10 @@ class OwnershipTable:
 
     async def give(self, names: Sequence[TopicName], broker: str | None) -> None:
         """In good order: the owner before lets go, then the next one begins."""
-        before = {self.owner(name) for name in names} - {broker, None}
+        before = {owner for name in names if (owner := self.owner(name)) is not None} - {broker}
         self._set(names, None)
         chosen = {str(name) for name in names}
-        for one in before:
+        for one in sorted(before):
             await self.tell_taken(one, chosen)
         self._set(names, broker)
         await self._tell_given(broker, chosen)
@@ -54,13 +54,13 @@ class OwnershipTable:
 
     async def seize(self, names: Sequence[TopicName], broker: str) -> Callable[[], Awaitable[None]]:
         """The owner before is not asked. Returns what tells it at last."""
-        before = {self.owner(name) for name in names} - {broker, None}
+        before = {owner for name in names if (owner := self.owner(name)) is not None} - {broker}
         self._set(names, broker)
         chosen = {str(name) for name in names}
         await self._tell_given(broker, chosen)
 
         async def tell() -> None:
-            for one in before:
+            for one in sorted(before):
                 await self.tell_taken(one, chosen)
 
         return tell
