@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import signal
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -215,3 +216,12 @@ def judge_is_apache() -> bool:
 def fresh_topic() -> str:
     """A topic name nobody used."""
     return f"persistent://public/default/it-{next(_numbers)}"
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """This process and its children hear SIGINT, also where the run ignores it, as all does that a shell put into the
+    background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -68,14 +68,6 @@ def test_perf_counts_what_went_through(url, fresh_topic) -> None:
     assert consumed.stdout.splitlines()[-1].startswith("total: 5,000 received")
 
 
-@pytest.fixture
-def interruptible():
-    """Children hear SIGINT also where this run ignores it, as everything does that a shell put into the background."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 def test_interruption_is_a_clean_end(url, fresh_topic, interruptible) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "geminga", "perf", "produce", fresh_topic, "-i", "0.1", *url],

@@ -81,7 +81,7 @@ def test_a_line_of_standard_input_is_stored_before_the_next_one_is_there(broker,
     assert capsys.readouterr().out == "5 messages sent\n"
 
 
-def test_sending_that_is_interrupted_is_no_success(broker, monkeypatch) -> None:
+def test_sending_that_is_interrupted_is_no_success(broker, monkeypatch, interruptible) -> None:
     reading, writing = os.pipe()
 
     def interrupt() -> None:

@@ -37,7 +37,7 @@ def test_without_transactions_it_is_said_before_anything_is_sent(broker) -> None
     assert json.loads(found.stdout) == {"sent": 1, "refused": 0}
 
 
-def test_an_interruption_does_not_say_that_nothing_was_sent(broker) -> None:
+def test_an_interruption_does_not_say_that_nothing_was_sent(broker, interruptible) -> None:
     with blocking.connect(broker.service_url) as client:
         origin = client.subscribe("interrupted", "s")
         with client.create_producer("interrupted-DLQ") as producer:
@@ -49,7 +49,7 @@ def test_an_interruption_does_not_say_that_nothing_was_sent(broker) -> None:
 
         thread = Thread(target=interrupt)
         thread.start()
-        found = _run(broker, "redrive", "interrupted-DLQ", "--wait", "600", "--at-least-once")
+        found = _run(broker, "redrive", "interrupted-DLQ", "--wait", "60", "--at-least-once")
         thread.join()
     assert (found.exit_code, found.stdout) == (1, "")
     assert "interrupted" in found.stderr
