@@ -131,10 +131,12 @@ class CursorSet:
         Whoever opens one of its name meanwhile gets another, when this one is gone. It goes on though who asked for it
         is called off: nobody would know whether the node is there, and the cursor would never be let go of.
         """
-        return await carried_out(self._delete_once(name), name=f"delete cursor {name}")
+        self._going |= {name}
+        cursor = self.durable.get(name)
+        part = None if cursor is None else cursor.part
+        return await carried_out(self._delete_once(name), name=f"delete cursor {name}", part=part)
 
     async def _delete_once(self, name: str) -> bool:
-        self._going |= {name}
         try:
             return await self._delete(name)
         finally:
