@@ -78,10 +78,11 @@ class ThreadedFile:
 class ThreadedDisk:
     """See the module's docstring; the contract is that of ``ports.Disk``."""
 
-    __slots__ = ("_direct_writes", "_files", "_kernel", "_lanes", "_locks", "_uses_kernel")
+    __slots__ = ("_direct_writes", "_files", "_kernel", "_lanes", "_locks", "_monotonic", "_uses_kernel")
 
-    def __init__(self, *, syncs_by_kernel: bool = True) -> None:
-        """``syncs_by_kernel``: where it can; False: all syncs are made by lanes."""
+    def __init__(self, *, syncs_by_kernel: bool = True, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """``syncs_by_kernel``: where it can; False: all syncs are made by lanes. ``monotonic`` times writes."""
+        self._monotonic = monotonic
         self._lanes = Lanes("geminga-disk")
         self._uses_kernel = syncs_by_kernel
         #: Opened by the first append that may use it.
@@ -101,7 +102,7 @@ class ThreadedDisk:
 
     def _append_directly(self, file: ThreadedFile, offset: int, buffers: Sequence[Buffer], done: AppendDone) -> bool:
         """Write on the loop, sync by the kernel; False if this one must hop."""
-        started = time.monotonic()
+        started = self._monotonic()
         if not self._direct_writes.allows(started) or sum(map(len, buffers)) > DIRECT_BYTES_MAX:
             return False
         kernel = self._kernel
@@ -119,7 +120,7 @@ class ThreadedDisk:
         except Exception as error:  # whatever it is goes to who waits, as from a lane
             asyncio.get_running_loop().call_soon(finished, error)
             return True
-        self._direct_writes.took(started, time.monotonic())
+        self._direct_writes.took(started, self._monotonic())
         if not kernel.submit(file.fd, finished):
             self._uses_kernel = not kernel.is_refused
             self._lanes.give_back(lane)

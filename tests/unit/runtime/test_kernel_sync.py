@@ -7,12 +7,11 @@ import ctypes
 import errno
 import os
 import struct
-import time
 
 import pytest
 
 from geminga.runtime import ThreadedDisk
-from geminga.runtime.core.direct_writes import SLOW_WRITE_S
+from geminga.runtime.core.direct_writes import PAUSE_FIRST_S, SLOW_WRITE_S
 from geminga.runtime.disk_threads import DIRECT_BYTES_MAX
 from geminga.runtime.kernel_sync import KernelSyncs
 from geminga.runtime.spawn import set_fatal_handler
@@ -66,14 +65,6 @@ def counted_syncs(monkeypatch):
     real = os.fdatasync  # noqa: TID251
     monkeypatch.setattr(os, "fdatasync", lambda fd: (synced.append(fd), real(fd))[1])
     return synced
-
-
-def slow_write(fd, data, offset, write=os.pwrite):
-    """One that the file system makes wait."""
-    until = time.monotonic() + 2 * SLOW_WRITE_S  # noqa: TID251
-    while time.monotonic() < until:  # noqa: TID251
-        pass
-    return write(fd, data, offset)
 
 
 def test_sync_is_answered_later_once_for_each_request(tmp_path):
@@ -161,9 +152,14 @@ def test_append_whose_sync_is_refused_is_synced_by_its_lane(tmp_path, monkeypatc
 def test_large_append_and_one_after_a_slow_write_hop(tmp_path, monkeypatch):
     """Counted by who calls fdatasync: a lane does, the kernel does not by way of Python."""
     synced = counted_syncs(monkeypatch)
+    now_s, real = [0.0], os.pwrite
+
+    def slow_write(fd, data, offset):
+        now_s[0] += 2 * SLOW_WRITE_S
+        return real(fd, data, offset)
 
     async def main():
-        disk = ThreadedDisk()
+        disk = ThreadedDisk(monotonic=lambda: now_s[0])
         file = await disk.open_file(f"{tmp_path}/f", lane="w", create=True)
 
         async def append(*buffers):
@@ -182,6 +178,9 @@ def test_large_append_and_one_after_a_slow_write_hop(tmp_path, monkeypatch):
             slowly.setattr(os, "pwrite", slow_write)
             await append(b"x")
             assert len(synced) == 1
+        await append(b"x")
+        assert len(synced) == 2
+        now_s[0] += PAUSE_FIRST_S
         await append(b"x")
         assert len(synced) == 2
         await disk.close()
