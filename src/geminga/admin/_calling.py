@@ -12,7 +12,7 @@ from geminga.admin import _paths
 from geminga.admin._http import HttpCaller
 from geminga.admin._request import Request as Request
 from geminga.admin._request import carried_out
-from geminga.runtime import LaneThreads
+from geminga.runtime import LaneThreads, value_of
 
 #: Requests of one asynchronous client that are under way at a time; others wait for their turn.
 REQUESTS_MAX: Final = 16
@@ -61,22 +61,21 @@ class Lanes:
         await self._turns.acquire()
         # The one that was used last: a program that asks one thing at a time has one thread.
         lane = self._free.pop()
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         found: list[Any] = []
 
         def done(error: BaseException | None) -> None:
             # Not before: who was cut off leaves a thread that works on, and the next request would wait behind it.
             self._free.append(lane)
             self._turns.release()
-            if answer.done():
-                return
-            if error is None:
-                answer.set_result(found[0])
-            else:
-                answer.set_exception(error)
+            if error is not None:
+                found.append(error)
+            if not answer.done():
+                answer.set_result(None)
 
         self._threads.submit(lane, lambda: found.append(carried_out(self._caller, request)), done)
-        return await answer
+        await answer
+        return value_of(found.pop())
 
     async def close(self) -> None:
         """Wait for what is under way."""

@@ -338,7 +338,10 @@ class Client:
         check_argument("commit", commit, FLAG)
         _, error = await self.coordinators.end(txn_id, commit=commit)
         if error is not None:
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # see runtime's value_of
 
     async def get_topic_partitions(self, topic: str) -> list[str]:
         """The names of the topic's partitions, or the topic itself if it has none.

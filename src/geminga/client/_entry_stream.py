@@ -30,6 +30,7 @@ from geminga.client._transport.handlers import ServiceUrl
 from geminga.client._transport.link import Link
 from geminga.client.consumer_rules.entry_window import EntryWindow
 from geminga.model import TopicName
+from geminga.runtime import again
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.consumer_codec import encode_ack, encode_flow
 from geminga.wire.pulsar.entry_head import HEADS_PROPERTY, HEADS_WANTED
@@ -231,7 +232,7 @@ class EntryStream(Generic[E]):
 
     def _check(self) -> None:
         if self._error is not None:
-            raise self._error
+            raise again(self._error)
         if self._is_closed:
             raise AlreadyClosed(f"the stream of {self.topic} is closed")
 

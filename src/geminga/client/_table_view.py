@@ -19,7 +19,7 @@ from geminga.client._messages.message import Message
 from geminga.client._transport.cluster import Cluster
 from geminga.client.rules.option_kinds import TEXT, Function
 from geminga.client.schema._protocol import TopicSchema
-from geminga.runtime import get_logger, spawn
+from geminga.runtime import again, get_logger, spawn
 
 _log = get_logger(__name__)
 
@@ -218,7 +218,7 @@ class TableView(Generic[T]):
         if self._consumer.is_closed:
             raise AlreadyClosed("the table view is closed")
         if self._error is not None:
-            raise self._error
+            raise again(self._error)
 
 
 async def _call(callback: TableListener, key: str, value: object) -> None:

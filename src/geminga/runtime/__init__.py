@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from geminga.runtime.attempt import Raised, attempt, attempt_await, tell
+from geminga.runtime.attempt import Raised, again, attempt, attempt_await, tell, value_of
 from geminga.runtime.clock import SystemClock
 from geminga.runtime.containment import Contained, Part, contain, set_strict, unwound, unwound_storage, where
 from geminga.runtime.disk_memory import MemoryDisk
@@ -66,6 +66,7 @@ __all__ = [
     "ThreadedDisk",
     "Threads",
     "Turns",
+    "again",
     "answer_of",
     "attempt",
     "attempt_await",
@@ -88,6 +89,7 @@ __all__ = [
     "unclaimed_sockets",
     "unwound",
     "unwound_storage",
+    "value_of",
     "wait_ms",
     "where",
 ]

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from copy import copy
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
+E = TypeVar("E", bound=BaseException)
 
 
 class Raised:
@@ -41,6 +43,27 @@ async def attempt_await(awaitable: Awaitable[R]) -> R | Raised:
         return await awaitable
     except Exception as error:
         return Raised(error)
+
+
+def value_of(outcome: R | BaseException) -> R:
+    """What was waited for, or the error that came in its place, raised.
+
+    Who raises an error that a variable of his holds makes a cycle: its traceback has his frame. All that the frames of
+    the call hold (payloads, connections) would wait for the collector. Nothing of this frame is left in it; who calls
+    it deletes what holds the outcome (a task, say) as well.
+    """
+    if isinstance(outcome, BaseException):
+        try:
+            raise outcome
+        finally:
+            del outcome
+    return outcome
+
+
+def again(error: E) -> E:
+    """A copy of an error that is kept, to raise it: the kept one would grow by a traceback each time it is raised, and
+    hold the frames of all who were told."""
+    return copy(error)
 
 
 def tell(log: logging.Logger, what: str, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:

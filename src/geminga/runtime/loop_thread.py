@@ -13,9 +13,8 @@ import os
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import CancelledError, Future
 from queue import SimpleQueue
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 
 from geminga.model.errors import LocalError
 from geminga.runtime.fork import fork_generation
@@ -32,6 +31,44 @@ EXIT_SECONDS_MAX: Final = 1.0
 
 class ForkedError(LocalError):
     """Used in a child of the process that made it."""
+
+
+class _Outcome(Generic[R]):
+    """What a call on the loop came to, taken once by the thread that waits.
+
+    A Future keeps its error, whose traceback has the frames that hold the Future: each failed call, and all that its
+    frames hold, would wait for the collector of cycles.
+    """
+
+    __slots__ = ("_error", "_is_there", "_result")
+
+    def __init__(self) -> None:
+        self._is_there = threading.Lock()
+        self._is_there.acquire()
+        self._result: R | None = None
+        self._error: BaseException | None = None
+
+    def set_result(self, result: R) -> None:
+        """Once, or :meth:`set_error`."""
+        self._result = result
+        self._is_there.release()
+
+    def set_error(self, error: BaseException) -> None:
+        """Once, or :meth:`set_result`."""
+        self._error = error
+        self._is_there.release()
+
+    def take(self) -> R:
+        """Wait for it; raise the error, or give the result."""
+        self._is_there.acquire()
+        error, self._error = self._error, None
+        if error is None:
+            result, self._result = self._result, None
+            return cast("R", result)
+        try:
+            raise error
+        finally:
+            del error
 
 
 class LoopThread:
@@ -52,26 +89,24 @@ class LoopThread:
         self.check()
         if threading.get_ident() == self._thread.ident:
             raise LocalError("a blocking call on the loop's own thread would wait for itself")
-        future: Future[R] = Future()
+        outcome: _Outcome[R] = _Outcome()
         task: list[asyncio.Task[None]] = []
 
         async def carry_out() -> None:
             try:
-                future.set_result(await make())
+                outcome.set_result(await make())
             except asyncio.CancelledError:
-                future.cancel()
+                outcome.set_error(LocalError("the loop of the blocking client was stopped"))
                 raise
             except BaseException as error:
-                future.set_exception(error)
+                outcome.set_error(error)
 
         def begin() -> None:
             task.append(spawn(carry_out(), name="blocking call"))
 
         self._soon(begin)
         try:
-            return future.result()
-        except CancelledError:
-            raise LocalError("the loop of the blocking client was stopped") from None
+            return outcome.take()
         except KeyboardInterrupt:
             self._soon(lambda: task[0].cancel() if task else None)
             raise
@@ -81,16 +116,16 @@ class LoopThread:
         self.check()
         if threading.get_ident() == self._thread.ident:
             return function()
-        future: Future[R] = Future()
+        outcome: _Outcome[R] = _Outcome()
 
         def carry_out() -> None:
             try:
-                future.set_result(function())
+                outcome.set_result(function())
             except BaseException as error:
-                future.set_exception(error)
+                outcome.set_error(error)
 
         self._soon(carry_out)
-        return future.result()
+        return outcome.take()
 
     def call_back(self, function: Callable[[], None]) -> None:
         """Call ``function`` on a thread that may block; those of one loop are called one after the other."""

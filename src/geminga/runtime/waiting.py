@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from geminga.model.errors import GemingaError
+from geminga.runtime.attempt import value_of
 from geminga.runtime.containment import Part
 from geminga.runtime.spawn import spawn
 
@@ -53,16 +55,16 @@ async def answer_of(ask: Callable[[Callable[[T | GemingaError], None]], object])
     Whoever is called off meanwhile is not told: a later answer goes unheard.
     """
     future: asyncio.Future[T | GemingaError] = asyncio.get_running_loop().create_future()
+    ask(partial(_hear, future))
+    try:
+        return value_of(await future)
+    finally:
+        del future  # see value_of
 
-    def done(answer: T | GemingaError) -> None:
-        if not future.done():
-            future.set_result(answer)
 
-    ask(done)
-    answer = await future
-    if isinstance(answer, GemingaError):
-        raise answer
-    return answer
+def _hear(future: asyncio.Future[T | GemingaError], answer: T | GemingaError) -> None:
+    if not future.done():
+        future.set_result(answer)
 
 
 async def carried_out(work: Coroutine[Any, Any, T], *, name: str, part: Part | None = None) -> T:
@@ -78,10 +80,7 @@ async def carried_out(work: Coroutine[Any, Any, T], *, name: str, part: Part | N
         except GemingaError as error:
             return error
 
-    answer = await asyncio.shield(spawn(run(), name=name, part=part))
-    if isinstance(answer, GemingaError):
-        raise answer
-    return answer
+    return value_of(await asyncio.shield(spawn(run(), name=name, part=part)))
 
 
 class AskedTogether(Generic[K, V]):
@@ -102,10 +101,10 @@ class AskedTogether(Generic[K, V]):
         if task is None:
             task = self._begun_next[key] = spawn(self._begin(key, begin), name=f"asked for {key}")
         # A task of its own: the first to ask may go away, the others still want to know.
-        answer = await asyncio.shield(task)
-        if isinstance(answer, GemingaError):
-            raise answer
-        return answer
+        try:
+            return value_of(await asyncio.shield(task))
+        finally:
+            del task  # see value_of
 
     async def _begin(self, key: K, begin: Callable[[], Coroutine[Any, Any, V]]) -> V | GemingaError:
         # Who asks from here on, asks anew.

@@ -7,7 +7,8 @@ import logging
 
 import pytest
 
-from geminga.runtime import Raised, attempt, attempt_await, tell
+from geminga.client import NotConnected, PulsarException
+from geminga.runtime import Raised, again, attempt, attempt_await, tell, value_of
 
 
 def test_result_or_what_was_raised() -> None:
@@ -53,3 +54,33 @@ def test_what_nobody_waits_for_is_logged(caplog) -> None:
     (record,) = caplog.records
     assert record.getMessage() == "interceptor: KeyError: 'k'"
     assert record.exc_info is not None
+
+
+def test_value_or_the_error_in_its_place() -> None:
+    assert value_of(1) == 1
+    assert value_of(None) is None
+    with pytest.raises(KeyError, match="k"):
+        value_of(KeyError("k"))
+
+
+def test_kept_error_is_raised_as_it_is_and_does_not_grow() -> None:
+    kept = NotConnected("x")
+    kept.__notes__ = ["at noon"]
+    for _ in range(3):
+        with pytest.raises(NotConnected, match="x") as raised:
+            raise again(kept)
+        assert raised.value is not kept
+        assert raised.value.__notes__ == ["at noon"]
+    assert kept.__traceback__ is None
+
+
+def test_errors_of_the_client_can_be_copied() -> None:
+    """As ``again`` does with those that are kept."""
+    kinds = [PulsarException]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    assert len(kinds) > 50
+    for kind in kinds:
+        copied = again(kind("why"))
+        assert type(copied) is kind
+        assert str(copied) == str(kind("why"))

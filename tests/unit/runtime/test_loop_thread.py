@@ -10,6 +10,7 @@ import pytest
 
 from geminga.model.errors import LocalError
 from geminga.runtime.loop_thread import CallbackThread, HandOver, LoopThread, loop_thread
+from support.house.uncollected import uncollected
 
 
 @pytest.fixture
@@ -35,6 +36,28 @@ def test_error_of_a_coroutine_is_raised_by_the_caller(thread) -> None:
 
     with pytest.raises(KeyError):
         thread.run(work)
+
+
+@pytest.mark.parametrize("call", ["run", "call"])
+def test_error_that_was_raised_waits_for_no_collector(thread, call) -> None:
+    """What the frames of the call hold would wait with it: a Spark task held two gigabytes of entries it had passed."""
+
+    def fail() -> None:
+        raise LocalError("x")
+
+    async def work() -> None:
+        fail()
+
+    def once() -> None:
+        with pytest.raises(LocalError):
+            getattr(thread, call)(work if call == "run" else fail)
+        # The loop is past the call, too.
+        thread.call(lambda: None)
+
+    once()
+    with uncollected() as found:
+        once()
+    assert found == []
 
 
 def test_plain_function_is_called_on_the_loop(thread) -> None:

@@ -21,7 +21,7 @@ from geminga.managed_ledger.shared.entry import Entry
 from geminga.managed_ledger.shared.ports import OpenLedger
 from geminga.model.errors import StorageError
 from geminga.model.position import Position
-from geminga.runtime import crash_point
+from geminga.runtime import again, crash_point
 from geminga.runtime.ports import Clock
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.compacted import COMPACTED_LEDGER
@@ -268,7 +268,7 @@ class _Writer:
             self._moved.clear()
             await self._moved.wait()
         if self._error is not None:
-            raise self._error
+            raise again(self._error)
 
 
 def new_spill(directory: str) -> Spill:

@@ -31,7 +31,7 @@ from geminga.managed_ledger import Entry, ManagedCursor
 from geminga.model.errors import GemingaError, UnavailableError
 from geminga.model.position import Position
 from geminga.model.topic_name import CHANGE_EVENTS, TopicName
-from geminga.runtime import Contained, get_logger, spawn, wait_ms
+from geminga.runtime import Contained, again, get_logger, spawn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import text_of
 from geminga.wire.pulsar.schema_info import decode_version
@@ -326,7 +326,7 @@ class Replicator:
 
     def _check(self) -> None:
         if self._failure is not None:
-            raise self._failure
+            raise again(self._failure)
 
     async def _take(self, remote: RemoteTopic, entry: Entry, turn: Turn) -> None:
         self._check()

@@ -6,6 +6,7 @@ import asyncio
 
 from geminga.client._api.errors import AlreadyClosed, PulsarException
 from geminga.client._api.place import Place, running_loop
+from geminga.runtime import again
 
 
 class Condition:
@@ -42,4 +43,4 @@ class Condition:
         self.check_here()
         self.check_not_closed()
         if self.error is not None:
-            raise self.error
+            raise again(self.error)

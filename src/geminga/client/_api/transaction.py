@@ -156,7 +156,10 @@ class Transaction:
         self._ending = spawn(self._finish(), name=f"detach {self.id}")
         failure = await _outcome(self._ending)
         if failure is not None:
-            raise failure
+            try:
+                raise failure
+            finally:
+                del failure  # see runtime's value_of
         return self.id
 
     async def close(self) -> None:
@@ -223,7 +226,10 @@ class Transaction:
         assert self._ending is not None
         error = await _outcome(self._ending)
         if error is not None:
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # see runtime's value_of
 
     def _is_ending(self, *, commit: bool) -> bool:
         wanted = TransactionState.COMMITTING if commit else TransactionState.ABORTING

@@ -106,8 +106,7 @@ class Acknowledging:
                 _remember(receipts, acks.acknowledge_many(entry, indexes), acks.sender)
         for each in senders:
             each.end_properties()
-        for receipt, sender in receipts.items():
-            await sender.heard(receipt)
+        await _heard(receipts)
 
     def _sender_of(self, message: Message[Any] | MessageId) -> AckSender:
         if isinstance(message, MessageId):
@@ -131,14 +130,16 @@ class Acknowledging:
         for message, receipts in pending:
             error: PulsarException | None = None
             try:
-                for receipt, sender in receipts.items():
-                    await sender.heard(receipt)
+                await _heard(receipts)
             except PulsarException as failure:
                 error = failure
             interceptors.acknowledged(id_of(message), error)
             first = first or error
         if first is not None:
-            raise first
+            try:
+                raise first
+            finally:
+                del first, error  # see runtime's value_of
 
     def _acknowledge(self, message: Message[Any] | MessageId, receipts: _Receipts) -> None:
         self._counters.acks_sent += 1
@@ -155,6 +156,7 @@ class Acknowledging:
         """Everything up to one that :meth:`checked` took."""
         self._counters.acks_sent += 1
         error: PulsarException | None = None
+        receipt: asyncio.Future[None] | None = None
         try:
             if isinstance(message, MessageId):
                 by_id = self._topics.source_of(message).acks
@@ -171,7 +173,10 @@ class Acknowledging:
         if self._interceptors is not None:
             self._interceptors.acknowledged_up_to(id_of(message), error)
         if error is not None:
-            raise error
+            try:
+                raise error
+            finally:
+                del error, receipt  # see runtime's value_of
 
     async def all_in(self, txn: Transaction, messages: Acknowledged, *, is_cumulative: bool = False) -> None:
         """What :meth:`checked` gave, in a transaction; raises the first error."""
@@ -194,7 +199,10 @@ class Acknowledging:
         finally:
             core.settle(None)
         if first is not None:
-            raise first
+            try:
+                raise first
+            finally:
+                del first, error, answer, answers  # see runtime's value_of
 
     def refuse(self, message: Message[Any] | MessageId) -> None:
         """One could not be processed; raises OperationNotSupported, InvalidMessage."""
@@ -249,6 +257,17 @@ def along(properties: object, txn: Transaction | None) -> Properties:
     if properties and txn is not None:
         raise InvalidMessage("properties: an acknowledgment in a transaction takes none along")
     return dict(properties)
+
+
+async def _heard(receipts: _Receipts) -> None:
+    """Until all were answered; raises the first error."""
+    receipt: asyncio.Future[None] | None = None
+    try:
+        for receipt, sender in receipts.items():
+            await sender.heard(receipt)
+    finally:
+        receipts.clear()
+        del receipt  # see runtime's value_of
 
 
 def _remember(receipts: _Receipts, receipt: Receipt, sender: AckSender) -> None:

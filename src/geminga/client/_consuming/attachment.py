@@ -14,7 +14,7 @@ from geminga.client._consuming import requests
 from geminga.client._transport.cluster import Cluster
 from geminga.client._transport.connection import ClientConnection
 from geminga.client._transport.handlers import ConsumerHandler
-from geminga.runtime import get_logger
+from geminga.runtime import again, get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 _log = get_logger(__name__)
@@ -57,7 +57,7 @@ class Attachment:
         """Subscribe with ``make(request id)``; raises the broker's error, NotConnected or Timeout."""
         handler = self._handler
         if handler is None:
-            raise self._failure or NotConnected(f"{self._name} is not connected any more")
+            raise again(self._failure or NotConnected(f"{self._name} is not connected any more"))
         self.is_subscribing = True
         self._is_lost = False
         connection.listeners.register_consumer(self.consumer_id, handler)
@@ -100,7 +100,7 @@ class Attachment:
         will be none."""
         if self.connection is None:
             if self._failure is not None:
-                raise self._failure
+                raise again(self._failure)
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(future)
             try:
@@ -108,6 +108,8 @@ class Attachment:
                     await future
             except TimeoutError:
                 raise Timeout(f"{self._name} is not connected") from None
+            finally:
+                del future  # see runtime's value_of
         if self.connection is None:
             raise NotConnected(f"{self._name} is not connected")
         return self.connection

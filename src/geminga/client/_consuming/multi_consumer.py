@@ -179,7 +179,10 @@ class TopicSet:
                 except PulsarException as error:
                     failure = failure or error
         if failure is not None:
-            raise failure
+            try:
+                raise failure
+            finally:
+                del failure  # see runtime's value_of
 
     async def _add_partitions(self, topic: str, count: int) -> None:
         now = await self._cluster.lookup.partitions(topic, auto_create=False)
@@ -207,7 +210,10 @@ async def _open_all(consumers: list[TopicConsumer]) -> None:
         raise
     for error in errors:
         if error is not None:
-            raise error
+            try:
+                raise error
+            finally:
+                del error, errors, tasks  # see runtime's value_of
 
 
 async def _open(consumer: TopicConsumer) -> PulsarException | None:

@@ -202,7 +202,10 @@ class PatternTopics:
             await self._topics.update_partitions()
         self._topics.start_updates()
         if failure is not None:
-            raise failure
+            try:
+                raise failure
+            finally:
+                del failure  # see runtime's value_of
 
     async def _add(self, topics: list[str]) -> PulsarException | None:
         """Subscribe to topics, in which one that can not be had (others hold the subscription, say) keeps no other

@@ -170,7 +170,10 @@ class SubscriptionConsumer(Consumer[T]):
                     self._place.check()
                 receipt = source.acks.acknowledge_entry(entry.key)
             if receipt is not None:
-                await source.acks.sender.heard(receipt)
+                try:
+                    await source.acks.sender.heard(receipt)
+                finally:
+                    del receipt  # see runtime's value_of
             return
         self.condition.check_alive()
         given = along(properties, txn)

@@ -147,7 +147,10 @@ class AckSender:
         if not receipt.done():
             self.hurry()
         # Shared by the whole group: one that gives up does not end it.
-        await asyncio.shield(receipt)
+        try:
+            await asyncio.shield(receipt)
+        finally:
+            del receipt  # see runtime's value_of
 
     def hurry(self) -> None:
         """Somebody waits for a receipt: what waits leaves at the end of this turn, with all that is added in it."""
@@ -239,8 +242,13 @@ class AckSender:
         self.flush()
         waiting = [receipt for flight in dict.fromkeys(self._flights.values()) for receipt in flight.receipts]
         waiting += [receipt for receipts in self._receipts.values() for receipt in receipts]  # without a connection
-        for receipt in waiting:
-            await asyncio.shield(receipt)
+        receipt: asyncio.Future[None] | None = None
+        try:
+            for receipt in waiting:
+                await asyncio.shield(receipt)
+        finally:
+            waiting.clear()
+            del receipt  # see runtime's value_of
 
     def _send(
         self,

@@ -126,7 +126,10 @@ class PartitionedProducer(Producer[T], Generic[T]):
         results = await asyncio.gather(*(p.flush() for p in self._made()), return_exceptions=True)
         for result in results:
             if result is not None:
-                raise result
+                try:
+                    raise result
+                finally:
+                    del result, results  # see runtime's value_of
 
     async def drain(self) -> None:
         """See :meth:`Producer.drain`."""
@@ -155,7 +158,10 @@ class PartitionedProducer(Producer[T], Generic[T]):
         results = await asyncio.gather(*(producer.connect() for producer in made), return_exceptions=True)
         for result in results:
             if result is not None:
-                raise result
+                try:
+                    raise result
+                finally:
+                    del result, results  # see runtime's value_of
 
     def _arm_update(self) -> None:
         interval_ms = self._options.auto_update_partitions_interval_ms

@@ -210,7 +210,10 @@ class SendBuffer:
         """Raise the first error that nobody heard of; only once."""
         error, self._unheard_error = self._unheard_error, None
         if error is not None:
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # see runtime's value_of
 
     def _finish(self, pending: PendingSend, ledger_id: int, entry_id: int, error: PulsarException | None) -> None:
         self._memory.release(pending.size_bytes)

@@ -33,7 +33,7 @@ from geminga.client.producer_rules.memory_limit import MemoryLimit
 from geminga.client.producer_rules.message import EncodedMessage
 from geminga.client.producer_rules.producer_state import OPEN, State
 from geminga.client.producer_rules.send_queue import SendCallback
-from geminga.runtime import Clock, get_logger, next_turn
+from geminga.runtime import Clock, again, get_logger, next_turn
 
 T = TypeVar("T")
 _log = get_logger(__name__)
@@ -223,6 +223,8 @@ class Sending(EntryProducer[T]):
         except RuntimeError:
             self._place.check()  # a future of another loop
             raise
+        finally:
+            del receipt  # see runtime's value_of
 
     def _send(self, message: EncodedMessage, callback: SendCallback | None, *, is_let_in: bool = False) -> None:
         """``is_let_in``: it was, before the producer was connected, whatever others hold by now."""
@@ -243,7 +245,7 @@ class Sending(EntryProducer[T]):
 
     def _check_may_send(self) -> None:
         if self._state not in OPEN:
-            raise self._failure or AlreadyClosed(f"producer {self._name} of {self._topic} is closed")
+            raise again(self._failure or AlreadyClosed(f"producer {self._name} of {self._topic} is closed"))
         place = self._place
         place.check_process()
         if self._loop.is_closed():

@@ -28,7 +28,7 @@ from geminga.client._transport.handlers import ServiceUrl
 from geminga.client._transport.link import Link
 from geminga.client.producer_rules.memory_limit import MemoryLimit
 from geminga.client.producer_rules.producer_state import OPEN, State
-from geminga.runtime import Raised, attempt, get_logger, spawn
+from geminga.runtime import Raised, again, attempt, get_logger, spawn
 
 T = TypeVar("T")
 _log = get_logger(__name__)
@@ -178,7 +178,8 @@ class TopicProducer(Sending[T]):
             failure: PulsarException = AlreadyClosed("creating it was given up")
             if isinstance(error, Exception):
                 failure = as_client_error(error, f"connecting the producer of {self._topic}")
-            self._end(State.FAILED, failure)
+            self._end(State.FAILED, again(failure))
+            del failure  # see runtime's value_of
             raise
 
     def connect_soon(self) -> None:

@@ -32,7 +32,7 @@ from geminga.client._transport.output import Output
 from geminga.client._transport.pending_requests import PendingRequests
 from geminga.model.errors import ProtocolError
 from geminga.model.limits import MESSAGE_SIZE_BYTES_MAX_DEFAULT
-from geminga.runtime import Raised, Threads, attempt, get_logger, let_go
+from geminga.runtime import Raised, Threads, again, attempt, get_logger, let_go
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import PING_FRAME, PONG_FRAME, PROTOCOL_VERSION, encode_command
 from geminga.wire.pulsar.frame import Frame, ImpossibleFrameError
@@ -252,6 +252,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             if timer is not None:
                 timer.cancel()
             self._requests.end(request_id, answer)
+            del answer  # see runtime's value_of
 
     def _give_up(self, answer: asyncio.Future[pb.BaseCommand], kind: pb.BaseCommand.Type, timeout_s: float) -> None:
         if not answer.done():
@@ -266,7 +267,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         ``is_urgent``: it does not wait for what else leaves in this turn of the loop.
         """
         if self.is_closed:
-            raise self._lost_error or NotConnected(f"connection to {self.url} is closed")
+            raise again(self._lost_error or NotConnected(f"connection to {self.url} is closed"))
         answer = self._requests.start(request_id)
         frame = encode_command(command)
         if is_urgent:
@@ -279,7 +280,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         """As :meth:`start_request`, of a command that is made when it leaves, at the end of this turn of the loop and
         before all that is written after this call."""
         if self.is_closed:
-            raise self._lost_error or NotConnected(f"connection to {self.url} is closed")
+            raise again(self._lost_error or NotConnected(f"connection to {self.url} is closed"))
         answer = self._requests.start(request_id)
         self._output.write_late(lambda: encode_command(make()))
         return answer
@@ -291,7 +292,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def expect_again(self, request_id: int) -> asyncio.Future[pb.BaseCommand]:
         """A second answer under the same id: of a producer that waits for exclusive access. Without time limit."""
         if self.is_closed:
-            raise self._lost_error or NotConnected(f"connection to {self.url} is closed")
+            raise again(self._lost_error or NotConnected(f"connection to {self.url} is closed"))
         return self._requests.take_second(request_id)
 
     def forget_request(self, request_id: int) -> None:

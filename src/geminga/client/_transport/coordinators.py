@@ -27,7 +27,7 @@ from geminga.client._transport.cluster import Cluster
 from geminga.client._transport.connection import ClientConnection
 from geminga.client.rules.transaction import Answer
 from geminga.model.txn_id import TxnId
-from geminga.runtime import spawn
+from geminga.runtime import spawn, value_of
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 ASSIGN_TOPIC: Final = "persistent://pulsar/system/transaction_coordinator_assign"
@@ -212,10 +212,10 @@ class Coordinators:
             greeting = spawn(self._greet(coordinator), name=f"greet coordinator {coordinator}")
             self._greetings[coordinator] = greeting
         # Of all who want it, as its error is: one after the other they would wait as often as long.
-        outcome = await asyncio.shield(greeting)
-        if isinstance(outcome, PulsarException):
-            raise outcome
-        return outcome
+        try:
+            return value_of(await asyncio.shield(greeting))
+        finally:
+            del greeting  # see value_of
 
     async def _greet(self, coordinator: int) -> ClientConnection | PulsarException:
         cluster = self._cluster

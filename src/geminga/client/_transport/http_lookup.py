@@ -114,7 +114,10 @@ def _ask(url: str, headers: dict[str, str], lookup: HttpLookup) -> tuple[bytes, 
     except (OSError, ValueError, HTTPException) as error:
         why = getattr(error, "reason", None) or str(error) or type(error).__name__
         raise ConnectError(f"connecting to {url}: {why}") from None
-    raise refusal
+    try:
+        raise refusal
+    finally:
+        del refusal  # see runtime's value_of
 
 
 def _broker_url(text: bytes, url: str, *, is_tls: bool) -> str:

@@ -68,7 +68,10 @@ class Lookup:
                 return await self._find(connection, topic, is_redirected=True)
             except (ConnectError, Timeout) as error:
                 failure = error
-        raise failure or LookupError(f"{topic} moved to {url}, which has no address")
+        try:
+            raise failure or LookupError(f"{topic} moved to {url}, which has no address")
+        finally:
+            del failure  # see runtime's value_of
 
     async def find_broker_once(self, topic: str) -> BrokerAddress:
         """One attempt, redirects included. Raises LookupError."""

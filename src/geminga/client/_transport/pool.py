@@ -12,7 +12,7 @@ from geminga.client._api.errors import AlreadyClosed, ConnectError, LookupError,
 from geminga.client._api.options import ClientOptions
 from geminga.client._transport.connection import ClientConnection
 from geminga.client._transport.service_urls import Address, ServiceUrls, parse_addresses
-from geminga.runtime import Runtime, get_logger, spawn
+from geminga.runtime import Runtime, get_logger, spawn, value_of
 
 if TYPE_CHECKING:
     from geminga.runtime.tls.following import FollowedContext
@@ -182,10 +182,10 @@ class ConnectionPool:
             attempt = spawn(self._connect(key, logical_url, physical), name=f"connect to {physical.url}")
             self._attempts[key] = attempt
         # Shielded: one caller that gives up does not take the attempt from the others. An error is handed to all.
-        result = await asyncio.shield(attempt)
-        if isinstance(result, PulsarException):
-            raise result
-        return result
+        try:
+            return value_of(await asyncio.shield(attempt))
+        finally:
+            del attempt  # see value_of
 
     async def _connect(
         self, key: tuple[str, str, int], logical_url: str, physical: Address

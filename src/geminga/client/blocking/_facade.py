@@ -165,7 +165,10 @@ class ProducerFacade(Facade[AsyncProducer[T]], Generic[T]):
         self._run(self._target.flush)
         error, self._unheard = self._unheard, None
         if error is not None:
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # see runtime's value_of
 
     def _on_callback_thread(self, callback: SendCallback) -> SendCallback:
         def heard(error: PulsarException | None, message_id: MessageId | None) -> None:

@@ -18,6 +18,7 @@ from geminga.client.schema._protocol import (
     TopicSchema,
     VersionedSchema,
 )
+from geminga.runtime import value_of
 
 T = TypeVar("T")
 
@@ -183,9 +184,10 @@ class SchemaVersions:
         """Ask the broker. Raises the client's errors."""
         fetch = self._fetches.get(version)
         if fetch is not None:
-            found = await asyncio.shield(fetch)
-            if isinstance(found, PulsarException):
-                raise found
+            try:
+                value_of(await asyncio.shield(fetch))
+            finally:
+                del fetch  # see value_of
             return
         fetch = self._fetches[version] = asyncio.get_running_loop().create_future()
         result: VersionedSchema | PulsarException | None = PulsarException("fetching the schema was cancelled")

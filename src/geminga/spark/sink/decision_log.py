@@ -153,7 +153,10 @@ class DecisionLog:
         outcomes: dict[TxnId, TxnOutcome] = {}
         for txn_id, outcome in zip(txn_ids, ended, strict=True):
             if isinstance(outcome, BaseException):
-                raise outcome
+                try:
+                    raise outcome
+                finally:
+                    del outcome, ended  # see runtime's value_of
             outcomes[txn_id] = outcome
         return outcomes
 

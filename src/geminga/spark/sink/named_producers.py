@@ -56,7 +56,10 @@ class NamedProducers:
                 )
                 for one in opened:
                     if isinstance(one, BaseException):
-                        raise one
+                        try:
+                            raise one
+                        finally:
+                            del one, opened  # see runtime's value_of
                     producers.append(one)
             return producers
 
@@ -119,7 +122,10 @@ class NamedProducers:
                 if isinstance(result, PulsarException):
                     _log.info("closing a producer named %s: %s", self._name, result)
                 elif isinstance(result, BaseException):
-                    raise result
+                    try:
+                        raise result
+                    finally:
+                        del result, results  # see runtime's value_of
 
         if self._open and self._session.thread.is_alive:
             self._session.run(close)

@@ -25,7 +25,7 @@ from geminga.client import (
     Timeout,
     Transaction,
 )
-from geminga.runtime import next_turn
+from geminga.runtime import again, next_turn
 from geminga.runtime.loop_thread import HandOver
 from geminga.spark.process.clients import ClientSession
 from geminga.spark.sink_rules.entries import Entry
@@ -57,7 +57,7 @@ class EntryPump:
     def put(self, producer: EntryProducer[bytes], entry: Entry) -> None:
         """From the task's thread: send it soon; waits while too many wait. Raises the first error so far."""
         if self._error is not None:
-            raise self._error
+            raise again(self._error)
         self._hand_over.put((producer, entry))
 
     def finish(self, producers: Iterable[EntryProducer[bytes]]) -> None:
@@ -71,7 +71,7 @@ class EntryPump:
 
         self._session.run(finish)
         if self._error is not None:
-            raise self._error
+            raise again(self._error)
 
     def close(self) -> None:
         """The task is over, whatever became of it."""

@@ -137,7 +137,10 @@ def commit_steps(state: SinkState, request: CommitRequest, wall_ms: Callable[[],
     refusal = _refusal(state, request, wall_ms())
     if refusal is not None:
         yield from _abort(state, own)
-        raise refusal
+        try:
+            raise refusal
+        finally:
+            del refusal  # see runtime's value_of
     decision = Prepared(
         request.sink,
         request.batch,

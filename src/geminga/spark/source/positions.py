@@ -36,7 +36,10 @@ async def in_parallel(what: Iterable[T], do: Callable[[T], Awaitable[object]]) -
     results = await asyncio.gather(*(one(item) for item in what), return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):
-            raise result
+            try:
+                raise result
+            finally:
+                del result, results  # see runtime's value_of
 
 
 async def find_topics(client: Client, choice: TopicChoice) -> list[str]:

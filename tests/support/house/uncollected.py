@@ -1,0 +1,27 @@
+"""What only Python's collector of cycles frees: errors of ours, whose tracebacks hold the frames of a failed call."""
+
+from __future__ import annotations
+
+import gc as collector
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from geminga.model.errors import GemingaError
+
+
+@contextmanager
+def uncollected() -> Iterator[list[str]]:
+    """Filled, at the end, with the errors that were given up meanwhile and are there nevertheless."""
+    found: list[str] = []
+    collector.collect()
+    collector.disable()
+    try:
+        yield found
+        collector.set_debug(collector.DEBUG_SAVEALL)
+        collector.collect()
+        collector.set_debug(0)
+        found += [repr(one) for one in collector.garbage if isinstance(one, GemingaError)]
+        collector.garbage.clear()
+    finally:
+        collector.set_debug(0)
+        collector.enable()
