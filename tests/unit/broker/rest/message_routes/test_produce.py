@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from geminga.broker.rest.message_routes import publishing
+from geminga.broker.rest.message_routes.produce import BESIDE_MESSAGE_BYTES
+from geminga.model.limits import FRAME_PADDING_BYTES
 from geminga.model.topic_name import TopicName
 from geminga.runtime import next_turn, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -107,6 +109,31 @@ def test_nothing_is_stored_where_one_of_the_messages_can_not_be() -> None:
         assert str(TopicName.parse(TOPIC)) not in world.broker.registry.loaded
         status, answer = await produce(message("a"), headers={"content-encoding": "gzip"})
         assert status == 415
+
+    run(scenario, message_bytes_max=100)
+
+
+def test_messages_are_refused_whose_properties_or_keys_no_frame_to_a_consumer_could_hold() -> None:
+    async def scenario(world: BrokerWorld, produce: Produce) -> None:
+        for more in ({"properties": {"p": "x" * FRAME_PADDING_BYTES}}, {"key": "k" * FRAME_PADDING_BYTES}):
+            status, answer = await produce(message("a"), message("b", **more))
+            assert status == 413
+            assert answer["reason"].startswith("message 1 has 10"), answer
+            assert "bytes of payload, key and properties, more than consumers can be sent" in answer["reason"]
+        assert str(TopicName.parse(TOPIC)) not in world.broker.registry.loaded
+        # The largest that is let in, of a producer with a long name, is sent within what a client takes.
+        size_bytes, taken = FRAME_PADDING_BYTES - BESIDE_MESSAGE_BYTES - 1000, False
+        while not taken:
+            size_bytes -= 1
+            status, _ = await produce(message("b" * 100, properties={"p": "x" * size_bytes}), producerName="ä" * 500)
+            taken = status == 200
+        client = await world.client()
+        await client.subscribe()
+        command, payload = await client.expect_with_payload(pb.BaseCommand.MESSAGE)
+        lengths_bytes = 4
+        frame_bytes = lengths_bytes + command.ByteSize() + len(payload)
+        assert frame_bytes <= 100 + FRAME_PADDING_BYTES
+        assert frame_bytes > 100 + FRAME_PADDING_BYTES - BESIDE_MESSAGE_BYTES
 
     run(scenario, message_bytes_max=100)
 
