@@ -6,7 +6,7 @@ Statuses are Pulsar's (its service's table of errors): 404 for a topic that is n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Final
 
 from geminga.broker.websocket.core.parameters import (
@@ -30,6 +30,7 @@ from geminga.client import (
     InvalidConfiguration,
     InvalidTopicName,
     MessageId,
+    OperationNotSupported,
     PartitionsRoutingMode,
     ProducerArguments,
     ProducerBlockedQuotaExceededError,
@@ -156,3 +157,15 @@ def reader_start(given: ReaderParameters) -> MessageId:
         return MessageId.deserialize(given.start)
     except ValueError as error:
         raise OpeningError(400, f"Invalid query params: messageId: {error}") from None
+
+
+async def leads_to_message(work: Awaitable[None]) -> bool:
+    """Whether what is done by an id leads to a message of the consumer; raises what else comes of it.
+
+    One that a former socket was told does not say of which topic it is, where there are several: nothing ends for that.
+    """
+    try:
+        await work
+    except OperationNotSupported:
+        return False
+    return True

@@ -40,6 +40,7 @@ from geminga.broker.websocket.core.frames import (
 )
 from geminga.broker.websocket.core.parameters import LONG_MAX
 from geminga.broker.websocket.core.window import CountWindow, PullWindow, PushWindow
+from geminga.broker.websocket.opening import leads_to_message
 from geminga.client import (
     AlreadyClosed,
     AuthenticationError,
@@ -48,6 +49,7 @@ from geminga.client import (
     Consumer,
     Message,
     MessageId,
+    OperationNotSupported,
     Producer,
     PulsarException,
     Reader,
@@ -473,17 +475,20 @@ class ConsumerSession(_ReceivingSession):
             self._operations.popleft()
             found.append(about)
             self._window.passed(frame.message_id)
-        await self._consumer.acknowledge(found)
+        try:
+            await self._consumer.acknowledge(found)
+        except OperationNotSupported:  # none is acknowledged yet
+            found = [one for one in found if await leads_to_message(self._consumer.acknowledge(one))]
         self.counts.acknowledged += len(found)
 
     async def _carry_out_one(self, frame: ConsumerFrame, about: MessageId | None) -> None:
         if isinstance(frame, NegativeAckFrame) and about is not None:
-            await self._consumer.negative_acknowledge(about)
+            await leads_to_message(self._consumer.negative_acknowledge(about))
             self._window.passed(frame.message_id)
         elif isinstance(frame, AckFrame) and about is not None:
-            await self._consumer.acknowledge_cumulative(about)
-            self._window.passed_to(frame.message_id)
-            self.counts.acknowledged += 1
+            if await leads_to_message(self._consumer.acknowledge_cumulative(about)):
+                self._window.passed_to(frame.message_id)
+                self.counts.acknowledged += 1
         else:
             await self._consumer.unsubscribe()
 
