@@ -190,6 +190,11 @@ def test_credentials_go_on_where_they_can() -> None:
     assert password is not None
     assert (password.method_name, password.data()) == ("basic", b"joe:x")
     assert "passwd" not in repr(token)
+    # As the door takes it: else who it let in would have the broker's own rights behind it.
+    for authorization in ("basic am9lOng=", "BASIC  am9lOng= "):
+        as_taken = carried_by(authorization)
+        assert as_taken is not None
+        assert (as_taken.method_name, as_taken.data()) == ("basic", b"joe:x")
 
 
 def test_certificate_goes_on_to_a_broker_that_is_alone() -> None:
