@@ -262,6 +262,34 @@ def test_key_and_value_are_encoded_apart() -> None:
     run(scenario)
 
 
+def test_half_characters_in_texts_that_are_json_themselves_are_refused() -> None:
+    """The body's own are refused where it is read; these are texts there, of six letters each."""
+
+    def schema(kind: str, definition: str = "", **more: Any) -> str:
+        return json.dumps({"type": kind, "schema": base64.b64encode(definition.encode()).decode(), **more})
+
+    half = json.loads('"\\ud800"')
+    record = schema("AVRO", '{"type":"record","name":"R","fields":[{"name":"a","type":"string"}]}')
+    numbers = schema("AVRO", '{"type":"map","values":"long"}')
+
+    async def scenario(world: BrokerWorld, produce: Produce) -> None:
+        for text, body, reason in (
+            (json.dumps({"a": half}), {"valueSchema": record}, "the payload of message 0 is not JSON"),
+            (json.dumps({half: 1}), {"valueSchema": numbers}, "the payload of message 0 is not JSON"),
+            ("a", {"valueSchema": schema("STRING", properties={half: "a"})}, "valueSchema is not the JSON of a schema"),
+            ("a", {"valueSchema": schema("STRING", name=half)}, "valueSchema is not the JSON of a schema"),
+            ("a", {"keySchema": schema("STRING", name=half)}, "keySchema is not the JSON of a schema"),
+        ):
+            status, answer = await produce(message(text, key="k"), **body)
+            assert status == 400
+            assert reason in answer["reason"]
+        # What is kept as it is written is nobody's text here.
+        record_of_json = schema("JSON", '{"type":"record","name":"R","fields":[]}')
+        assert (await produce(message(json.dumps({"a": half})), valueSchema=record_of_json))[0] == 200
+
+    run(scenario)
+
+
 def test_bytes_have_no_schema() -> None:
     async def scenario(world: BrokerWorld, produce: Produce) -> None:
         status, answer = await produce(message("a"), valueSchema={"type": "BYTES"})
