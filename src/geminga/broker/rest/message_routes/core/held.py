@@ -50,7 +50,10 @@ class HeldMessages:
         for ref in refs:
             key = (ref.partition, ref.position)
             left = self._entries.get(key, 0)
-            bits = left if ref.batch_index < 0 else 1 << ref.batch_index
+            bits = left
+            if ref.batch_index >= 0:
+                # Only a bit that is set is made a number: a client may name any.
+                bits = 1 << ref.batch_index if left >> ref.batch_index & 1 else 0
             if not left & bits:
                 unknown.append(ref)
                 continue

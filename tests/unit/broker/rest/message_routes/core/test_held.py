@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 from geminga.broker.rest.message_routes.core.held import Acked, HeldMessages
 from geminga.broker.rest.message_routes.core.message_ids import MessageRef
 from geminga.model.position import Position
@@ -25,6 +27,20 @@ def test_message_is_acknowledged_once_and_an_unknown_one_is_told() -> None:
     assert len(held_messages) == 1
     acked, unknown = held_messages.acknowledge([MessageRef(-1, B, 0), MessageRef(-1, B, 2)])
     assert (acked, unknown, len(held_messages)) == ([Acked(-1, B, 0, 0b101)], [], 0)
+
+
+def test_index_that_no_batch_has_costs_nothing() -> None:
+    refs = [MessageRef(-1, A, 999_999_999), MessageRef(-1, C, 999_999_999)]
+    tracemalloc.start()
+    try:
+        held_messages = held(a=0b11)
+        assert held_messages.acknowledge(refs) == ([], refs)
+        assert [held_messages.acknowledge_through(ref) for ref in refs] == [None, None]
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # A number of so many bits would have 125 MB, for each of the 10,000 ids of a request.
+    assert most_bytes < 1 << 20
 
 
 def test_whole_batch_is_acknowledged_by_the_id_of_its_entry() -> None:
