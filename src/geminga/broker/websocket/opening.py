@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from typing import Final
 
+from geminga.broker.websocket.core.frames import EncryptionFields
 from geminga.broker.websocket.core.parameters import (
     EARLIEST,
     LATEST,
@@ -29,6 +30,7 @@ from geminga.client import (
     IncompatibleSchema,
     InvalidConfiguration,
     InvalidTopicName,
+    Message,
     MessageId,
     OperationNotSupported,
     PartitionsRoutingMode,
@@ -169,3 +171,19 @@ async def leads_to_message(work: Awaitable[None]) -> bool:
     except OperationNotSupported:
         return False
     return True
+
+
+def encryption_of(message: Message[bytes]) -> EncryptionFields | None:
+    """How a message is encrypted that comes as it is; None: it is not."""
+    found = message.encryption_context()
+    if found is None:
+        return None
+    kinds = {kind.value: kind.name for kind in CompressionType}
+    return EncryptionFields(
+        found.keys,
+        found.param,
+        found.algorithm,
+        kinds.get(found.compression_type, "NONE"),
+        found.uncompressed_message_size,
+        found.batch_size,
+    )

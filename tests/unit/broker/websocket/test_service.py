@@ -16,7 +16,7 @@ from geminga.broker.websocket.core.parameters import consumer_parameters, produc
 from geminga.broker.websocket.opening import OpeningError
 from geminga.broker.websocket.room import STUCK_S
 from geminga.broker.websocket.service import INTERVAL_S, LOOK_S, LOOKED_AT_PER_TURN, RIGHTS_S
-from geminga.broker.websocket.sessions import OPERATIONS_MAX, ConsumerSession
+from geminga.broker.websocket.sessions import BATCH_MESSAGES_MAX, OPERATIONS_MAX, SMALL_BATCH, ConsumerSession
 from geminga.broker.websocket.socket import WebSocket
 from geminga.client import MessageId
 from geminga.client._transport.handshake import CLIENT_VERSION
@@ -566,5 +566,29 @@ def test_ids_that_are_nobodys_here_are_passed_over_and_end_no_socket() -> None:
             receiving.tell(messageId=messages[0], **more)
         senders[1].tell(payload="")
         await receiving.told(3)
+
+    with_sockets(story)
+
+
+@pytest.mark.parametrize(
+    ("size", "ids_taken"), [(2**31 - 1, 0), (SMALL_BATCH + 1, BATCH_MESSAGES_MAX // (SMALL_BATCH + 1))]
+)
+def test_ids_of_large_batches_that_nobody_was_told_cost_no_memory(size: int, ids_taken: int) -> None:
+    """A batch of 2,147,483,647 messages would be a set of 256 MB."""
+
+    async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
+        receiving = await consumer(sockets)
+
+        def tell(entry: int, messages: int) -> None:
+            receiving.tell(messageId=message_id_text(MessageId(-1, 7, entry, 0, messages).serialize()))
+
+        for entry in range(ids_taken):
+            tell(entry, size)
+            tell(1_000_000 + entry, SMALL_BATCH)
+        await pause(1)
+        assert receiving.protocol.close_rcvd is None
+        tell(ids_taken, size)
+        code, reason = await receiving.ended()
+        assert (code, reason.rpartition(": ")[2]) == (4003, "too large batches that it was not told")
 
     with_sockets(story)
