@@ -18,6 +18,7 @@ from starlette.requests import Request
 from geminga.broker.access.anonymous import EVERYBODY_IS_ANONYMOUS
 from geminga.broker.access.ports import Access
 from geminga.broker.rest.identity import principal_by
+from geminga.client import PulsarException
 from geminga.model.errors import AuthenticationError, NotAllowedError, UnavailableError
 from geminga.proxy.brokers import Resolve
 from geminga.proxy.core.http_rules import (
@@ -53,7 +54,7 @@ class WebLinks(Protocol):
     """How brokers are spoken to over HTTP."""
 
     def context(self) -> ssl.SSLContext:
-        """Of TLS."""
+        """Of TLS. Raises PulsarException for files that are not good."""
 
     async def headers(self, runtime: Runtime) -> list[tuple[str, str]]:
         """Who asks. Raises UnavailableError."""
@@ -183,6 +184,8 @@ class Forwarding:
         except OSError as error:  # a timeout is one
             reason = error.strerror or str(error) or f"not connected within {connect_s:g} s"
             raise UnavailableError(f"the web service {place.netloc}: {reason}") from error
+        except PulsarException as error:
+            raise UnavailableError(f"TLS to brokers: {error}") from error
 
     async def _first(self, place: Place, addresses: Sequence[str], reader: asyncio.StreamReader) -> asyncio.Transport:
         tls = self._links.context() if place.scheme == "https" else None

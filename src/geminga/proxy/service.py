@@ -13,7 +13,7 @@ from geminga.proxy.brokers import BrokerDirectory, Brokers
 from geminga.proxy.config import ProxyConfig
 from geminga.proxy.connection import ProxyConnection
 from geminga.proxy.core.guests import AskedRequests, Counters, Guests
-from geminga.proxy.core.room import UntakenRoom
+from geminga.proxy.core.room import UNTAKEN_BYTES_MAX, UntakenRoom
 from geminga.proxy.services import ProxyServices
 from geminga.runtime import Runtime, SparseWarnings, get_logger, wait_ms
 from geminga.runtime.core.source_header import Origin
@@ -47,7 +47,8 @@ class ProxyService:
             brokers=brokers,
             directory=directory,
             counters=Counters(guests, AskedRequests(config.requests_max)),
-            room=UntakenRoom(),
+            # A client may take its time for the largest answer, and be sent a PING beside it.
+            room=UntakenRoom(max(UNTAKEN_BYTES_MAX, 2 * config.message_bytes_max)),
             monotonic=runtime.clock.monotonic,
             warnings=SparseWarnings(_log, runtime.clock.monotonic),
             version=version,

@@ -29,7 +29,14 @@ def test_a_namespace_is_put_into_a_group_and_taken_out(rest: Rest, namespace: st
 
 def test_what_can_be_no_group_is_refused(rest: Rest, namespace: str) -> None:
     path = f"namespaces/{namespace}/antiAffinity"
-    for body, status in ((b" ", 412), (b'" "', 412), (b"\xff", 400), (b'"x', 400), (b"x" * 513, 412)):
+    for body, status in (
+        (b" ", 412),
+        (b'" "', 412),
+        (b"\xff", 400),
+        (b'"x', 400),
+        (b'"\\ud800"', 400),
+        (b"x" * 513, 412),
+    ):
         assert rest.call("POST", path, raw=body).status == status
     assert rest.get("namespaces/standalone/antiAffinity/x").status == 400
     assert rest.get("namespaces/nowhere/antiAffinity/x?tenant=public").status == 412

@@ -95,6 +95,9 @@ def test_key_value_schemas_are_json_in_bodies(rest: Rest, namespace: str) -> Non
     assert json.loads(found["data"]) == {"key": "", "value": First.schema()}
     assert found["properties"] == properties
     assert rest.post(f"{topic}/schema", payload("KEY_VALUE", "[]", **properties)).status == 422
+    # Half of a character, in a text of the text that is JSON.
+    half = json.dumps({"key": "\ud800", "value": First.schema()})
+    assert rest.post(f"{topic}/schema", payload("KEY_VALUE", half, **properties)).status == 422
 
 
 def test_metadata_say_which_entries_hold_the_versions(rest: Rest, namespace: str) -> None:

@@ -6,7 +6,10 @@ import pytest
 
 from geminga.model.errors import ServerError, UnavailableError
 from geminga.proxy import asking, link
+from geminga.proxy.core.room import UntakenRoom
 from geminga.proxy.core.targets import AllowedTargets, Target
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar import commands
 from support.worlds.proxy_world import ProxyWorld, Type, frame_of, in_world
 from support.worlds.scripted_broker import polite
 
@@ -145,3 +148,33 @@ def test_who_leaves_while_its_broker_is_asked_leaves_nothing() -> None:
             client.transport.abort()
 
     in_world(story, lambda command: [])
+
+
+def test_who_asks_and_takes_no_answers_is_cut_off_though_nobody_else_is_there() -> None:
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type != Type.GET_TOPICS_OF_NAMESPACE:
+            return polite(command)
+        topics = [f"{TOPIC}-{number}" for number in range(1000)]
+        answer = pb.CommandGetTopicsOfNamespaceResponse(
+            request_id=command.getTopicsOfNamespace.request_id, topics=topics
+        )
+        kind = Type.GET_TOPICS_OF_NAMESPACE_RESPONSE
+        return [commands.encode_command(pb.BaseCommand(type=kind, getTopicsOfNamespaceResponse=answer))]
+
+    async def story(proxy, new_client) -> None:
+        client = await new_client()
+        client.connect()
+        await client.next()
+        room = proxy.service.services.room = UntakenRoom(200_000)
+        sizes = []
+        client.transport.pause_reading()
+        for number in range(100):
+            client.say(Type.GET_TOPICS_OF_NAMESPACE, namespace="public/default", request_id=number)
+        for _ in range(20):
+            await proxy.world.sleep(0.1)
+            sizes.append(room.size_bytes)
+        # At most one answer more than the limit.
+        assert max(sizes) < 250_000
+        assert not proxy.service.services.open
+
+    in_world(story, script)

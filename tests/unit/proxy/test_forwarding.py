@@ -9,6 +9,7 @@ import pytest
 from geminga import sim
 from geminga.broker.access.anonymous import OPEN
 from geminga.broker.access.ports import Access
+from geminga.client import InvalidConfiguration
 from geminga.proxy import forwarding
 from geminga.proxy.core.targets import AllowedTargets
 from geminga.proxy.forwarding import BODY_BYTES_MAX, Forwarding, WebRules
@@ -39,10 +40,10 @@ class Web(asyncio.Protocol):
 
 
 class Links:
-    """The proxy's own credentials."""
+    """The proxy's own credentials; files of TLS that can not be read."""
 
     def context(self):
-        raise AssertionError("no TLS here")
+        raise InvalidConfiguration("brokerClientTrustCertsFilePath: there is no such file")
 
     async def headers(self, runtime) -> list[tuple[str, str]]:
         return [("Authorization", "Bearer proxy")]
@@ -57,6 +58,7 @@ def asked(
     access: Access = OPEN,
     allowed: AllowedTargets | None = None,
     query: bytes = b"",
+    web: str = WEB,
 ) -> tuple[list[bytes], int, bytes, list[tuple[bytes, bytes]]]:
     """What brokers were asked; status, body and headers of the answer."""
     was_asked: list[bytes] = []
@@ -73,7 +75,7 @@ def asked(
             return [host]
 
         async def web_url() -> str:
-            return WEB
+            return web
 
         parts = list(body)
 
@@ -193,6 +195,12 @@ def test_a_broker_that_is_silent_has_its_time(monkeypatch: pytest.MonkeyPatch) -
     _, status, body, _ = asked("/admin/v2/t")
     assert status == 502
     assert b"silent" in body
+
+
+def test_files_of_tls_that_are_not_good_are_told_of() -> None:
+    was_asked, status, body, _ = asked("/admin/v2/clusters", web="https://broker:8080")
+    assert (was_asked, status) == ([], 502)
+    assert b"TLS to brokers: brokerClientTrustCertsFilePath: there is no such file" in body
 
 
 def test_other_paths_are_none() -> None:

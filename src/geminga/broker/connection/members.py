@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +34,7 @@ class Members:
         "list_requests",
         "producers",
         "requests",
+        "schema_requests",
         "waiting_producers",
         "watchers",
     )
@@ -52,6 +53,8 @@ class Members:
         self.watchers: dict[int, Callable[[], None]] = {}
         #: Requests for lists of topics; the first is under way.
         self.list_requests: deque[pb.CommandGetTopicsOfNamespace] = deque()
+        #: Requests for schemas by their lane, made with the first; the first of each is under way.
+        self.schema_requests: defaultdict[int, deque[pb.CommandGetSchema]] = defaultdict(deque)
         self._closed_producers: dict[int, None] = {}
         #: Consumers that are gone and whose client is not told yet, with the answers that it gets behind that.
         self._departing: dict[int, list[Callable[[], None]]] = {}

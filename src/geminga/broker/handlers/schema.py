@@ -6,6 +6,7 @@ are connected: the topic must exist, and its schema is added as PRODUCER adds on
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 from geminga.broker.access.core.actions import Resource, TopicOperation, of_topic
@@ -28,6 +29,8 @@ from geminga.wire.pulsar.schema_info import decode_version, encode_version
 
 #: Requests for schemas under way per connection; clients cache what they get.
 REQUESTS_MAX: Final = 1000
+#: Schemas that are read at a time for one connection, which gets no more than these beyond what it takes.
+LANES: Final = 8
 
 
 def handle_get_schema(services: CommandServices, connection: Connection, command: pb.BaseCommand) -> None:
@@ -39,17 +42,33 @@ def handle_get_schema(services: CommandServices, connection: Connection, command
         _send_schema(connection, _schema_error(connection, request.request_id, error))
         return
     connection.members.requests[key] = request.request_id
-    connection.run(_get_schema(services, connection, request), f"schema of {request.topic}")
+    # A schema may have a megabyte: each lane gives one answer after the other, as fast as the client takes them.
+    lane = connection.members.schema_requests[request.request_id % LANES]
+    lane.append(request)
+    if len(lane) == 1:
+        _get_next(services, connection, lane)
 
 
-async def _get_schema(services: CommandServices, connection: Connection, request: pb.CommandGetSchema) -> None:
+def _get_next(services: CommandServices, connection: Connection, lane: deque[pb.CommandGetSchema]) -> None:
+    if not lane or connection.is_closed:
+        return
+    if connection.output.is_writable:
+        connection.run(_get_schema(services, connection, lane), f"schema of {lane[0].topic}")
+    else:
+        connection.output.on_writable(lambda: _get_next(services, connection, lane))
+
+
+async def _get_schema(services: CommandServices, connection: Connection, lane: deque[pb.CommandGetSchema]) -> None:
+    request = lane[0]
     try:
         answer = await _find_schema(services, request)
     except GemingaError as error:
         answer = _schema_error(connection, request.request_id, error)
     connection.members.requests.pop((int(pb.BaseCommand.GET_SCHEMA), request.request_id), None)
+    lane.popleft()
     if not connection.is_closed:
         _send_schema(connection, answer)
+        _get_next(services, connection, lane)
 
 
 async def _find_schema(services: CommandServices, request: pb.CommandGetSchema) -> pb.CommandGetSchemaResponse:

@@ -9,8 +9,6 @@ holds is what the door asked, again and again.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -21,6 +19,7 @@ from geminga.broker.websocket.own_network import OwnNetwork
 from geminga.client import Client, ClientArguments, connect
 from geminga.model.errors import UnavailableError
 from geminga.runtime import Raised, Runtime, attempt_await, get_logger, spawn
+from geminga.security.base64_text import decode
 
 if TYPE_CHECKING:
     import asyncio
@@ -33,7 +32,7 @@ _log = get_logger(__name__)
 #: How long a client waits at most before it looks again for a topic.
 BACKOFF_MS_MAX: Final = 5_000
 _BEARER: Final = "Bearer "
-_BASIC: Final = "Basic "
+_BASIC: Final = "basic "
 _METHOD: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -69,10 +68,11 @@ def carried_by(authorization: str) -> Carried | None:
     """What goes on to brokers of a header Authorization; None: nothing can."""
     if authorization.startswith(_BEARER):
         return Carried("token", authorization[len(_BEARER) :].encode())
-    if authorization.startswith(_BASIC):
+    # In any case of letters, as the provider takes it (RFC 9110, 11.1).
+    if authorization[: len(_BASIC)].lower() == _BASIC:
         try:
-            return Carried("basic", base64.b64decode(authorization[len(_BASIC) :], validate=True))
-        except (binascii.Error, ValueError):
+            return Carried("basic", decode(authorization[len(_BASIC) :].strip()))
+        except ValueError:
             return None
     return None
 

@@ -6,9 +6,10 @@ Statuses are Pulsar's (its service's table of errors): 404 for a topic that is n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Final
 
+from geminga.broker.websocket.core.frames import EncryptionFields
 from geminga.broker.websocket.core.parameters import (
     EARLIEST,
     LATEST,
@@ -29,7 +30,9 @@ from geminga.client import (
     IncompatibleSchema,
     InvalidConfiguration,
     InvalidTopicName,
+    Message,
     MessageId,
+    OperationNotSupported,
     PartitionsRoutingMode,
     ProducerArguments,
     ProducerBlockedQuotaExceededError,
@@ -156,3 +159,31 @@ def reader_start(given: ReaderParameters) -> MessageId:
         return MessageId.deserialize(given.start)
     except ValueError as error:
         raise OpeningError(400, f"Invalid query params: messageId: {error}") from None
+
+
+async def leads_to_message(work: Awaitable[None]) -> bool:
+    """Whether what is done by an id leads to a message of the consumer; raises what else comes of it.
+
+    One that a former socket was told does not say of which topic it is, where there are several: nothing ends for that.
+    """
+    try:
+        await work
+    except OperationNotSupported:
+        return False
+    return True
+
+
+def encryption_of(message: Message[bytes]) -> EncryptionFields | None:
+    """How a message is encrypted that comes as it is; None: it is not."""
+    found = message.encryption_context()
+    if found is None:
+        return None
+    kinds = {kind.value: kind.name for kind in CompressionType}
+    return EncryptionFields(
+        found.keys,
+        found.param,
+        found.algorithm,
+        kinds.get(found.compression_type, "NONE"),
+        found.uncompressed_message_size,
+        found.batch_size,
+    )

@@ -19,7 +19,6 @@ from geminga.broker.websocket.core.counts import SocketCounts
 from geminga.broker.websocket.core.frames import (
     AckFrame,
     ConsumerFrame,
-    EncryptionFields,
     EndOfTopicFrame,
     ErrorCode,
     FrameError,
@@ -40,14 +39,15 @@ from geminga.broker.websocket.core.frames import (
 )
 from geminga.broker.websocket.core.parameters import LONG_MAX
 from geminga.broker.websocket.core.window import CountWindow, PullWindow, PushWindow
+from geminga.broker.websocket.opening import encryption_of, leads_to_message
 from geminga.client import (
     AlreadyClosed,
     AuthenticationError,
     AuthorizationError,
-    CompressionType,
     Consumer,
     Message,
     MessageId,
+    OperationNotSupported,
     Producer,
     PulsarException,
     Reader,
@@ -67,6 +67,10 @@ OPERATIONS_MAX: Final = 1000
 #: Ids that a socket in pull mode acknowledges by what it was told: of several topics, say. Those of one topic say all
 #: themselves.
 KNOWN_IDS_MAX: Final = 10_000
+#: Messages of a socket's batches that it names by ids it was not told; each entry has a bit for each, until it is done.
+BATCH_MESSAGES_MAX: Final = 1 << 20
+#: Those of smaller batches, as clients make them, do not count.
+SMALL_BATCH: Final = 1024
 #: RFC 6455.
 _NORMAL_CLOSURE: Final = 1000
 _TRY_AGAIN_LATER: Final = 1013
@@ -347,7 +351,7 @@ class _ReceivingSession(SocketSession, ABC):
             iso_time(event_time_ms) if event_time_ms else "",
             message.redelivery_count(),
             message.partition_key() if message.has_key() else None,
-            _encryption_of(message),
+            encryption_of(message),
         )
         self._sent(told_id, message_id)
         self.messages += 1
@@ -418,6 +422,7 @@ class ConsumerSession(_ReceivingSession):
         self.subscription = subscription
         #: Told ids, and what they are: newest last.
         self._known: dict[str, MessageId] = {}
+        self._batch_messages = 0
         #: What is to be told the client, each with the id that it is about.
         self._operations: deque[tuple[ConsumerFrame, MessageId | None]] = deque()
         self._operating: asyncio.Task[None] | None = None
@@ -473,17 +478,20 @@ class ConsumerSession(_ReceivingSession):
             self._operations.popleft()
             found.append(about)
             self._window.passed(frame.message_id)
-        await self._consumer.acknowledge(found)
+        try:
+            await self._consumer.acknowledge(found)
+        except OperationNotSupported:  # none is acknowledged yet
+            found = [one for one in found if await leads_to_message(self._consumer.acknowledge(one))]
         self.counts.acknowledged += len(found)
 
     async def _carry_out_one(self, frame: ConsumerFrame, about: MessageId | None) -> None:
         if isinstance(frame, NegativeAckFrame) and about is not None:
-            await self._consumer.negative_acknowledge(about)
+            await leads_to_message(self._consumer.negative_acknowledge(about))
             self._window.passed(frame.message_id)
         elif isinstance(frame, AckFrame) and about is not None:
-            await self._consumer.acknowledge_cumulative(about)
-            self._window.passed_to(frame.message_id)
-            self.counts.acknowledged += 1
+            if await leads_to_message(self._consumer.acknowledge_cumulative(about)):
+                self._window.passed_to(frame.message_id)
+                self.counts.acknowledged += 1
         else:
             await self._consumer.unsubscribe()
 
@@ -493,9 +501,13 @@ class ConsumerSession(_ReceivingSession):
         if known is not None:
             return known
         try:
-            return MessageId.deserialize(message_id_bytes(told))
+            found = MessageId.deserialize(message_id_bytes(told))
         except ValueError as error:
             raise FrameError(ErrorCode.NOT_JSON, f"messageId {told[:40]!r}: {error}") from None
+        self._batch_messages += found.batch_size() if found.batch_size() > SMALL_BATCH else 0
+        if self._batch_messages > BATCH_MESSAGES_MAX:
+            raise FrameError(ErrorCode.NOT_JSON, f"messageId {told[:40]!r}: too large batches that it was not told")
+        return found
 
     def _is_window_open(self) -> bool:
         return self._window.is_open
@@ -574,18 +586,3 @@ class ReaderSession(_ReceivingSession):
 
     async def _close_source(self) -> None:
         await self._reader.close()
-
-
-def _encryption_of(message: Message[bytes]) -> EncryptionFields | None:
-    found = message.encryption_context()
-    if found is None:
-        return None
-    kinds = {kind.value: kind.name for kind in CompressionType}
-    return EncryptionFields(
-        found.keys,
-        found.param,
-        found.algorithm,
-        kinds.get(found.compression_type, "NONE"),
-        found.uncompressed_message_size,
-        found.batch_size,
-    )

@@ -1,7 +1,8 @@
 """The bound on bytes that clients and brokers were sent and have not taken, over all connections of a proxy. Pure.
 
 An end whose buffer is over its mark is counted with what is in it. Where all of them are more than the limit, the one
-that has been over its mark longest is to be cut off: who takes what it is sent is over it for moments.
+that has been over its mark longest is to be cut off: who takes what it is sent is over it for moments. One alone may
+have more at once, a large answer, and is cut off if it is sent still more.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class UntakenRoom:
         before = self._ends.get(end, (0, cut_off))[0]
         self._ends[end] = (size_bytes, cut_off)
         self.size_bytes += size_bytes - before
-        while self.size_bytes > self._limit_bytes and len(self._ends) > 1:
+        while self.size_bytes > self._limit_bytes and (len(self._ends) > 1 or 0 < before < size_bytes):
             oldest = next(iter(self._ends))
             slow = self._ends[oldest][1]
             self.free(oldest)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from geminga.broker.handlers.schema import LANES
 from geminga.model.topic_name import TopicName
+from geminga.runtime import next_turn
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.commands import encode_command
 from geminga.wire.pulsar.schema_info import SchemaInfo
 from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
 from support.worlds.schemas import B_OPTIONAL, A, record_info
@@ -89,5 +92,47 @@ def test_get_or_create_adds_to_a_topic_that_exists() -> None:
         assert answer.error_code == pb.IncompatibleSchema
         assert "long can not be read as int" in answer.error_message
         assert not client.connection.members.requests
+
+    run_with_broker(scenario)
+
+
+def test_who_asks_for_schemas_and_takes_none_is_given_no_more_of_them() -> None:
+    large = record_info({**A, "doc": "x" * 100_000})
+    count = 200
+
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(schema=large.to_wire())
+        transport, take = client.transport, client.transport.on_write
+
+        def untaken(data: bytes) -> None:
+            take(data)
+            if not transport.buffered_bytes:
+                client.connection.pause_writing()
+            transport.buffered_bytes += len(data)
+
+        transport.on_write = untaken
+        asked = [
+            pb.BaseCommand(type=Type.GET_SCHEMA, getSchema=pb.CommandGetSchema(request_id=number, topic=TOPIC))
+            for number in range(count)
+        ]
+        client.send_bytes(b"".join(map(encode_command, asked)))
+        for _ in range(1000):
+            await next_turn()
+        assert transport.buffered_bytes <= (LANES + 1) * 101_000
+        # All are answered by and by.
+        answered: set[int] = set()
+        while len(answered) < count:
+            while client.received:
+                answered.add(client.received.popleft()[0].getSchemaResponse.request_id)
+            transport.buffered_bytes = 0
+            client.connection.resume_writing()
+            await next_turn()
+        assert not client.connection.members.requests
+        # One that goes meanwhile leaves nothing.
+        client.send_bytes(b"".join(map(encode_command, asked)))
+        for _ in range(100):
+            await next_turn()
+        client.lose()
 
     run_with_broker(scenario)

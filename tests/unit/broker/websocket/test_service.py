@@ -11,12 +11,14 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from geminga.broker.websocket.clients import Carried, SocketOwner, carried_by
+from geminga.broker.websocket.core.frames import message_id_text
 from geminga.broker.websocket.core.parameters import consumer_parameters, producer_parameters, reader_parameters
 from geminga.broker.websocket.opening import OpeningError
 from geminga.broker.websocket.room import STUCK_S
 from geminga.broker.websocket.service import INTERVAL_S, LOOK_S, LOOKED_AT_PER_TURN, RIGHTS_S
-from geminga.broker.websocket.sessions import OPERATIONS_MAX, ConsumerSession
+from geminga.broker.websocket.sessions import BATCH_MESSAGES_MAX, OPERATIONS_MAX, SMALL_BATCH, ConsumerSession
 from geminga.broker.websocket.socket import WebSocket
+from geminga.client import MessageId
 from geminga.client._transport.handshake import CLIENT_VERSION
 from geminga.model.errors import AuthorizationError, UnavailableError
 from geminga.model.position import EARLIEST
@@ -188,6 +190,11 @@ def test_credentials_go_on_where_they_can() -> None:
     assert password is not None
     assert (password.method_name, password.data()) == ("basic", b"joe:x")
     assert "passwd" not in repr(token)
+    # As the door takes it: else who it let in would have the broker's own rights behind it.
+    for authorization in ("basic am9lOng=", "BASIC  am9lOng= "):
+        as_taken = carried_by(authorization)
+        assert as_taken is not None
+        assert (as_taken.method_name, as_taken.data()) == ("basic", b"joe:x")
 
 
 def test_certificate_goes_on_to_a_broker_that_is_alone() -> None:
@@ -519,5 +526,69 @@ def test_delays_hashes_and_clusters_of_a_message_are_passed_on() -> None:
         assert "YQ==" in {one["payload"] for one in map(json.loads, receiving.texts)}
         await pause(31)
         assert "Yg==" in {one["payload"] for one in map(json.loads, receiving.texts)}
+
+    with_sockets(story)
+
+
+def test_ids_that_are_nobodys_here_are_passed_over_and_end_no_socket() -> None:
+    async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
+        topics, given = [f"{TOPIC}-{number}" for number in range(2)], consumer_parameters({})
+        senders = [
+            await sockets.socket(
+                await sockets.service.open_producer(sockets.admitted(), topic, producer_parameters({}))
+            )
+            for topic in topics
+        ]
+
+        async def receiver() -> Peer:
+            return await sockets.socket(await sockets.service.open_consumer(sockets.admitted(), topics, "s", given))
+
+        receiving = await receiver()
+        for sender in senders:
+            sender.tell(payload="")
+            await sender.told()
+        before = [message["messageId"] for message in await receiving.told(2)]
+        receiving.protocol.send_close(1000)
+        receiving.flush()
+        await pause(2)
+        # Whoever worked on them has come again meanwhile, and knows them by what the former socket told.
+        receiving = await receiver()
+        receiving.tell(messageId=message_id_text(MessageId(0, 7, 99).serialize()))
+        messages = [message["messageId"] for message in await receiving.told(2)]
+        assert sorted(messages) == sorted(before)
+        # One of them twice, among others that are sent together.
+        for message_id in (messages[0], messages[0], messages[1]):
+            receiving.tell(messageId=message_id)
+        await pause(2)
+        assert [world.broker.topics[topic].subscriptions["s"].cursor.backlog_count for topic in topics] == [0, 0]
+        assert sockets.service.metrics()["geminga_websocket_acknowledged_total"] == 2
+        for more in ({"type": "negativeAcknowledge"}, {"ackType": "CUMULATIVE"}, {}):
+            receiving.tell(messageId=messages[0], **more)
+        senders[1].tell(payload="")
+        await receiving.told(3)
+
+    with_sockets(story)
+
+
+@pytest.mark.parametrize(
+    ("size", "ids_taken"), [(2**31 - 1, 0), (SMALL_BATCH + 1, BATCH_MESSAGES_MAX // (SMALL_BATCH + 1))]
+)
+def test_ids_of_large_batches_that_nobody_was_told_cost_no_memory(size: int, ids_taken: int) -> None:
+    """A batch of 2,147,483,647 messages would be a set of 256 MB."""
+
+    async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
+        receiving = await consumer(sockets)
+
+        def tell(entry: int, messages: int) -> None:
+            receiving.tell(messageId=message_id_text(MessageId(-1, 7, entry, 0, messages).serialize()))
+
+        for entry in range(ids_taken):
+            tell(entry, size)
+            tell(1_000_000 + entry, SMALL_BATCH)
+        await pause(1)
+        assert receiving.protocol.close_rcvd is None
+        tell(ids_taken, size)
+        code, reason = await receiving.ended()
+        assert (code, reason.rpartition(": ")[2]) == (4003, "too large batches that it was not told")
 
     with_sockets(story)

@@ -26,3 +26,10 @@ def test_one_alone_stays_and_what_is_freed_twice_counts_once() -> None:
     room.free("a")
     room.free("b")
     assert room.size_bytes == 0
+
+
+def test_one_alone_that_is_sent_more_and_more_is_cut_off() -> None:
+    room, gone = UntakenRoom(100), []
+    for size_bytes in (60, 90, 101):
+        room.hold("a", size_bytes, lambda: gone.append("a"))
+    assert (gone, room.size_bytes) == (["a"], 0)

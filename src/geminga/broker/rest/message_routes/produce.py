@@ -31,7 +31,6 @@ from geminga.broker.rest.calls.requests import (
 from geminga.broker.rest.calls.routing import Route
 from geminga.broker.rest.message_routes.core.produce_request import (
     NO_VERSION,
-    GivenMessage,
     Outgoing,
     ProduceRequest,
     encoders_of,
@@ -57,6 +56,7 @@ from geminga.model.errors import (
     TooManyRequestsError,
     UnavailableError,
 )
+from geminga.model.limits import FRAME_PADDING_BYTES
 from geminga.model.topic_name import PARTITION_SUFFIX, TopicName
 from geminga.runtime import next_turn
 from geminga.wire.pulsar.metadata import text_of
@@ -73,6 +73,8 @@ TRY_AGAIN: Final = 1
 REFUSED: Final = 2
 #: Messages that are encoded in one turn of the loop.
 MESSAGES_A_TURN: Final = 100
+#: Of a frame to a consumer, beside a message's payload, key, properties and producer's name: command, lengths, numbers.
+BESIDE_MESSAGE_BYTES: Final = 512
 
 
 async def produce(request: Request) -> Response:
@@ -135,7 +137,7 @@ async def _publish(
     context = context_of(request)
     version = given.request.version
     schema = given.request.schema if version == NO_VERSION else await _known_schema(context, name, version)
-    encoded = await _encoded(context, given.request.messages, schema)
+    encoded = await _encoded(context, given.request, schema)
     if not name.is_partition and await context.topics.registry.partitioned_count(name) == 0:
         # The topic comes before its schema, which would be left of one that can not be.
         await _topic(context, name)
@@ -156,15 +158,21 @@ async def _publish(
     )
 
 
-async def _encoded(context: RestContext, messages: Sequence[GivenMessage], schema: SchemaInfo | None) -> list[Outgoing]:
+async def _encoded(context: RestContext, given: ProduceRequest, schema: SchemaInfo | None) -> list[Outgoing]:
     """All of them, before anything is done: of a request that is refused nothing stays. Raises BodyError, RestError."""
     encoders = encoders_of(schema)
     now_ms, limit = context.clock.wall_ms(), context.config.message_bytes_max
+    # No client takes a larger frame: who is sent one closes the connection, and is sent it again.
+    whole_limit = limit + FRAME_PADDING_BYTES - BESIDE_MESSAGE_BYTES - len(given.producer_name.encode())
     encoded: list[Outgoing] = []
-    for index, one in enumerate(messages):
+    for index, one in enumerate(given.messages):
         message = outgoing(one, encoders, now_ms, f"message {index}")
         if len(message.payload) > limit:
             raise RestError(413, f"message {index} has {len(message.payload)} bytes, more than maxMessageSize={limit}")
+        size_bytes = len(message.metadata.SerializePartialToString()) + len(message.payload)
+        if size_bytes > whole_limit:
+            what = f"message {index} has {size_bytes} bytes of payload, key and properties"
+            raise RestError(413, f"{what}, more than consumers can be sent ({whole_limit})")
         encoded.append(message)
         if index % MESSAGES_A_TURN == MESSAGES_A_TURN - 1:
             await next_turn()

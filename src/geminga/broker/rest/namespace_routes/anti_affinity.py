@@ -74,10 +74,11 @@ def _group_in(body: bytes) -> str:
     if not text.startswith('"'):
         return text
     try:
-        name = json.loads(text)
+        name = str(json.loads(text)).strip()
+        name.encode()  # JSON can write half of a character
     except ValueError as error:
         raise RestError(400, f"the body is the name of a group, or that as a JSON string: {error}") from error
-    return str(name).strip()
+    return name
 
 
 _PATH: Final = "/admin/v2/namespaces/{tenant}/{namespace}/antiAffinity"

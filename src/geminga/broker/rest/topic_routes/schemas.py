@@ -155,14 +155,15 @@ async def _schema_body(request: Request) -> SchemaInfo:
 def _key_value_definition(text: str) -> bytes:
     try:
         document = json.loads(text)
-        key, value = document["key"], document["value"]
+        key, value = _part_bytes(document["key"]), _part_bytes(document["value"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InvalidSchemaError('a KEY_VALUE schema is given as {"key": ..., "value": ...}') from error
-    return join_key_value(_part_bytes(key), _part_bytes(value))
+    return join_key_value(key, value)
 
 
 def _part_bytes(part: Json) -> bytes:
-    """Of a part that has no definition: an empty text or object, as Pulsar's tools give it."""
+    """Of a part that has no definition: an empty text or object, as Pulsar's tools give it. Raises ValueError for half
+    of a character, which JSON can write."""
     if part in ("", {}, None):
         return b""
     return part.encode() if isinstance(part, str) else json.dumps(part, separators=(",", ":")).encode()

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from geminga.broker.rest.message_routes import publishing
+from geminga.broker.rest.message_routes.produce import BESIDE_MESSAGE_BYTES
+from geminga.model.limits import FRAME_PADDING_BYTES
 from geminga.model.topic_name import TopicName
 from geminga.runtime import next_turn, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -107,6 +109,31 @@ def test_nothing_is_stored_where_one_of_the_messages_can_not_be() -> None:
         assert str(TopicName.parse(TOPIC)) not in world.broker.registry.loaded
         status, answer = await produce(message("a"), headers={"content-encoding": "gzip"})
         assert status == 415
+
+    run(scenario, message_bytes_max=100)
+
+
+def test_messages_are_refused_whose_properties_or_keys_no_frame_to_a_consumer_could_hold() -> None:
+    async def scenario(world: BrokerWorld, produce: Produce) -> None:
+        for more in ({"properties": {"p": "x" * FRAME_PADDING_BYTES}}, {"key": "k" * FRAME_PADDING_BYTES}):
+            status, answer = await produce(message("a"), message("b", **more))
+            assert status == 413
+            assert answer["reason"].startswith("message 1 has 10"), answer
+            assert "bytes of payload, key and properties, more than consumers can be sent" in answer["reason"]
+        assert str(TopicName.parse(TOPIC)) not in world.broker.registry.loaded
+        # The largest that is let in, of a producer with a long name, is sent within what a client takes.
+        size_bytes, taken = FRAME_PADDING_BYTES - BESIDE_MESSAGE_BYTES - 1000, False
+        while not taken:
+            size_bytes -= 1
+            status, _ = await produce(message("b" * 100, properties={"p": "x" * size_bytes}), producerName="ä" * 500)
+            taken = status == 200
+        client = await world.client()
+        await client.subscribe()
+        command, payload = await client.expect_with_payload(pb.BaseCommand.MESSAGE)
+        lengths_bytes = 4
+        frame_bytes = lengths_bytes + command.ByteSize() + len(payload)
+        assert frame_bytes <= 100 + FRAME_PADDING_BYTES
+        assert frame_bytes > 100 + FRAME_PADDING_BYTES - BESIDE_MESSAGE_BYTES
 
     run(scenario, message_bytes_max=100)
 
@@ -231,6 +258,34 @@ def test_key_and_value_are_encoded_apart() -> None:
         assert payload == b"v"
         assert metadata.partition_key_b64_encoded
         assert base64.b64decode(metadata.partition_key) == bytes((0, 0, 0, 7))
+
+    run(scenario)
+
+
+def test_half_characters_in_texts_that_are_json_themselves_are_refused() -> None:
+    """The body's own are refused where it is read; these are texts there, of six letters each."""
+
+    def schema(kind: str, definition: str = "", **more: Any) -> str:
+        return json.dumps({"type": kind, "schema": base64.b64encode(definition.encode()).decode(), **more})
+
+    half = json.loads('"\\ud800"')
+    record = schema("AVRO", '{"type":"record","name":"R","fields":[{"name":"a","type":"string"}]}')
+    numbers = schema("AVRO", '{"type":"map","values":"long"}')
+
+    async def scenario(world: BrokerWorld, produce: Produce) -> None:
+        for text, body, reason in (
+            (json.dumps({"a": half}), {"valueSchema": record}, "the payload of message 0 is not JSON"),
+            (json.dumps({half: 1}), {"valueSchema": numbers}, "the payload of message 0 is not JSON"),
+            ("a", {"valueSchema": schema("STRING", properties={half: "a"})}, "valueSchema is not the JSON of a schema"),
+            ("a", {"valueSchema": schema("STRING", name=half)}, "valueSchema is not the JSON of a schema"),
+            ("a", {"keySchema": schema("STRING", name=half)}, "keySchema is not the JSON of a schema"),
+        ):
+            status, answer = await produce(message(text, key="k"), **body)
+            assert status == 400
+            assert reason in answer["reason"]
+        # What is kept as it is written is nobody's text here.
+        record_of_json = schema("JSON", '{"type":"record","name":"R","fields":[]}')
+        assert (await produce(message(json.dumps({"a": half})), valueSchema=record_of_json))[0] == 200
 
     run(scenario)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from geminga.broker.rest.message_routes.core.message_ids import MessageRef
@@ -21,6 +22,8 @@ class Acked(NamedTuple):
     left: int
     #: Those that were left before.
     before: int
+    #: Entries before it that went with it, and what was left of them.
+    passed: Mapping[Position, int] = MappingProxyType({})
 
 
 class HeldMessages:
@@ -47,7 +50,10 @@ class HeldMessages:
         for ref in refs:
             key = (ref.partition, ref.position)
             left = self._entries.get(key, 0)
-            bits = left if ref.batch_index < 0 else 1 << ref.batch_index
+            bits = left
+            if ref.batch_index >= 0:
+                # Only a bit that is set is made a number: a client may name any.
+                bits = 1 << ref.batch_index if left >> ref.batch_index & 1 else 0
             if not left & bits:
                 unknown.append(ref)
                 continue
@@ -63,6 +69,8 @@ class HeldMessages:
 
     def restore(self, acked: Acked) -> None:
         """It is not known to be acknowledged after all."""
+        for position, left in acked.passed.items():
+            self._entries.setdefault((acked.partition, position), left)
         self._entries[acked.partition, acked.position] = acked.before
 
     def acknowledge_through(self, ref: MessageRef) -> Acked | None:
@@ -71,10 +79,10 @@ class HeldMessages:
         left = self._entries.get(key, 0)
         if not left or (ref.batch_index >= 0 and not left >> ref.batch_index & 1):
             return None
-        for one in [one for one in self._entries if one[0] == ref.partition and one[1] < ref.position]:
-            del self._entries[one]
+        before = [one for one in self._entries if one[0] == ref.partition and one[1] < ref.position]
+        passed = {one[1]: self._entries.pop(one) for one in before}
         self._entries[key] = 0 if ref.batch_index < 0 else left >> ref.batch_index + 1 << ref.batch_index + 1
-        return self._settled(key, left)
+        return self._settled(key, left)._replace(passed=passed)
 
     def give_back(self, refs: Iterable[MessageRef]) -> tuple[list[EntryKey], list[MessageRef]]:
         """Entries that are not held any more, whole, and ids that are none of what is held."""

@@ -98,14 +98,20 @@ def _boolean(text: str, what: str) -> bytes:
 
 
 def _json(text: str, what: str) -> bytes:
-    _loaded(text, what)
+    try:
+        json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise _no_json(what, text) from error
     # As it came: a number written here need not be what a double makes of it.
     return text.strip().encode()
 
 
 def _avro(kind: AvroType) -> Encoder:
     def encode(text: str, what: str) -> bytes:
-        value = _loaded(text, what)
+        try:
+            value = whole_json(text)
+        except (ValueError, RecursionError) as error:
+            raise _no_json(what, text) from error
         try:
             return encode_avro(kind, value)
         except AvroValueError as error:
@@ -114,12 +120,19 @@ def _avro(kind: AvroType) -> Encoder:
     return encode
 
 
-def _loaded(text: str, what: str) -> Json:
-    try:
-        value: Json = json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        raise BodyError(f"{what} is not JSON: {_shown(text)}") from error
+def whole_json(text: str) -> Json:
+    """JSON in a text of the body. Raises ValueError, RecursionError.
+
+    Half a surrogate pair, which JSON can write (RFC 8259, 8.2), can neither be encoded nor kept: it is refused.
+    """
+    value: Json = json.loads(text, parse_constant=_no_constant)
+    if "\\u" in text:
+        json.dumps(value, ensure_ascii=False).encode()
     return value
+
+
+def _no_json(what: str, text: str) -> BodyError:
+    return BodyError(f"{what} is not JSON: {_shown(text)}")
 
 
 def _no_constant(name: str) -> Json:

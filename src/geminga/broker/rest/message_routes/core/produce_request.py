@@ -6,7 +6,6 @@ Names are Pulsar's. ``encoding`` of a message is Geminga's own: ``base64`` has i
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -22,7 +21,7 @@ from geminga.broker.core.coercion import (
     text_of,
     texts_of,
 )
-from geminga.broker.rest.message_routes.core.payloads import Encoder, decoded_base64, encoder_of
+from geminga.broker.rest.message_routes.core.payloads import Encoder, decoded_base64, encoder_of, whole_json
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.keys import java_string_hash
 from geminga.wire.pulsar.schema_info import (
@@ -148,7 +147,7 @@ def _info(value: Json, what: str) -> SchemaInfo:
     """A text with the JSON of a schema, or that JSON itself."""
     if isinstance(value, str):
         try:
-            loaded: Json = json.loads(value)
+            loaded = whole_json(value)
         except (ValueError, RecursionError) as error:
             raise BodyError(f"{what} is not the JSON of a schema: {shown(value)}") from error
         value = loaded

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 from geminga.broker.rest.message_routes.core.held import Acked, HeldMessages
 from geminga.broker.rest.message_routes.core.message_ids import MessageRef
 from geminga.model.position import Position
@@ -27,6 +29,20 @@ def test_message_is_acknowledged_once_and_an_unknown_one_is_told() -> None:
     assert (acked, unknown, len(held_messages)) == ([Acked(-1, B, 0, 0b101)], [], 0)
 
 
+def test_index_that_no_batch_has_costs_nothing() -> None:
+    refs = [MessageRef(-1, A, 999_999_999), MessageRef(-1, C, 999_999_999)]
+    tracemalloc.start()
+    try:
+        held_messages = held(a=0b11)
+        assert held_messages.acknowledge(refs) == ([], refs)
+        assert [held_messages.acknowledge_through(ref) for ref in refs] == [None, None]
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # A number of so many bits would have 125 MB, for each of the 10,000 ids of a request.
+    assert most_bytes < 1 << 20
+
+
 def test_whole_batch_is_acknowledged_by_the_id_of_its_entry() -> None:
     assert held(b=0b110).acknowledge([MessageRef(-1, B)]) == ([Acked(-1, B, 0, 0b110)], [])
 
@@ -38,13 +54,24 @@ def test_what_is_not_known_to_be_stored_is_held_again() -> None:
     assert held_messages.acknowledge([MessageRef(-1, B, 1)]) == ([Acked(-1, B, 0b01, 0b11)], [])
 
 
+def test_all_up_to_a_message_that_are_not_known_to_be_stored_are_held_again() -> None:
+    held_messages = held(a=0b10, b=1, c=0b11)
+    acked = held_messages.acknowledge_through(MessageRef(-1, C, 0))
+    assert acked is not None
+    # Given out again meanwhile: what is known of that one is newer.
+    held_messages.given(-1, A, 0b11)
+    held_messages.restore(acked)
+    acked_one_by_one, unknown = held_messages.acknowledge([MessageRef(-1, A), MessageRef(-1, B), MessageRef(-1, C)])
+    assert ([one.before for one in acked_one_by_one], unknown) == ([0b11, 1, 0b11], [])
+
+
 def test_all_up_to_a_message_go_and_those_behind_it_stay() -> None:
     held_messages = held(a=1, b=0b1111, c=1)
     held_messages.given(0, A, 1)
-    assert held_messages.acknowledge_through(MessageRef(-1, B, 1)) == Acked(-1, B, 0b1100, 0b1111)
+    assert held_messages.acknowledge_through(MessageRef(-1, B, 1)) == Acked(-1, B, 0b1100, 0b1111, {A: 1})
     assert len(held_messages) == 3
     assert held_messages.acknowledge_through(MessageRef(-1, B, 1)) is None
-    assert held_messages.acknowledge_through(MessageRef(-1, C)) == Acked(-1, C, 0, 1)
+    assert held_messages.acknowledge_through(MessageRef(-1, C)) == Acked(-1, C, 0, 1, {B: 0b1100})
     assert held_messages.partitions == {0}
     assert held_messages.acknowledge_through(MessageRef(1, A)) is None
 
