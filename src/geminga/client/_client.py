@@ -131,8 +131,15 @@ class Client:
         self.producers = ProducerFactory(self.cluster, self.memory, self.lifetime, self._schemas)
         letters = partial(_make_letter_producer, self.producers)
         self.consumers = ConsumerFactory(self.cluster, self.lifetime, self._schemas, letters)
-        self.coordinators = Coordinators(self.cluster)
+        self._coordinators = Coordinators(self.cluster)
         self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def coordinators(self) -> Coordinators:
+        """Those of the cluster that the client has now."""
+        if self._coordinators.are_left:
+            self._coordinators = Coordinators(self.cluster)
+        return self._coordinators
 
     # ---- what users make
 
