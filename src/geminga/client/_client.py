@@ -80,14 +80,18 @@ class _StoredSchemas:
 
 
 async def _make_letter_producer(
-    producers: ProducerFactory, topic: str, initial_subscription_name: str
+    producers: ProducerFactory, topic: str, initial_subscription_name: str, schema: SchemaInfo | None
 ) -> Producer[bytes]:
     arguments: ProducerArguments = {
         "initial_subscription_name": initial_subscription_name,
         "batching_enabled": False,
         "chunking_enabled": True,  # what was chunked does not fit into one message here, either
     }
-    return await create_producer(producers, topic, None, arguments)
+    if schema is None:
+        return await create_producer(producers, topic, None, arguments)
+    from geminga.client.schema._primitives import BytesOf  # loaded by whoever has letters with a schema
+
+    return await create_producer(producers, topic, BytesOf(schema), arguments)
 
 
 class Client:

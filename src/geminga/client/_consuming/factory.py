@@ -103,6 +103,7 @@ class ConsumerFactory:
             first = str(names[0]) if names else f"persistent://{pattern.namespace if pattern else ''}/pattern"
             dead_letters = DeadLetters(
                 self.make_producer,
+                self.schemas,
                 first,
                 name,
                 options.dead_letter_policy,
