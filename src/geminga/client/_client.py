@@ -138,9 +138,8 @@ class Client:
         self._coordinators = Coordinators(self.cluster)
         self._closing: asyncio.Task[None] | None = None
 
-    @property
-    def coordinators(self) -> Coordinators:
-        """Those of the cluster that the client has now."""
+    def _those_of_now(self) -> Coordinators:
+        """Of the cluster that the client has now."""
         if self._coordinators.are_left:
             self._coordinators = Coordinators(self.cluster)
         return self._coordinators
@@ -327,7 +326,7 @@ class Client:
         """
         return OpeningTransaction(
             new_transaction(
-                self.coordinators,
+                self._those_of_now(),
                 self.lifetime,
                 self.runtime.clock,
                 milliseconds("timeout", timeout),
@@ -347,7 +346,7 @@ class Client:
         check_argument("txn_id", txn_id, _TXN_ID)
         check_argument("txn_id", txn_id, _TXN_NUMBERS)
         check_argument("commit", commit, FLAG)
-        _, error = await self.coordinators.end(txn_id, commit=commit)
+        _, error = await self._those_of_now().end(txn_id, commit=commit)
         if error is not None:
             raise error
 

@@ -233,7 +233,7 @@ def test_topic_that_is_deleted_while_it_is_copied_leaves_no_ledger_in_the_backup
         await story.back_up()
         manifest = await backup_reading.manifest_of(story.runtime, story.copy)
         assert by_ledger(manifest.files).keys() == {shared.ledger_id, kept.ledger_id}
-        stored = {name for name in await story.runtime.disk.list_dir(f"{story.copy}/files")}
+        stored = set(await story.runtime.disk.list_dir(f"{story.copy}/files"))
         assert stored == {file.stored for file in manifest.files}
 
         async def look(client: BookKeeper, metadata: MetadataStore) -> None:

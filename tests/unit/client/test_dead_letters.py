@@ -8,7 +8,7 @@ import re
 import pytest
 
 import geminga.client as gc
-from geminga.client._consuming.letter_producers import PRODUCERS_MAX, LetterProducers
+from geminga.client._messages.letter_producers import PRODUCERS_MAX, LetterProducers
 from geminga.client.schema import AutoConsumeSchema, Int64Schema, StringSchema
 from geminga.model import EARLIEST, TopicName
 from geminga.runtime import next_turn

@@ -38,27 +38,27 @@ def limited_opener(left: TimeLeft, context: ssl.SSLContext | None, *handlers: Ba
     What it reads raises TimeoutError, too.
     """
 
-    class Plain(HTTPConnection):
+    class LimitedConnection(HTTPConnection):
         def connect(self) -> None:
             self.timeout = left()
             super().connect()
             self.sock = cast("socket.socket", _LimitedSocket(self.sock, left))
 
-    class Secure(HTTPSConnection):
+    class LimitedTlsConnection(HTTPSConnection):
         def connect(self) -> None:
             self.timeout = left()
             super().connect()
             self.sock = cast("ssl.SSLSocket", _LimitedSocket(self.sock, left))
 
-    class PlainHandler(HTTPHandler):
+    class LimitedHandler(HTTPHandler):
         def http_open(self, req: Request) -> HTTPResponse:
-            return self.do_open(Plain, req)
+            return self.do_open(LimitedConnection, req)
 
-    class SecureHandler(HTTPSHandler):
+    class LimitedTlsHandler(HTTPSHandler):
         def https_open(self, req: Request) -> HTTPResponse:
-            return self.do_open(Secure, req, context=context)
+            return self.do_open(LimitedTlsConnection, req, context=context)
 
-    return build_opener(PlainHandler, SecureHandler(context=context), *handlers)
+    return build_opener(LimitedHandler, LimitedTlsHandler(context=context), *handlers)
 
 
 class _LimitedSocket:

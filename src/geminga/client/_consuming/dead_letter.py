@@ -10,9 +10,9 @@ from typing import Any
 from geminga.client._api.errors import PulsarException
 from geminga.client._api.producer import MessageFields
 from geminga.client._api.topic_names import parse_topic
-from geminga.client._consuming.letter_producers import LetterProducers, MakeProducer, WrittenSchemas
 from geminga.client._messages.consumer_options import ConsumerDeadLetterPolicy
 from geminga.client._messages.entry_batch import EntryBatch
+from geminga.client._messages.letter_producers import LetterProducers, MakeProducer, WrittenSchemas
 from geminga.client._messages.message import Message
 from geminga.client.consumer_rules import dead_letter_names as names
 from geminga.client.rules.stats import ConsumerCounters

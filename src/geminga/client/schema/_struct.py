@@ -9,11 +9,11 @@ from types import ModuleType
 from typing import Any, ClassVar, Final, TypeVar
 
 from geminga.client._api.errors import InvalidConfiguration
-from geminga.client.schema._avro_exact import DefaultError, parsed_exactly
 from geminga.client.schema._base import Schema, SchemaSerializationError
 from geminga.client.schema._models import codec_of_class
 from geminga.client.schema._protocol import SchemaInfo, SchemaType
 from geminga.client.schema._scalars import Json
+from geminga.wire.pulsar.avro_exact import DefaultError, parsed_exactly
 
 T = TypeVar("T")
 

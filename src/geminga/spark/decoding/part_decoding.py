@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from pyspark.sql.types import DataType, StructField, StructType
 
 from geminga.client.schema import SchemaInfo, SchemaType
-from geminga.client.schema._avro_exact import DefaultError, parsed_exactly
 from geminga.spark.decoding.avro_types import is_record, spark_type
 from geminga.spark.decoding.avro_values import as_it_is, avro_converter, json_converter, load_json
 from geminga.spark.decoding.exact import arrow_array, exact_array, shown
@@ -28,6 +27,7 @@ from geminga.spark.decoding.json_columns import JsonColumns
 from geminga.spark.decoding.protobuf_types import descriptor_of, message_reader, message_type
 from geminga.spark.rules.columns import arrow_schema
 from geminga.spark.source_rules.errors import SchemaError
+from geminga.wire.pulsar.avro_exact import DefaultError, parsed_exactly
 
 #: Fixed-width primitives: numpy's name of the bytes as they travel.
 _WIDTHS: Final = {

@@ -12,7 +12,6 @@ import fastavro
 import pytest
 
 from geminga.client.schema import AutoConsumeSchema, AvroSchema, SchemaInfo, SchemaType
-from geminga.client.schema._avro_exact import TIMES
 from geminga.client.schema._base import SchemaSerializationError
 
 MOMENT = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
@@ -117,16 +116,3 @@ def test_a_whole_number_that_is_read_as_floating_point_is_not_rounded(
     assert float(schema.decode(written(old, {"n": near}), writer=info(old))["n"]) == pytest.approx(near, rel=1e-7)
     with pytest.raises(SchemaSerializationError, match=f"{number} is not exactly a (float|double)"):
         schema.decode(written(old, {"n": number}), writer=info(old))
-
-
-def test_times_that_no_calendar_has_are_refused_and_cut_in_the_text() -> None:
-    for name, number in (
-        ("date", 1 << 31),
-        ("time-millis", -1),
-        ("time-micros", 1 << 63),
-        ("timestamp-micros", 1 << 62),
-    ):
-        with pytest.raises(ValueError, match=str(number)):
-            TIMES[name](number)
-    with pytest.raises(ValueError, match=r"\(101 characters\)"):
-        TIMES["time-millis"](10**100)
