@@ -13,7 +13,7 @@ from geminga.client.schema._base import Schema, SchemaSerializationError
 from geminga.client.schema._models import codec_of_class
 from geminga.client.schema._protocol import SchemaInfo, SchemaType
 from geminga.client.schema._scalars import Json
-from geminga.wire.pulsar.avro_exact import DefaultError, parsed_exactly
+from geminga.wire.avro_exact import DefaultError, parsed_exactly
 
 T = TypeVar("T")
 
@@ -124,7 +124,7 @@ class AvroSchema(Schema[T]):
             is_own = self._codec is not None or writer.schema == self._info.schema
             definition = load_json(writer.schema)
             try:
-                written = parsed_exactly(definition, "" if is_own else self._info.schema.decode())
+                written = parsed_exactly(self._fastavro, definition, "" if is_own else self._info.schema.decode())
             except _UNFIT as error:
                 raise SchemaSerializationError(f"the writer's schema: no Avro schema: {_words(error)}") from error
             found = self._writers[writer.schema] = written, None if is_own else self._reader_for(written)
@@ -140,7 +140,7 @@ class AvroSchema(Schema[T]):
             names = [*(aliases if isinstance(aliases, list) else []), written.get("name")]
             definition = {**definition, "aliases": names}
         try:
-            return parsed_exactly(definition)
+            return parsed_exactly(self._fastavro, definition)
         except DefaultError as error:
             raise SchemaSerializationError(f"the schema: {error}") from error
 

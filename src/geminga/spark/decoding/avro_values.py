@@ -19,7 +19,7 @@ from geminga.spark.decoding.avro_names import short_name, with_full_names
 from geminga.spark.decoding.avro_types import at
 from geminga.spark.decoding.exact import shown, whole
 from geminga.spark.source_rules.errors import SchemaError
-from geminga.wire.pulsar.avro_exact import TIMES
+from geminga.wire.avro_exact import TIMES
 
 #: A decoded value -> what Arrow takes.
 Convert = Callable[[Any], Any]

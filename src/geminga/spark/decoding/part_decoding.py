@@ -27,7 +27,7 @@ from geminga.spark.decoding.json_columns import JsonColumns
 from geminga.spark.decoding.protobuf_types import descriptor_of, message_reader, message_type
 from geminga.spark.rules.columns import arrow_schema
 from geminga.spark.source_rules.errors import SchemaError
-from geminga.wire.pulsar.avro_exact import DefaultError, parsed_exactly
+from geminga.wire.avro_exact import DefaultError, parsed_exactly
 
 #: Fixed-width primitives: numpy's name of the bytes as they travel.
 _WIDTHS: Final = {
@@ -126,8 +126,8 @@ def _avro(writer: SchemaInfo, reader: SchemaInfo) -> PartDecoder:
     wanted = json.loads(reader.schema) if reader.schema != writer.schema else None
     convert = avro_converter(written if wanted is None else wanted)
     try:
-        parsed = parsed_exactly(written, "" if wanted is None else reader.schema.decode(errors="replace"))
-        resolved = None if wanted is None else parsed_exactly(wanted)
+        parsed = parsed_exactly(fastavro, written, "" if wanted is None else reader.schema.decode(errors="replace"))
+        resolved = None if wanted is None else parsed_exactly(fastavro, wanted)
     except DefaultError as error:
         raise SchemaError(str(error)) from None
     # Only what tells the records of a union apart needs their names.

@@ -13,6 +13,7 @@ import struct
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from types import ModuleType
 from typing import Any, Final
 
 _RECORDS: Final = ("record", "error")
@@ -78,11 +79,9 @@ TIMES: Final[Mapping[str, Callable[[int], Any]]] = {
 }
 
 
-def parsed_exactly(definition: Any, read_as: str = "") -> Any:  # noqa: ANN401 - any JSON value, and of fastavro
+def parsed_exactly(fastavro: ModuleType, definition: Any, read_as: str = "") -> Any:  # noqa: ANN401 - any JSON value, and of fastavro
     """A definition for :func:`fastavro.schemaless_reader`; ``read_as``: the text of another one, if values are read as
     it says. Raises DefaultError for a default that no value can be, and what fastavro does for no definition."""
-    import fastavro  # of the extra avro
-
     for base in ("bytes", "fixed"):
         fastavro.read.LOGICAL_READERS[f"{base}-{_DECIMAL}"] = _read_decimal
     for base in _WHOLE:

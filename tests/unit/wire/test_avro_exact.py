@@ -7,7 +7,7 @@ import io
 import fastavro
 import pytest
 
-from geminga.wire.pulsar.avro_exact import TIMES, DefaultError, parsed_exactly
+from geminga.wire.avro_exact import TIMES, DefaultError, parsed_exactly
 
 
 def test_times_that_no_calendar_has_are_refused_and_cut_in_the_text() -> None:
@@ -27,7 +27,7 @@ def test_the_definition_that_was_given_stays_as_it_is() -> None:
     price = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}
     definition = {"type": "record", "name": "R", "fields": [{"name": "p", "type": price, "default": "\u00ff"}]}
     before = repr(definition)
-    parsed_exactly(definition)
+    parsed_exactly(fastavro, definition)
     assert repr(definition) == before
 
 
@@ -35,7 +35,7 @@ def test_a_decimal_as_a_default_that_is_too_large_is_an_error_of_its_field() -> 
     price = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}
     fields = [{"name": "p", "type": price, "default": "\u007f" + "\u0000" * 1024}]
     with pytest.raises(DefaultError, match=r"^p: the default can not be: a decimal of 1025 bytes"):
-        parsed_exactly({"type": "record", "name": "R", "fields": fields})
+        parsed_exactly(fastavro, {"type": "record", "name": "R", "fields": fields})
 
 
 @pytest.mark.parametrize(("wrote", "reads", "number"), [("int", "float", 16_777_216), ("long", "double", -(1 << 62))])
@@ -43,6 +43,8 @@ def test_a_whole_number_that_floating_point_holds_is_read_as_that(wrote: str, re
     buffer = io.BytesIO()
     fastavro.schemaless_writer(buffer, wrote, number)
     buffer.seek(0)
-    found = fastavro.schemaless_reader(buffer, parsed_exactly(wrote, f'"{reads}"'), parsed_exactly(reads))
+    found = fastavro.schemaless_reader(
+        buffer, parsed_exactly(fastavro, wrote, f'"{reads}"'), parsed_exactly(fastavro, reads)
+    )
     assert found == number
     assert type(found) is float
