@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+from tools.free_ports import free_ports
 from tools.zookeeper_server import Seat, ServerTls, ZooKeeperServer
 
 #: Until there is a leader.
@@ -24,10 +23,7 @@ class ZooKeeperQuorum:
         if count == 1:
             self.servers = [ZooKeeperServer(directory, sync=sync, tls=tls)]
             return
-        with ExitStack() as stack:
-            # All taken at once, so that no two are the same.
-            taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3 * count)]
-            ports = [server.getsockname()[1] for server in taken]
+        ports = free_ports(3 * count)
         peers = [*zip(ports[:count], ports[count : 2 * count], strict=True)]
         self.servers = []
         for number, port in enumerate(ports[2 * count :], 1):

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from geminga.app.local.local_zookeeper import classpath
 from geminga.spark.process.java import choose_java
+from tools.free_ports import free_ports
 
 #: Sessions live between two ticks and what the client asks for; they end at a tick.
 TICK_MS: Final = 200
@@ -99,14 +100,12 @@ class ZooKeeperServer:
         """Start, and do not wait."""
         self._directory.mkdir(parents=True, exist_ok=True)
         if not self.port:
-            with socket.create_server(("127.0.0.1", 0)) as free:
-                self.port = free.getsockname()[1]
+            (self.port,) = free_ports(1)
         config = self._directory / "zoo.cfg"
         secure = ""
         if self._tls is not None:
             if not self.secure_port:
-                with socket.create_server(("127.0.0.1", 0)) as free:
-                    self.secure_port = free.getsockname()[1]
+                (self.secure_port,) = free_ports(1)
             secure = (
                 f"secureClientPort={self.secure_port}\nsecureClientPortAddress=127.0.0.1\n"
                 "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n"

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pulsar
 import pytest
-from tools.chaos.cluster import BookieProcess, BrokerProcess, free_ports
+from tools.chaos.cluster import BookieProcess, BrokerProcess
+from tools.free_ports import free_ports
 from tools.zookeeper_server import ZooKeeperServer
 
 from support.processes.cluster_brokers import ask, refusal

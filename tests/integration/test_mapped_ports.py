@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pulsar
 import pytest
+from tools.free_ports import free_ports
 from tools.mapped_ports import MappedStandalone, why_not_permitted
 
 from geminga.client import blocking
@@ -28,17 +29,7 @@ def permitted() -> None:
 
 def rows_of_ports(length: int) -> list[int]:
     """Two rows of ports that are free here now, one behind the other: the broker's, then those of HTTP."""
-    for _ in range(100):
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            first = probe.getsockname()[1]
-        ports = list(range(first, first + 2 * length))
-        try:
-            for port in ports:
-                socket.create_server(("127.0.0.1", port)).close()
-        except (OSError, OverflowError):
-            continue
-        return ports
-    raise AssertionError("no row of free ports")
+    return free_ports(2 * length, in_a_row=True)
 
 
 def publishes_and_consumes(client: pulsar.Client, topic: str) -> None:

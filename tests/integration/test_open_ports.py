@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from tools.free_ports import free_ports
 from tools.standalone_process import StandaloneProcess
 
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -18,11 +19,6 @@ pytestmark = pytest.mark.integration
 
 TOPIC = "persistent://public/default/at-once"
 LIMIT_S = 60.0
-
-
-def free_ports() -> tuple[int, int]:
-    with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
-        return first.getsockname()[1], second.getsockname()[1]
 
 
 def first_answer(ask: Callable[[], str]) -> str:
@@ -65,7 +61,7 @@ def asked_over_http(port: int, path: bytes) -> str:
 
 
 def test_first_connection_that_is_taken_is_served(tmp_path) -> None:
-    broker_port, web_port = free_ports()
+    broker_port, web_port = free_ports(2)
     process = StandaloneProcess(
         tmp_path / "data", log=tmp_path / "broker.log", broker_port=broker_port, web_port=web_port
     )

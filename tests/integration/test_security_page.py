@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tools.interop.apache_standalone import free_ports
+from tools.free_ports import free_ports
 
 from support.house.page_blocks import blocks_of, program_of
 from support.house.source_tree import ROOT

@@ -11,7 +11,8 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import pytest
-from tools.interop.apache_standalone import ApacheStandalone, free_ports
+from tools.free_ports import free_ports
+from tools.interop.apache_standalone import ApacheStandalone
 from tools.interop.artifacts import BUILD, oidc_class_path
 from tools.standalone_process import StandaloneProcess
 

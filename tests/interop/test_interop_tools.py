@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tools.free_ports import free_ports
 from tools.interop import artifacts
 from tools.interop.__main__ import SUITES, count
 from tools.interop.admin.arguments import line_of
@@ -22,7 +23,7 @@ from tools.interop.admin.recorder import Request, recording
 from tools.interop.admin.running import missed
 from tools.interop.admin.stories import LAST, Story, stories_of
 from tools.interop.admin.telling import seen
-from tools.interop.apache_standalone import ApacheStandalone, free_ports
+from tools.interop.apache_standalone import ApacheStandalone
 from tools.interop.pulsar_admin import Printed
 from tools.interop.rest.calls import Call, Publish
 from tools.interop.rest.tables.pulsar_admin import kept

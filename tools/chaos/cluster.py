@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from tools.chaos.plan import (
     broker_name,
     zookeeper_name,
 )
+from tools.free_ports import free_ports
 from tools.standalone_process import StandaloneProcess
 from tools.zookeeper_quorum import ZooKeeperQuorum
 from tools.zookeeper_server import ZooKeeperServer
@@ -272,12 +272,3 @@ class Cluster:
 
     def _process(self, who: str) -> StandaloneProcess:
         return self.brokers[who] if who in self.brokers else self.bookies[who]
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody has, all different: a broker that is started again keeps its own."""
-    taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(server.getsockname()[1]) for server in taken]
-    for server in taken:
-        server.close()
-    return ports

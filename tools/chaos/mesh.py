@@ -21,11 +21,12 @@ import pulsar
 from rich.console import Console
 
 from geminga.app.local.mesh_registration import ClusterUrls, introduce, share_all
-from tools.chaos.cluster import Cluster, free_ports
+from tools.chaos.cluster import Cluster
 from tools.chaos.history import judge, undelivered
 from tools.chaos.links import Links
 from tools.chaos.load import READ_S, Delivered, Publishing
 from tools.chaos.mesh_plan import Cut, Kill, mesh_plan
+from tools.free_ports import free_ports
 
 #: Seconds from the last repair until everything must be everywhere; and how long it is waited for.
 LAG_S_MAX: Final = 10.0

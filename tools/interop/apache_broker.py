@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from tools.interop.apache_standalone import ApacheStandalone, free_ports
+from tools.free_ports import free_ports
+from tools.interop.apache_standalone import ApacheStandalone
 
 #: Pulsar's own defaults but for what stands here, the ports and where metadata are.
 SETTINGS: Final[Mapping[str, object]] = {

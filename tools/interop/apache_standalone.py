@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import json
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -18,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
+from tools.free_ports import free_ports
 from tools.interop.artifacts import HERE, class_path, java, pinned_version
 from tools.standalone_process import StandaloneProcess, StartError
 
@@ -137,15 +137,3 @@ class ApacheStandalone(StandaloneProcess):
     def told_version(self) -> str:
         """What the broker itself says it is."""
         return self.request("GET", "/admin/v2/brokers/version").decode()
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that nobody listens on now."""
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()

@@ -26,7 +26,8 @@ from typing import IO, Final
 from rich.console import Console
 from rich.table import Table
 
-from tools.interop.apache_standalone import ApacheStandalone, free_ports
+from tools.free_ports import free_ports
+from tools.interop.apache_standalone import ApacheStandalone
 from tools.interop.artifacts import ToolError, java
 from tools.mapped_ports import MappedStandalone, why_not_permitted
 from tools.peers.security import KINDS, Security, prepare

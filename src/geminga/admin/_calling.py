@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar
 from geminga.admin import _paths
 from geminga.admin._http import HttpCaller
 from geminga.admin._request import Request as Request
-from geminga.admin._request import carried_out
+from geminga.admin._request import answer_to
 from geminga.runtime import LaneThreads, value_of
 
 #: Requests of one asynchronous client that are under way at a time; others wait for their turn.
@@ -32,14 +32,14 @@ class BlockingCalls:
         self._caller = caller
 
     def _ask(self, request: Request) -> Any:  # noqa: ANN401
-        return carried_out(self._caller, request)
+        return answer_to(self._caller, request)
 
 
 class Asks(Protocol):
     """Who carries out requests of an asynchronous client."""
 
     async def ask(self, request: Request) -> Any:  # noqa: ANN401
-        """As :func:`carried_out`."""
+        """As :func:`answer_to`."""
 
     async def close(self) -> None:
         """Wait for what is under way."""
@@ -57,7 +57,7 @@ class Lanes:
         self._turns = asyncio.Semaphore(REQUESTS_MAX)
 
     async def ask(self, request: Request) -> Any:  # noqa: ANN401
-        """As :func:`carried_out`."""
+        """As :func:`answer_to`."""
         await self._turns.acquire()
         # The one that was used last: a program that asks one thing at a time has one thread.
         lane = self._free.pop()
@@ -73,7 +73,7 @@ class Lanes:
             if not answer.done():
                 answer.set_result(None)
 
-        self._threads.submit(lane, lambda: found.append(carried_out(self._caller, request)), done)
+        self._threads.submit(lane, lambda: found.append(answer_to(self._caller, request)), done)
         await answer
         return value_of(found.pop())
 

@@ -49,7 +49,7 @@ class Request(NamedTuple):
     content_type: str = JSON
 
 
-def carried_out(caller: Caller, request: Request) -> Any:  # noqa: ANN401  (its row says what it is)
+def answer_to(caller: Caller, request: Request) -> Any:  # noqa: ANN401  (its row says what it is)
     """The answer; None for nothing, and for null. Raises AdminError."""
     found, headers = caller.request(request.method, request.path, request.query, body_of(request), request.content_type)
     return answer_of(request, found, headers)

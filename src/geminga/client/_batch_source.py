@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from geminga.client._api.errors import CryptoError, PulsarException, ReadError
-from geminga.client._consuming.entries import Decryptor, EntryReader
+from geminga.client._consuming.entries import ChunkRead, Decryptor, EntryReader
 from geminga.client._entry_stream import EntryKey, EntryStream
 from geminga.client._messages.consumer_options import ConsumerCryptoFailureAction
 from geminga.client._messages.entry_batch import EntryBatch
@@ -98,15 +98,9 @@ class BatchSource:
         else:
             stream.fail(ReadError(f"{where} can not be read: {why.name.lower()}"))
 
-    def _on_chunk(
-        self,
-        key: EntryKey,
-        whole: Sequence[EntryKey],
-        gave_way: Sequence[EntryKey],
-        repeated: Sequence[EntryKey],
-        publish_time_ms: int,
-    ) -> None:
-        is_stray = bool(gave_way) and gave_way[-1] == key
+    def _on_chunk(self, chunk: ChunkRead) -> None:
+        key = chunk.key
+        is_stray = bool(chunk.gave_way) and chunk.gave_way[-1] == key
         if not is_stray or key < self._stream.next_entry:
             return
         start = start_before(key, self._stream.started_at)

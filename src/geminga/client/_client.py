@@ -80,14 +80,18 @@ class _StoredSchemas:
 
 
 async def _make_letter_producer(
-    producers: ProducerFactory, topic: str, initial_subscription_name: str
+    producers: ProducerFactory, topic: str, initial_subscription_name: str, schema: SchemaInfo | None
 ) -> Producer[bytes]:
     arguments: ProducerArguments = {
         "initial_subscription_name": initial_subscription_name,
         "batching_enabled": False,
         "chunking_enabled": True,  # what was chunked does not fit into one message here, either
     }
-    return await create_producer(producers, topic, None, arguments)
+    if schema is None:
+        return await create_producer(producers, topic, None, arguments)
+    from geminga.client.schema._primitives import BytesOf  # loaded by whoever has letters with a schema
+
+    return await create_producer(producers, topic, BytesOf(schema), arguments)
 
 
 class Client:
@@ -131,8 +135,14 @@ class Client:
         self.producers = ProducerFactory(self.cluster, self.memory, self.lifetime, self._schemas)
         letters = partial(_make_letter_producer, self.producers)
         self.consumers = ConsumerFactory(self.cluster, self.lifetime, self._schemas, letters)
-        self.coordinators = Coordinators(self.cluster)
+        self._coordinators = Coordinators(self.cluster)
         self._closing: asyncio.Task[None] | None = None
+
+    def _those_of_now(self) -> Coordinators:
+        """Of the cluster that the client has now."""
+        if self._coordinators.are_left:
+            self._coordinators = Coordinators(self.cluster)
+        return self._coordinators
 
     # ---- what users make
 
@@ -316,7 +326,7 @@ class Client:
         """
         return OpeningTransaction(
             new_transaction(
-                self.coordinators,
+                self._those_of_now(),
                 self.lifetime,
                 self.runtime.clock,
                 milliseconds("timeout", timeout),
@@ -336,7 +346,7 @@ class Client:
         check_argument("txn_id", txn_id, _TXN_ID)
         check_argument("txn_id", txn_id, _TXN_NUMBERS)
         check_argument("commit", commit, FLAG)
-        _, error = await self.coordinators.end(txn_id, commit=commit)
+        _, error = await self._those_of_now().end(txn_id, commit=commit)
         if error is not None:
             try:
                 raise error

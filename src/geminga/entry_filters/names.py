@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import sys
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -20,6 +21,8 @@ from geminga.model.errors import NotFoundError
 #: Filters that one policy may name, and characters of a name.
 NAMES_MAX: Final = 16
 NAME_CHARACTERS_MAX: Final = 200
+#: Before the name of a filter's file, among the modules.
+_MODULE_PREFIX: Final = "_geminga_entry_filter_"
 _IN_FILE: Final = re.compile(r"([A-Za-z_]\w*):([A-Za-z_]\w*)", re.ASCII)
 
 
@@ -79,11 +82,18 @@ def _from_file(name: str, path: Path | None) -> object:
     if path is None:
         raise FilterNameError("it is not found")
     module_name, _, attribute = name.partition(":")
-    spec = importlib.util.spec_from_file_location(module_name, path)
+    # No file takes the name of a module that others import.
+    spec = importlib.util.spec_from_file_location(f"{_MODULE_PREFIX}{module_name}", path)
     if spec is None or spec.loader is None:
         raise FilterNameError(f"{path.name} can not be read")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    # Dataclasses, pickle and type hints look a class's module up there.
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[spec.name]
+        raise
     if not hasattr(module, attribute):
         raise FilterNameError(f"{path.name} has no {attribute}")
     return getattr(module, attribute)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from geminga.model.errors import StorageError
+from geminga.model.errors import LedgerClosedError, StorageError
 
 _Key = tuple[str, int]
 
@@ -21,7 +21,7 @@ class GroupCache:
         self.hits = 0
         self.misses = 0
         self._groups: dict[_Key, tuple[Sequence[bytes], int]] = {}
-        self._loading: dict[_Key, asyncio.Future[Sequence[bytes] | StorageError]] = {}
+        self._loading: dict[_Key, asyncio.Future[Sequence[bytes] | StorageError | None]] = {}
 
     def get(self, uid: str, group: int) -> Sequence[bytes] | None:
         """The entries, if they are here."""
@@ -34,23 +34,31 @@ class GroupCache:
 
     async def load(self, uid: str, group: int, read: Callable[[], Awaitable[Sequence[bytes]]]) -> Sequence[bytes]:
         """The entries, read if they are not here. Raises StorageError."""
-        kept = self.get(uid, group)
-        if kept is not None:
-            return kept
         key = (uid, group)
-        loading = self._loading.get(key)
-        if loading is not None:
+        while True:
+            kept = self.get(uid, group)
+            if kept is not None:
+                return kept
+            loading = self._loading.get(key)
+            if loading is None:
+                return await self._read(key, read)
             result = await asyncio.shield(loading)
             if isinstance(result, StorageError):
                 raise result
-            return result
+            if result is not None:
+                return result
+            # Who read it was called off, or stopped by what it works for: whoever still wants it reads it.
+
+    async def _read(self, key: _Key, read: Callable[[], Awaitable[Sequence[bytes]]]) -> Sequence[bytes]:
         self.misses += 1
         loading = self._loading[key] = asyncio.get_running_loop().create_future()
-        outcome: Sequence[bytes] | StorageError = StorageError("the read was given up")
+        outcome: Sequence[bytes] | StorageError | None = None
         try:
             outcome = await read()
             self._keep(key, outcome)
             return outcome
+        except LedgerClosedError:
+            raise
         except StorageError as error:
             outcome = error
             raise

@@ -379,11 +379,15 @@ class ManagedLedgerFactory:
             self._rollover_timer = asyncio.get_running_loop().call_later(ROLLOVER_CHECK_SECONDS, self._check_rollover)
 
     def _check_rollover(self) -> None:
-        self._rollover_timer = None
-        for ml in list(self._rolling):
+        loop = asyncio.get_running_loop()
+        self._rollover_timer = loop.call_later(ROLLOVER_CHECK_SECONDS, self._check_rollover) if self._rolling else None
+        for ml in self._rolling:
+            # Each for itself: what breaks for one is neither the others' nor the next look's.
+            loop.call_soon(self._roll, ml)
+
+    def _roll(self, ml: RolledOver) -> None:
+        if ml in self._rolling:
             ml.roll_if_full()
-        if self._rolling:
-            self._rollover_timer = asyncio.get_running_loop().call_later(ROLLOVER_CHECK_SECONDS, self._check_rollover)
 
     async def named_ledgers(self, name: str) -> set[int]:
         """See :func:`named_ledgers`."""

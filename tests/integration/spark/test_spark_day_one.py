@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tools.interop.apache_standalone import free_ports
+from tools.free_ports import free_ports
 from tools.process_tree import children_of, wait_gone
 
 import geminga.client.blocking

@@ -41,6 +41,9 @@ class Owning:
     """One broker's ownership and what it is told."""
 
     def __init__(self, runtime: Runtime, metadata: MetadataStore, me: str = "a") -> None:
+        #: What was not expected, and raised to be so when policies are read.
+        self.broken: list[str] = []
+        self.policies_error: Exception | None = None
         #: Namespaces that there are, of four bundles.
         self.known = {NAMESPACE}
         #: Who takes what nobody owns.
@@ -56,11 +59,18 @@ class Owning:
             self._policies_of,
             self._place,
             keep_cuts=self._keep_cuts,
+            part=self,
         )
         self.ownership.listen(self.told)
         self.ownership.start()
 
+    def broke(self, what: str, error: BaseException) -> None:
+        """It goes on."""
+        self.broken.append(f"{what}: {error}")
+
     async def _policies_of(self, namespace: str) -> Mapping[str, Json] | None:
+        if self.policies_error is not None:
+            raise self.policies_error
         return {"bundles": {"numBundles": 4}} if namespace in self.known else None
 
     async def _keep_cuts(self, _: str, bundles: Bundles) -> None:

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from kazoo.client import KazooClient
+from tools.free_ports import free_ports
 from tools.interop.apache_broker import ApacheBroker
-from tools.interop.apache_standalone import MEMORY, OPENS, free_ports
+from tools.interop.apache_standalone import MEMORY, OPENS
 from tools.interop.artifacts import HERE, class_path, java, pinned_version
 from tools.zookeeper_server import ZooKeeperServer
 

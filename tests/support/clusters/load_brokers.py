@@ -25,15 +25,24 @@ class LoadedBroker:
         self.reports = 0
         self.is_away = False
         self.is_deaf = False
+        #: What was not expected, and raised to be so when it is asked what it carries.
+        self.broken: list[str] = []
+        self.stats_error: Exception | None = None
         self._value: bytes | None = None
         self.balancer = LoadBalancer(
-            cluster.runtime, self.store, config, self, self.read_stats, self.usage, cluster="standalone"
+            cluster.runtime, self.store, config, self, self.read_stats, self.usage, cluster="standalone", part=self
         )
+
+    def broke(self, what: str, error: BaseException) -> None:
+        """It goes on."""
+        self.broken.append(f"{what}: {error}")
 
     # ---- what it carries
 
     async def read_stats(self) -> Mapping[str, BundleStats]:
         """As the balancer asks for them."""
+        if self.stats_error is not None:
+            raise self.stats_error
         return self.stats()
 
     def stats(self) -> Mapping[str, BundleStats]:

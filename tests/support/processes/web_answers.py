@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socketserver
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -70,6 +71,43 @@ class RawAnswers:
                 self.request.sendall(answer)
 
         self._server = socketserver.TCPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+#: What a byte now and then may follow for ever.
+DRIPPING: Final = {
+    "status": b"HTTP/1.1 200 ",
+    "head": b"HTTP/1.1 200 OK\r\nX-Long: ",
+    "body": b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n",
+    "reason": b"HTTP/1.1 503 Later\r\nContent-Length: 1000000\r\n\r\n",
+}
+
+
+class Dripping:
+    """Answers each connection with ``begun`` and then a byte each hundredth of a second, until it is closed."""
+
+    def __init__(self, begun: bytes) -> None:
+        class Handler(socketserver.BaseRequestHandler):
+            def handle(self) -> None:
+                self.request.recv(65_536)
+                self.request.sendall(begun)
+                try:
+                    while not select.select([self.request], [], [], 0.01)[0]:
+                        self.request.sendall(b"x")
+                except OSError:
+                    pass
+
+        self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         self._thread.start()

@@ -36,7 +36,7 @@ from geminga.admin import (
 from geminga.admin._calling import BlockingPolicy, Request
 from geminga.admin._http import JSON
 from geminga.admin._paths import namespace, position, subscription, topic
-from geminga.admin._request import carried_out
+from geminga.admin._request import answer_to
 from geminga.admin.blocking import _bookies as _blocking_bookies
 from geminga.admin.blocking import _brokers as _blocking_brokers
 from geminga.admin.blocking import _client as _blocking_client
@@ -178,7 +178,7 @@ class _Asked:
         self._recorder = recorder
 
     async def ask(self, request: Request) -> Any:
-        return carried_out(self._recorder, request)  # type: ignore[arg-type]
+        return answer_to(self._recorder, request)  # type: ignore[arg-type]
 
     async def close(self) -> None:
         pass

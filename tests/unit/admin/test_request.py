@@ -9,7 +9,7 @@ import pytest
 
 from geminga.admin import AdminError
 from geminga.admin._http import JSON
-from geminga.admin._request import Request, carried_out
+from geminga.admin._request import Request, answer_to
 from geminga.admin.values import StoredMessage
 
 
@@ -43,7 +43,7 @@ class Answering:
     ],
 )
 def test_answers(request_: Request, answer: bytes, expected: object) -> None:
-    assert carried_out(Answering(answer), request_) == expected
+    assert answer_to(Answering(answer), request_) == expected
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_answers(request_: Request, answer: bytes, expected: object) -> None:
 )
 def test_bodies(request_: Request, body: bytes | None) -> None:
     caller = Answering(b"")
-    carried_out(caller, request_)
+    answer_to(caller, request_)
     assert caller.sent == body
 
 
@@ -73,4 +73,4 @@ def test_bodies(request_: Request, body: bytes | None) -> None:
 )
 def test_an_answer_that_is_none_of_a_broker_is_an_error_of_the_administration(request_: Request, answer: bytes) -> None:
     with pytest.raises(AdminError, match="GET /x: an answer that is not what was asked for"):
-        carried_out(Answering(answer), request_)
+        answer_to(Answering(answer), request_)

@@ -215,6 +215,55 @@ def test_ledger_that_goes_while_its_topic_is_copied_is_looked_for_in_the_nodes_a
     run(tmp_path, main)
 
 
+def test_topic_that_is_deleted_while_it_is_copied_leaves_no_ledger_in_the_backup(tmp_path: Path) -> None:
+    async def main(story: Story) -> None:
+        state, shared, kept = await story.ledger(b"state"), await story.ledger(b"shared"), await story.ledger(b"kept")
+        await story.topic("gone", kept.ledger_id, cursor=state.ledger_id)
+        await story.topic("gone-too", kept.ledger_id, cursor=shared.ledger_id)
+        await story.topic("stays", kept.ledger_id, cursor=shared.ledger_id)
+
+        async def delete(path: str) -> None:
+            # Behind the copy of its cursor's ledger.
+            for name in ("gone", "gone-too"):
+                if path == f"{TOPICS}/{name}/sub":
+                    await story.metadata.delete(path, expected_version=None)
+                    await story.metadata.delete(f"{TOPICS}/{name}", expected_version=None)
+
+        story.metadata.on_read = delete
+        await story.back_up()
+        manifest = await backup_reading.manifest_of(story.runtime, story.copy)
+        assert by_ledger(manifest.files).keys() == {shared.ledger_id, kept.ledger_id}
+        stored = set(await story.runtime.disk.list_dir(f"{story.copy}/files"))
+        assert stored == {file.stored for file in manifest.files}
+
+        async def look(client: BookKeeper, metadata: MetadataStore) -> None:
+            assert sorted([await read(client, one) for one in await client.ledger_ids()]) == [[b"kept"], [b"shared"]]
+            assert await metadata.children(TOPICS) == ["stays"]
+
+        await story.restored(look)
+
+    run(tmp_path, main)
+
+
+def test_ledger_that_a_topic_does_not_name_any_more_when_it_is_read_again_is_not_in_the_backup(tmp_path: Path) -> None:
+    async def main(story: Story) -> None:
+        old, state, newer = await story.ledger(b"old"), await story.ledger(b"state"), await story.ledger(b"newer")
+        await story.topic("t", old.ledger_id, cursor=state.ledger_id)
+
+        async def roll(path: str) -> None:
+            if path == f"{TOPICS}/t":
+                story.metadata.on_read = None
+                await story.client.delete_ledger(old.ledger_id)
+                await story.topic("t", newer.ledger_id, cursor=newer.ledger_id)
+
+        story.metadata.on_read = roll
+        await story.back_up()
+        manifest = await backup_reading.manifest_of(story.runtime, story.copy)
+        assert by_ledger(manifest.files).keys() == {newer.ledger_id}
+
+    run(tmp_path, main)
+
+
 def test_backup_whose_segments_are_not_the_ledgers_is_damaged(tmp_path: Path) -> None:
     async def main(story: Story) -> None:
         await story.topic("t", (await story.ledger(b"a", b"b")).ledger_id)

@@ -34,7 +34,7 @@ def test_without_transactions_it_is_said_before_anything_is_sent(broker) -> None
     assert (found.exit_code, found.stdout) == (2, "")
     assert "--at-least-once" in found.stderr
     found = _run(broker, "redrive", "t-s-DLQ", "--wait", "0.1", "--at-least-once", "--json")
-    assert json.loads(found.stdout) == {"sent": 1, "refused": 0}
+    assert json.loads(found.stdout) == {"sent": 1, "refused": 0, "encrypted": 0}
 
 
 def test_an_interruption_does_not_say_that_nothing_was_sent(broker, interruptible) -> None:

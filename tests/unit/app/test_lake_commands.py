@@ -26,6 +26,8 @@ def test_a_topic_with_one_ledger_or_none_keeps_it():
     assert first_to_stay([{"ledgerId": 1, "size": 5}], 0) is None
 
 
+#: The size of the open ledger stands apart.
+STATS = {"ledgers": LEDGERS, "currentLedgerSize": 150}
 HOLE = {"ledgerId": 17, "entries": 3, "isLost": True, "error": "file is not there", "unreadOf": {"sub": 3}}
 
 
@@ -36,7 +38,8 @@ def admin():
 
     class Answers(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self._answer(json.dumps({"holes": [HOLE], "skipped": []}))
+            is_stats = self.path.endswith("/internalStats")
+            self._answer(json.dumps(STATS if is_stats else {"holes": [HOLE], "skipped": []}))
 
         def do_PUT(self) -> None:
             self._answer(json.dumps(HOLE))
@@ -88,3 +91,18 @@ def test_holes_are_listed_and_given_up_by_name(admin):
     ]
     # Which ledger goes is always said.
     assert run(address, "skip-hole", "orders").exit_code == 2
+
+
+@pytest.mark.parametrize(("size", "first"), [(0, 12), (150, 12), (249, 12), (250, 9), (349, 9), (350, 4), (449, 4)])
+def test_the_bytes_of_the_open_ledger_are_the_newest_that_stay(admin, size: int, first: int):
+    address, asked = admin
+    told = run(address, "offload", "orders", "-s", str(size))
+    assert told.exit_code == 0, told.output
+    assert asked[-1][:2] == ("PUT", "/admin/v2/persistent/public/default/orders/offload")
+    assert asked[-1][2] == {"ledgerId": first, "entryId": 0, "partitionIndex": -1}
+
+
+def test_nothing_is_offloaded_while_all_ledgers_are_smaller_than_what_is_to_stay(admin):
+    address, asked = admin
+    assert "Nothing to offload" in run(address, "offload", "orders", "-s", "450").stdout
+    assert [each[0] for each in asked] == ["GET"]

@@ -19,10 +19,11 @@ from geminga.client import (
     authentication_from,
     http_headers,
 )
+from geminga.client._api import oauth2
 from geminga.client._api.oauth2 import parse_flow
 from geminga.client._transport.handshake import Handshake
 from support.processes.token_issuer import Issuer
-from support.processes.web_answers import NO_ANSWERS, RawAnswers
+from support.processes.web_answers import DRIPPING, NO_ANSWERS, Dripping, RawAnswers
 
 JAVA = "org.apache.pulsar.client.impl.auth"
 
@@ -218,4 +219,13 @@ def test_what_answers_for_an_issuer_and_is_no_web_server_is_told(answer: bytes) 
     with RawAnswers(answer) as raw:
         flow = {"issuer_url": raw.url, "client_id": "c", "client_secret": "s"}
         with pytest.raises(ErrorGettingAuthenticationData, match=raw.url):
+            AuthenticationOauth2(json.dumps(flow)).data()
+
+
+@pytest.mark.parametrize("begun", DRIPPING.values(), ids=DRIPPING)
+def test_an_issuer_that_answers_byte_by_byte_is_waited_for_no_longer_than_the_limit(monkeypatch, begun: bytes) -> None:
+    monkeypatch.setattr(oauth2, "ANSWER_S_MAX", 0.1)
+    with Dripping(begun) as web:
+        flow = {"issuer_url": web.url, "client_id": "c", "client_secret": "s"}
+        with pytest.raises(ErrorGettingAuthenticationData, match=web.url):
             AuthenticationOauth2(json.dumps(flow)).data()

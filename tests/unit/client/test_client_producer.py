@@ -22,6 +22,12 @@ from support.worlds.client_world import BrokerOnNode
 from support.worlds.scripted_broker import polite, run_against, run_with_broker
 
 TOPIC = "persistent://public/default/topic"
+#: All messages go to a partition whose producer is made with the first of them, for which they are early.
+LATE: gc.ProducerArguments = {
+    "lazy_start_partitioned_producers": True,
+    "message_routing_mode": gc.PartitionsRoutingMode.CustomPartition,
+    "message_router": lambda message, count: 1,
+}
 
 
 async def entries(broker: BrokerOnNode, topic: str = TOPIC) -> list[list[bytes]]:
@@ -355,9 +361,7 @@ def test_send_timeout_counts_also_before_a_lazy_partition_is_connected() -> None
     async def scenario(client: gc.Client) -> None:
         producer = await client.create_producer(
             TOPIC,
-            lazy_start_partitioned_producers=True,
-            message_routing_mode=gc.PartitionsRoutingMode.CustomPartition,
-            message_router=lambda message, count: 1,
+            **LATE,
             send_timeout_millis=1000,
         )
         heard: list[float] = []
@@ -373,20 +377,20 @@ def test_send_timeout_counts_also_before_a_lazy_partition_is_connected() -> None
     run_against(script, scenario)
 
 
-def test_early_messages_are_limited_and_end_with_their_producer() -> None:
-    def script(command: pb.BaseCommand) -> list[bytes]:
-        if command.type == pb.BaseCommand.PARTITIONED_METADATA:
-            return [commands.partitions(command.partitionMetadata.request_id, 2)]
-        if command.type == pb.BaseCommand.PRODUCER and command.producer.topic.endswith("-1"):
-            return []
-        return polite(command)
+def never_made(command: pb.BaseCommand) -> list[bytes]:
+    """Two partitions, of which the second one's producer is not answered."""
+    if command.type == pb.BaseCommand.PARTITIONED_METADATA:
+        return [commands.partitions(command.partitionMetadata.request_id, 2)]
+    if command.type == pb.BaseCommand.PRODUCER and command.producer.topic.endswith("-1"):
+        return []
+    return polite(command)
 
+
+def test_early_messages_are_limited_and_end_with_their_producer() -> None:
     async def scenario(client: gc.Client) -> None:
         producer = await client.create_producer(
             TOPIC,
-            lazy_start_partitioned_producers=True,
-            message_routing_mode=gc.PartitionsRoutingMode.CustomPartition,
-            message_router=lambda message, count: 1,
+            **LATE,
         )
         errors: list[object] = []
         for _ in range(EARLY_MESSAGES_MAX):
@@ -397,23 +401,14 @@ def test_early_messages_are_limited_and_end_with_their_producer() -> None:
         await wait_ms(10)
         assert [type(error) for error in errors] == [gc.AlreadyClosed] * EARLY_MESSAGES_MAX
 
-    run_against(script, scenario)
+    run_against(never_made, scenario)
 
 
 def test_early_messages_count_in_the_memory_limit() -> None:
-    def script(command: pb.BaseCommand) -> list[bytes]:
-        if command.type == pb.BaseCommand.PARTITIONED_METADATA:
-            return [commands.partitions(command.partitionMetadata.request_id, 2)]
-        if command.type == pb.BaseCommand.PRODUCER and command.producer.topic.endswith("-1"):
-            return []
-        return polite(command)
-
     async def scenario(client: gc.Client) -> None:
         producer = await client.create_producer(
             TOPIC,
-            lazy_start_partitioned_producers=True,
-            message_routing_mode=gc.PartitionsRoutingMode.CustomPartition,
-            message_router=lambda message, count: 1,
+            **LATE,
             send_timeout_millis=500,
         )
         errors: list[object] = []
@@ -428,7 +423,7 @@ def test_early_messages_count_in_the_memory_limit() -> None:
         await producer.close()
         assert client.memory.used_bytes == 0
 
-    run_against(script, scenario, memory_limit_bytes=1000)
+    run_against(never_made, scenario, memory_limit_bytes=1000)
 
 
 @pytest.mark.parametrize(
@@ -441,10 +436,8 @@ def test_early_messages_that_were_taken_are_sent_whatever_others_hold_by_then(ba
         await broker.broker.partitions.create(TopicName.parse(TOPIC), 2)
         lazy = await client.create_producer(
             TOPIC,
-            lazy_start_partitioned_producers=True,
+            **LATE,
             block_if_queue_full=True,
-            message_routing_mode=gc.PartitionsRoutingMode.CustomPartition,
-            message_router=lambda message, count: 1,
             **batching,
         )
         other = await client.create_producer("other", batching_enabled=False)
@@ -478,9 +471,7 @@ def test_early_message_is_sent_though_another_producer_filled_the_memory_since()
     async def scenario(client: gc.Client) -> None:
         lazy = await client.create_producer(
             TOPIC,
-            lazy_start_partitioned_producers=True,
-            message_routing_mode=gc.PartitionsRoutingMode.CustomPartition,
-            message_router=lambda message, count: 1,
+            **LATE,
         )
         other = await client.create_producer("other", batching_enabled=False)
         early = asyncio.ensure_future(lazy.send(b"early"))
@@ -504,9 +495,7 @@ def test_lazy_partition_that_can_not_connect_fails_its_messages_and_is_tried_aga
     async def scenario(client: gc.Client) -> None:
         producer = await client.create_producer(
             TOPIC,
-            lazy_start_partitioned_producers=True,
-            message_routing_mode=gc.PartitionsRoutingMode.CustomPartition,
-            message_router=lambda message, count: 1,
+            **LATE,
         )
         for _ in range(2):
             failed: list[object] = []

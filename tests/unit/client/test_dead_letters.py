@@ -8,6 +8,8 @@ import re
 import pytest
 
 import geminga.client as gc
+from geminga.client._messages.letter_producers import PRODUCERS_MAX, LetterProducers
+from geminga.client.schema import AutoConsumeSchema, Int64Schema, StringSchema
 from geminga.model import EARLIEST, TopicName
 from geminga.runtime import next_turn
 from geminga.runtime.waiting import delay
@@ -236,6 +238,107 @@ def test_letters_of_a_batch_that_were_stored_are_not_stored_again_for_the_others
         assert [message.data()[:1] for message in found] == [b"%d" % number for number in range(6)]
         topic = await registry.get(TopicName.parse("t"), create=False)
         assert topic.subscriptions["s"].cursor.backlog_count == 0
+
+    run_with_broker(scenario)
+
+
+async def enforced(client, broker, letters_topic: str) -> None:
+    """No producer without a schema where there is one, and the letters have one."""
+    await broker.broker.resources.namespaces.set_policy("public/default", "schema_validation_enforced", True)
+    await broker.broker.policies_changed("public/default")
+    async with await client.create_producer(letters_topic, schema=StringSchema()):
+        pass
+
+
+@pytest.mark.parametrize("schema", [StringSchema(), AutoConsumeSchema(), None], ids=["typed", "auto", "bytes"])
+def test_letters_have_the_schema_that_they_were_written_with(schema) -> None:
+    async def scenario(client, broker):
+        for topic in ("t-s-DLQ", "t-s-RETRY"):
+            await enforced(client, broker, topic)
+        async with await client.create_producer("t", schema=StringSchema()) as producer:
+            await producer.send("text")
+        policy = gc.ConsumerDeadLetterPolicy(1)
+        options = {**OPTIONS, "dead_letter_policy": policy, "retry_enabled": True}
+        consumer = await client.subscribe("t", "s", schema=schema, **options)
+        await consumer.reconsume_later(await consumer.receive(5000), 0)
+        again = await consumer.receive(5000)
+        assert again.topic_name() == f"{PREFIX}t-s-RETRY"
+        assert again.value() == (b"text" if schema is None else "text")
+        assert again.schema_version()
+        await consumer.reconsume_later(again, 0)
+        look = await client.subscribe(
+            "t-s-DLQ", "look", schema=AutoConsumeSchema(), initial_position=gc.InitialPosition.Earliest
+        )
+        assert (await look.receive(5000)).value() == "text"
+
+    run_with_broker(scenario)
+
+
+class Closing:
+    """A producer that can be closed."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+def test_the_producer_of_letters_that_was_used_longest_ago_goes_when_there_are_too_many() -> None:
+    made: dict[str, Closing] = {}
+
+    async def make(topic: str, *_: object) -> Closing:
+        made[topic] = Closing()
+        return made[topic]
+
+    async def scenario() -> None:
+        producers = LetterProducers(make)
+        for number in range(PRODUCERS_MAX):
+            await producers.find(str(number), "", None)
+        assert await producers.find("0", "", None) is made["0"]
+        for number in range(PRODUCERS_MAX, PRODUCERS_MAX + 3):
+            await producers.find(str(number), "", None)
+        assert [topic for topic, one in made.items() if one.is_closed] == ["1", "2", "3"]
+        await producers.drop(made["0"])
+        assert await producers.find("0", "", None) is made["0"]
+        await producers.close()
+        assert all(one.is_closed for one in made.values())
+        with pytest.raises(gc.AlreadyClosed):
+            await producers.find("late", "", None)
+        assert made["late"].is_closed
+
+    asyncio.run(scenario())
+
+
+def test_letters_of_bytes_have_the_schema_of_their_consumer_as_with_java() -> None:
+    async def scenario(client, broker):
+        policy = gc.ConsumerDeadLetterPolicy(1)
+        consumer = await client.subscribe("t", "s", schema=StringSchema(), dead_letter_policy=policy, **OPTIONS)
+        await publish(client, "t", b"text")
+        await enforced(client, broker, "t-s-DLQ")
+        for _ in range(2):
+            await consumer.negative_acknowledge(await consumer.receive(5000))
+        (dead,) = await letters(client, "t-s-DLQ", 1)
+        assert dead.data() == b"text"
+        assert dead.schema_version()
+
+    run_with_broker(scenario)
+
+
+def test_letters_whose_schema_does_not_fit_those_of_other_topics_are_stored_without_one() -> None:
+    async def scenario(client, _):
+        for topic, schema, value in (("t1", StringSchema(), "text"), ("t2", Int64Schema(), 7)):
+            async with await client.create_producer(topic, schema=schema) as producer:
+                await producer.send(value)
+        found = {}
+        for topic in ("t1", "t2"):
+            policy = gc.ConsumerDeadLetterPolicy(1, "all-DLQ")
+            consumer = await client.subscribe(topic, "s", dead_letter_policy=policy, **OPTIONS)
+            for _ in range(2):
+                await consumer.negative_acknowledge(await consumer.receive(5000))
+        for message in await letters(client, "all-DLQ", 2):
+            found[message.properties()["REAL_TOPIC"]] = (message.data(), bool(message.schema_version()))
+        assert found == {f"{PREFIX}t1": (b"text", True), f"{PREFIX}t2": ((7).to_bytes(8, "big"), False)}
 
     run_with_broker(scenario)
 

@@ -21,7 +21,7 @@ from geminga.client._api.authentication import Authentication
 from geminga.client._transport.http_lookup import HttpLookup, find_broker
 from geminga.client._transport.service_urls import parse_addresses
 from geminga.runtime import LaneThreads
-from support.processes.web_answers import NO_ANSWERS, RawAnswers, WebAnswers
+from support.processes.web_answers import DRIPPING, NO_ANSWERS, Dripping, RawAnswers, WebAnswers
 
 TOLD = json.dumps({"brokerUrl": "pulsar://b:1", "brokerUrlTls": "pulsar+ssl://b:2"})
 
@@ -32,11 +32,11 @@ def web() -> Iterator[WebAnswers]:
         yield made
 
 
-def found(url: str, authentication: Authentication | None = None, *, listener: str = "") -> str:
+def found(url: str, authentication: Authentication | None = None, *, listener: str = "", limit_s: float = 10) -> str:
     async def main() -> str:
         threads = LaneThreads()
         try:
-            lookup = HttpLookup(url, "persistent://t/n/a%2Fb topic", listener, 10, None)
+            lookup = HttpLookup(url, "persistent://t/n/a%2Fb topic", listener, limit_s, None)
             return await find_broker(lookup, authentication, threads)
         finally:
             await threads.close()
@@ -118,6 +118,20 @@ def test_credentials_that_block_are_asked_for_on_the_same_thread(web: WebAnswers
 def test_what_answers_and_is_no_web_server_is_no_connection(answer: bytes) -> None:
     with RawAnswers(answer) as raw, pytest.raises(ConnectError, match=f"connecting to {raw.url}"):
         found(raw.url)
+
+
+@pytest.mark.parametrize("begun", DRIPPING.values(), ids=DRIPPING)
+def test_an_answer_that_comes_byte_by_byte_is_waited_for_no_longer_than_the_limit(begun: bytes) -> None:
+    with Dripping(begun) as web, pytest.raises((ConnectError, gc.Timeout), match=f"{web.url}.*(within|timed out)"):
+        # The thread is free again, too: its end is waited for.
+        found(web.url, limit_s=0.1)
+
+
+def test_the_limit_is_for_all_whom_a_lookup_is_sent_on_to(web: WebAnswers) -> None:
+    with Dripping(DRIPPING["body"]) as slow, pytest.raises((ConnectError, gc.Timeout)):
+        web.answers = [(307, "", f"{web.url}/there"), (307, "", f"{slow.url}/there")]
+        found(web.url, limit_s=0.2)
+    assert not web.answers
 
 
 class Raising:

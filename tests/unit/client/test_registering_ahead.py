@@ -136,6 +136,6 @@ def test_topics_of_one_turn_are_registered_with_one_command_before_the_first_mes
             if not answer:
                 assert all(len(each) == len(topics) for each in told.values()), "each once"
             assert txn.state is other.state is State.COMMITTED
-        assert not client.coordinators._telling
+        assert not client._coordinators._telling
 
     run_against(script, scenario)

@@ -9,6 +9,10 @@ import pytest
 import geminga.client as gc
 from geminga.client._api.service_targets import FailoverClient, ServiceTarget
 from geminga.client._client import Client
+from geminga.client._transport.coordinators import ASSIGN_TOPIC
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar import commands
+from support.worlds.scripted_coordinator import CoordinatorScript
 from unit.client.failover.test_failover import Clusters, run, url
 
 
@@ -45,5 +49,50 @@ def test_what_is_under_way_ends_with_the_move_and_nothing_moves_for_a_url_that_i
         assert clusters.world.now - began_s < 1
         assert clusters.sent == {"east": [0], "west": [], "north": [1]}
         assert client.pool.open_connections == 1
+
+    run(provider, scenario)
+
+
+def test_transactions_after_a_move_begin_at_the_coordinators_of_the_other_cluster() -> None:
+    provider = Waiting()
+    counts = {"east": 4, "west": 1, "north": 3}
+    heard: list[tuple[str, str, int]] = []
+    script = CoordinatorScript()
+
+    async def scenario(client: gc.Client, clusters: Clusters) -> None:
+        def answers(name: str, command: pb.BaseCommand) -> list[bytes]:
+            if command.type == pb.BaseCommand.PARTITIONED_METADATA:
+                request = command.partitionMetadata
+                assert request.topic == ASSIGN_TOPIC
+                return [commands.partitions(request.request_id, counts[name])]
+            if command.type == pb.BaseCommand.LOOKUP:
+                assert int(command.lookupTopic.topic.rpartition("-")[2]) < counts[name], "that partition is not there"
+                return of_the_cluster(name, command)
+            if command.type == pb.BaseCommand.NEW_TXN:
+                heard.append((name, "begun", command.newTxn.tc_id))
+            if command.type == pb.BaseCommand.END_TXN:
+                heard.append((name, "ended", command.endTxn.txnid_most_bits))
+            return script(command)
+
+        of_the_cluster = clusters.answers
+        clusters.answers = answers  # type: ignore[method-assign]
+        stale: list[gc.Transaction] = []
+        for name, turns in (("east", 8), ("west", 3), ("north", 6)):
+            if name != "east":
+                provider.told.go_on_with(ServiceTarget(url(name)))
+            # Who begun elsewhere names another transaction here: nobody's is ended by mistake.
+            for number, txn in enumerate(stale):
+                if number % 2:
+                    await txn.abort()
+                    assert txn.state is gc.TransactionState.ABORTED
+                else:
+                    with pytest.raises(gc.TransactionNotFound, match="another cluster"):
+                        await txn.commit()
+                    assert txn.state is gc.TransactionState.ERROR
+            stale = [await client.transaction() for _ in range(turns)]
+            begun = [coordinator for cluster, what, coordinator in heard if (cluster, what) == (name, "begun")]
+            assert len(begun) == turns
+            assert set(begun) == set(range(counts[name]))
+        assert all(what == "begun" for _, what, _ in heard)
 
     run(provider, scenario)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from pathlib import Path
+
 import pytest
 
 from geminga.entry_filters.names import NAMES_MAX, FilterNameError, check_names, is_declared, load, names_of
@@ -34,6 +38,28 @@ def test_a_callable_of_a_file_is_loaded(directory, monkeypatch):
     check_names(("mine:keep",), directory)
     assert load("mine:keep", directory)(None) == 1
     assert not is_declared("mine:keep", "")
+
+
+def test_a_file_may_have_what_python_looks_up_by_its_module(directory):
+    (Path(directory) / "json.py").write_text(
+        "from __future__ import annotations\n"
+        "import json, pickle\n"
+        "from dataclasses import dataclass\n"
+        "from typing import get_type_hints\n"
+        "@dataclass(frozen=True)\n"
+        "class Rule:\n"
+        "    region: str = 'eu'\n"
+        "RULE = pickle.loads(pickle.dumps(Rule()))\n"
+        "def keep(entry):\n"
+        "    return RULE == Rule() and get_type_hints(Rule)['region'] is str and json.loads('1')\n"
+    )
+    before = set(sys.modules)
+    assert load("json:keep", directory)(None) == 1
+    assert sys.modules["json"] is json
+    with pytest.raises(FilterNameError):
+        load("broken:f", directory)
+    (made,) = {name for name in set(sys.modules) - before if "entry_filter" in name}
+    del sys.modules[made]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from geminga.lake.group_cache import GroupCache
-from geminga.model.errors import StorageError
+from geminga.model.errors import LedgerClosedError, StorageError
 
 
 def test_the_one_used_longest_ago_goes_first():
@@ -75,5 +75,34 @@ def test_what_is_larger_than_all_the_room_is_not_kept():
 
         assert await cache.load("u", 0, read) == [b"1234"]
         assert cache.size_bytes == 0
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["called off", "stopped"])
+def test_a_read_that_was_given_up_is_made_by_who_still_waits(is_stopped: bool):
+    async def story():
+        cache, reads, goes = GroupCache(100), [], [asyncio.Event() for _ in range(3)]
+
+        async def read():
+            number = len(reads)
+            reads.append(number)
+            await goes[number].wait()
+            if is_stopped and not number:
+                raise LedgerClosedError("its topic is being closed")
+            return [b"1234"]
+
+        first, *others = [asyncio.ensure_future(cache.load("u", 0, read)) for _ in range(4)]
+        await asyncio.wait([first], timeout=0.01)
+        if is_stopped:
+            goes[0].set()
+        else:
+            first.cancel()
+        goes[1].set()
+        with pytest.raises(LedgerClosedError if is_stopped else asyncio.CancelledError):
+            await first
+        assert await asyncio.gather(*others) == [[b"1234"]] * 3
+        assert reads == [0, 1]
+        assert cache.size_bytes == 4
 
     asyncio.run(story())

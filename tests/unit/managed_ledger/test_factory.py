@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
+from geminga.managed_ledger.factory import ROLLOVER_CHECK_SECONDS
 from geminga.model.errors import DiskFullError, LedgerClosedError, StorageError, UnavailableError
 from geminga.model.position import EARLIEST
-from geminga.runtime import next_turn
+from geminga.runtime import next_turn, wait_ms
 from support.worlds.ledger_world import NAME, acknowledge, append, read_all, read_entries
 
 
@@ -110,5 +111,32 @@ def test_idle_factory_has_no_timer(in_world):
         await ml.close()
         await w.world.sleep(120)
         assert w.factory._rollover_timer is None
+
+    in_world(scenario)
+
+
+class Rolling:
+    """A managed ledger that is asked whether it is full."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.asked = 0
+
+    def roll_if_full(self) -> None:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+
+
+def test_one_whose_age_breaks_the_look_does_not_keep_the_others_from_theirs(in_world):
+    async def scenario(w):
+        heard: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(str(context["exception"])))
+        broken, others = Rolling(RuntimeError("nobody thought of it")), [Rolling(), Rolling()]
+        for ml in (others[0], broken, others[1]):
+            w.factory.watch_rollover(ml)
+        await wait_ms(3.5 * 1000 * ROLLOVER_CHECK_SECONDS)
+        assert [ml.asked for ml in (*others, broken)] == [3, 3, 3]
+        assert heard == ["nobody thought of it"] * 3
 
     in_world(scenario)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -76,6 +77,26 @@ def test_filters_are_not_pushed_unless_asked_for():
 
     source = DefaultSource(options=OPTIONS)
     assert type(source.reader(source.schema())).pushFilters is DataSourceReader.pushFilters
+
+
+@pytest.mark.parametrize("at_ms", [0, 1_700_000_000_001, 2**41 + 1, 34_870_843_104_269, 253_402_300_799_999])
+def test_a_bound_of_the_publish_time_is_kept_to_the_millisecond(at_ms: int):
+    from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, LessThanOrEqual
+
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    moment = epoch + timedelta(milliseconds=at_ms)
+    # Within a millisecond, whose rows are kept.
+    late = moment + timedelta(microseconds=999)
+    for filters, bounds in (
+        ([EqualTo(("__publishTime",), moment)], (at_ms, at_ms + 1)),
+        ([GreaterThanOrEqual(("__publishTime",), moment)], (at_ms, None)),
+        ([LessThanOrEqual(("__publishTime",), late)], (None, at_ms + 1)),
+    ):
+        source = DefaultSource(options={**OPTIONS, "filterPushdown": "true"})
+        reader = source.reader(source.schema())
+        assert reader.pushFilters(filters) == filters
+        narrowed = reader._options.narrowed
+        assert (narrowed.time_from_ms, narrowed.time_to_ms) == bounds
 
 
 def test_option_that_can_not_be_is_an_error_before_anything_runs():

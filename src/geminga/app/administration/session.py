@@ -6,7 +6,7 @@ import sys
 from typing import Any, Final
 
 from geminga.admin import _paths
-from geminga.admin._request import Caller, Request, carried_out
+from geminga.admin._request import Caller, Request, answer_to
 from geminga.admin.errors import AdminError
 from geminga.app.administration.arguments import Given, UsageError
 from geminga.app.administration.command import Command
@@ -47,13 +47,13 @@ class Session:
         if self.is_dry:
             print(told(request))
             return UNSENT
-        return carried_out(self._caller, request)
+        return answer_to(self._caller, request)
 
     def look(self, path: str) -> Any:  # noqa: ANN401  (what the broker says)
         """What a command has to know for its request: sent in a dry run as well. Raises AdminError."""
         if path in CHANGING_LOOKS:
             raise ValueError(f"{path} changes something")
-        return carried_out(self._caller, Request("GET", path))
+        return answer_to(self._caller, Request("GET", path))
 
     @property
     def is_to_ask(self) -> bool:

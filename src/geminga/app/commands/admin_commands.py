@@ -34,7 +34,7 @@ def ask(admin_url: str, path: str, method: str = "GET", body: object = None) -> 
     """
     from geminga.admin import errors
     from geminga.admin._http import HttpCaller
-    from geminga.admin._request import Request, carried_out
+    from geminga.admin._request import Request, answer_to
     from geminga.model.errors import NotFoundError, UnavailableError
 
     headers, tls = said_security().http(admin_url)
@@ -43,7 +43,7 @@ def ask(admin_url: str, path: str, method: str = "GET", body: object = None) -> 
     except ValueError as error:
         raise UnavailableError(f"--admin-url: {error}") from None
     try:
-        return carried_out(caller, Request(method, path, body=body))
+        return answer_to(caller, Request(method, path, body=body))
     except errors.NotFoundError as error:
         raise NotFoundError(str(error)) from error
     except errors.AdminError as error:

@@ -85,8 +85,10 @@ def redrive(
     if json_line:
         print(json.dumps(done._asdict()))
     else:
+        from geminga.app.handles.core.letters import encrypted_told
+
         refused = f", {done.refused} to {letters}-refused" if done.refused else ""
-        print(f"{done.sent} sent back{refused}")
+        print(f"{done.sent} sent back{refused}{encrypted_told(done.encrypted)}")
 
 
 _ASKED = "The cluster has no transactions: if this is interrupted, some may be sent back twice. Go on?"

@@ -117,19 +117,22 @@ async def _show_backlogs(admin: AdminClient, namespace: str, count: int, watch: 
 
     before, looked = None, time.monotonic()
     while True:
-        rows, untold = await backlogs(admin, namespace)
+        rows, untold, refused = await backlogs(admin, namespace)
         now = time.monotonic()
         found = grown(before, rows, now - looked)
         before, looked = rows, now
         if is_json:
             told = [each.row._asdict() | {"entries_per_s": each.entries_per_s} for each in found[:count]]
-            print(json.dumps({"backlogs": told, "untold": untold}), flush=True)
+            print(json.dumps({"backlogs": told, "untold": untold, "refused": refused}), flush=True)
         else:
             print(table(found[:count], time.time_ns() // 1_000_000), flush=True)
             if len(found) > count:
                 print(f"and {len(found) - count} more", flush=True)
             if untold:
                 print(f"nobody tells of {len(untold)} topics now: {', '.join(untold[:5])}", file=sys.stderr)
+            if refused:
+                some = "".join(f"\n  {whose}: {why}" for whose, why in list(refused.items())[:5])
+                print(f"{len(refused)} could not be looked at, such as{some}", file=sys.stderr)
         if not watch:
             return
         await asyncio.sleep(watch)

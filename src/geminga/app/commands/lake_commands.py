@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Final, cast
+from typing import Annotated, Any, Final, cast
 
 import typer
 
@@ -21,6 +21,14 @@ def _path(topic: str) -> str:
     if not TopicName.parse(topic).is_persistent:
         raise typer.BadParameter(f"{topic} is not persistent: it has no ledgers")
     return f"/admin/v2/persistent/{place_of(topic)}"
+
+
+def ledgers_of(stats: dict[str, Any]) -> list[dict[str, int]]:
+    """The ledgers of a topic's internal statistics, where the size of the newest, which is open, stands apart."""
+    ledgers = list(stats["ledgers"])
+    if ledgers:
+        ledgers[-1] = {**ledgers[-1], "size": stats["currentLedgerSize"]}
+    return ledgers
 
 
 def first_to_stay(ledgers: list[dict[str, int]], size_threshold: int) -> int | None:
@@ -46,8 +54,8 @@ def offload(
 ) -> None:
     """Send closed ledgers to the lake."""
     path = _path(topic)
-    stats = cast("dict[str, list[dict[str, int]]]", ask(admin_url, f"{path}/internalStats"))
-    ledger_id = first_to_stay(stats["ledgers"], size_threshold)
+    stats = cast("dict[str, Any]", ask(admin_url, f"{path}/internalStats"))
+    ledger_id = first_to_stay(ledgers_of(stats), size_threshold)
     if ledger_id is None:
         print("Nothing to offload: there is no closed ledger behind the threshold")
         return

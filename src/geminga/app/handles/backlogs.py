@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from geminga.admin._namespaces import Namespaces
 from geminga.admin._tenants import Tenants
 from geminga.admin._topics import Topics
-from geminga.admin.errors import NotAvailableError, NotFoundError, UnreachableError
+from geminga.admin.errors import AdminError, NotAvailableError, NotFoundError, UnreachableError
 from geminga.app.handles.core.backlog_rows import BacklogRow, rows_of
 
 
@@ -23,31 +23,54 @@ class Listing(Protocol):
     def topics(self) -> Topics: ...
 
 
-async def backlogs(admin: Listing, namespace: str = "") -> tuple[list[BacklogRow], list[str]]:
-    """Rows, and the topics that nobody tells of now. ``namespace``: empty: all. Raises AdminError."""
+class Backlogs(NamedTuple):
+    """What is told, and what is not."""
+
+    rows: list[BacklogRow]
+    #: Topics that nobody tells of now.
+    untold: list[str]
+    #: Tenants, namespaces and topics that may not be looked at, or failed -> why.
+    refused: dict[str, str]
+
+
+async def backlogs(admin: Listing, namespace: str = "") -> Backlogs:
+    """Of a namespace, or (empty) of all that may be seen. Raises AdminError where there is nothing to look through."""
+    refused: dict[str, str] = {}
+
+    async def listed(kind: Namespaces | Topics, whose: str) -> list[str]:
+        try:
+            return [str(name) for name in await kind.list(whose)]
+        except NotFoundError:
+            return []  # deleted since it was listed
+        except AdminError as error:
+            refused[whose] = str(error)
+            return []
+
     if namespace:
         topics = [str(topic) for topic in await admin.topics.list(namespace)]
     else:
-        names = [name for tenant in await admin.tenants.list() for name in await _unless_gone(admin.namespaces, tenant)]
-        topics = [topic for name in names for topic in await _unless_gone(admin.topics, name)]
+        names = [name for tenant in await admin.tenants.list() for name in await listed(admin.namespaces, tenant)]
+        topics = [topic for name in names for topic in await listed(admin.topics, name)]
     found = await asyncio.gather(*(_of_topic(admin, topic) for topic in topics))
-    rows = [row for each in found if each is not None for row in each]
-    return rows, [topic for topic, each in zip(topics, found, strict=True) if each is None]
+    rows: list[BacklogRow] = []
+    untold: list[str] = []
+    for topic, each in zip(topics, found, strict=True):
+        if each is None:
+            untold.append(topic)
+        elif isinstance(each, AdminError):
+            refused[topic] = str(each)
+        else:
+            rows += each
+    return Backlogs(rows, untold, refused)
 
 
-async def _unless_gone(kind: Namespaces | Topics, whose: str) -> list[str]:
-    """What ``whose`` has; nothing where it was deleted since it was listed."""
-    try:
-        return [str(name) for name in await kind.list(whose)]
-    except NotFoundError:
-        return []
-
-
-async def _of_topic(admin: Listing, topic: str) -> list[BacklogRow] | None:
+async def _of_topic(admin: Listing, topic: str) -> list[BacklogRow] | AdminError | None:
     try:
         stats = await admin.topics.stats(topic, precise_backlog=True, backlog_size=True, earliest_time=True)
     except NotFoundError:
         return []  # deleted since it was listed
     except (NotAvailableError, UnreachableError):
         return None  # sent on to a broker that is gone, too: others tell of theirs
+    except AdminError as error:
+        return error
     return list(rows_of(topic, stats))

@@ -10,6 +10,7 @@ from geminga.app.handles.messages import ALONE_ABOVE_BYTES, COMMAND, RawSchema
 from geminga.client import (
     Client,
     Consumer,
+    ConsumerCryptoFailureAction,
     InitialPosition,
     MemoryBufferIsFull,
     Message,
@@ -39,6 +40,8 @@ class Redriven(NamedTuple):
     sent: int
     #: Sent to ``LETTERS-refused``: they name no origin that is allowed.
     refused: int
+    #: Left where they are, unacknowledged: they are encrypted, and nobody here has the keys (each chunk counts).
+    encrypted: int = 0
 
 
 async def has_transactions(client: Client) -> bool:
@@ -68,17 +71,22 @@ async def redrive(
         schema=schema,
         initial_position=InitialPosition.Earliest,
         properties={COMMAND: "dead-letters redrive"},
+        # Else nobody would hear of those that are encrypted.
+        crypto_failure_action=ConsumerCryptoFailureAction.CONSUME,
     )
     run = _Run(client, consumer, name, allowed or f"{name.domain}://{name.namespace}/", schema)
     try:
-        while found := await _some(consumer, quiet_ms, run.room(most)):
+        while arrived := await _some(consumer, quiet_ms, run.room(most)):
+            found = run.readable(arrived)
+            if not found:
+                continue
             if is_exact:
                 async with client.transaction(TIMEOUT_S) as txn:
                     await run.send_back(found, txn)
             else:
                 await run.send_back(found, None)
             run.count(found)
-        return Redriven(run.sent, run.refused)
+        return Redriven(run.sent, run.refused, run.encrypted)
     finally:
         await run.close()
 
@@ -98,13 +106,24 @@ class _Run:
     def __init__(
         self, client: Client, consumer: Consumer[bytes], letters: TopicName, allowed: str, schema: RawSchema
     ) -> None:
-        self.sent = self.refused = 0
+        self.sent = self.refused = self.encrypted = 0
         self._client = client
         self._consumer = consumer
         self._letters = letters
         self._allowed = allowed
         self._schema = schema
         self._producers: dict[tuple[str, bytes, bool], Producer[bytes]] = {}
+
+    def readable(self, arrived: list[Message[bytes]]) -> list[Message[bytes]]:
+        """Those that can be sent back; the others are counted."""
+        found: list[Message[bytes]] = []
+        for message in arrived:
+            encryption = message.encryption_context()
+            if encryption is None:
+                found.append(message)
+            else:
+                self.encrypted += max(encryption.batch_size, 1)
+        return found
 
     async def send_back(self, found: list[Message[bytes]], txn: Transaction | None) -> None:
         """All of them stored, and acknowledged."""

@@ -114,6 +114,8 @@ class ClusterBackup(ManifestWriter):
         #: Segments of this attempt, and of what was there before it.
         self._ledgers: dict[int, list[LedgerSegment]] = {}
         self._kept: dict[int, list[LedgerSegment]] = {}
+        #: Those that something in the copy names: of a topic that is deleted, or read again, there may be others.
+        self._named: set[int] = set()
         self._locks: dict[int, asyncio.Lock] = {}
         #: Ledgers that topics name and that are not in the cluster.
         self.lost_ledgers: set[int] = set()
@@ -137,6 +139,7 @@ class ClusterBackup(ManifestWriter):
         self._ledgers = {}
         self._kept = known
         self._locks.clear()
+        self._named.clear()
         self.lost_ledgers.clear()
         await self._metadata.sync()
         as_of_ms = self._runtime.clock.wall_ms()
@@ -151,6 +154,9 @@ class ClusterBackup(ManifestWriter):
             tree = TreeCopy(self._metadata, target)
             await tree.run()
             await self._copy(target, sorted(tree.schema_ledgers))
+            self._named.update(tree.schema_ledgers)
+            for ledger_id in sorted(self._ledgers.keys() - self._named):
+                await self._forget(target, ledger_id)
             # All ids that the copy names are below it, also those of ledgers that were lost.
             free = await next_ledger_id(self._metadata)
             await target.put(ID_GENERATOR_PATH, b"%d" % free, expected_version=None)
@@ -204,6 +210,9 @@ class ClusterBackup(ManifestWriter):
         if lost:
             _log.error("%s names ledgers that are not in the cluster: %s", path, lost)
             self.lost_ledgers.update(lost)
+        self._named.update(cursors.ledger_ids())
+        if node.value:
+            self._named.update(record.ledger_id for record in (*ledgers_of(node.value), *offloaded_of(node.value)))
         await target.put(path, node.value, expected_version=None)
         for name, value in cursors.values.items():
             await target.put(f"{path}/{name}", value, expected_version=None)
@@ -227,13 +236,17 @@ class ClusterBackup(ManifestWriter):
                 except StorageError:
                     if await self._is_there(ledger_id):
                         raise
-                    if self._ledgers.pop(ledger_id, None) is not None:
-                        await cas.remove(target, ledger_path(ledger_id))
+                    if ledger_id in self._ledgers:
+                        await self._forget(target, ledger_id)
                     lost.append(ledger_id)
                     continue
                 value = encode_ledger_metadata(_sealed(handle))
                 await target.put(ledger_path(ledger_id), value, expected_version=None)
         return lost
+
+    async def _forget(self, target: MetadataStore, ledger_id: int) -> None:
+        del self._ledgers[ledger_id]
+        await cas.remove(target, ledger_path(ledger_id))
 
     async def _is_there(self, ledger_id: int) -> bool:
         """Whether it was not deleted meanwhile, whatever its bookies say."""

@@ -39,7 +39,7 @@ from geminga.broker.load_rules.reports import (
 from geminga.broker.ownership.core.local_policies import decode_local_policies, local_policies_path
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import CorruptionError, GemingaError, MetadataError
-from geminga.runtime import Part, Runtime, get_logger, spawn
+from geminga.runtime import Contained, Part, Runtime, get_logger, spawn
 
 #: Brokers that are looked at; more are not.
 BROKERS_MAX: Final = 10_000
@@ -188,8 +188,10 @@ class LoadBalancer:
 
     async def _run(self) -> None:
         while not self._ending.is_set():
-            await self._report()
-            await self._lead()
+            # What breaks in one round is done again in the next.
+            with Contained(self._part, "the load of the cluster", is_last=True):
+                await self._report()
+                await self._lead()
             try:
                 async with asyncio.timeout(self._config.report_interval_ms / 1000):
                     await self._woken.wait()

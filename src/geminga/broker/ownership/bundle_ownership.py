@@ -33,7 +33,7 @@ from geminga.model.errors import (
     UnknownOutcomeError,
 )
 from geminga.model.topic_name import TopicName
-from geminga.runtime import Clock, Part, get_logger, spawn, wait_ms
+from geminga.runtime import Clock, Contained, Part, get_logger, spawn, wait_ms
 
 #: Bundles that one broker owns.
 OWN_BUNDLES_MAX: Final = 100_000
@@ -491,12 +491,17 @@ class BundleOwnership:
             by_namespace: dict[str, list[Bundle]] = {}
             for bundle in sorted(self._own):
                 by_namespace.setdefault(bundle.namespace, []).append(bundle)
+            # What breaks for one of them is done again in the next round; the others do not wait for it.
+            contained = Contained(self._part, "a round of bundles", is_last=True)
             for namespace, own in by_namespace.items():
-                await self._drop_former(namespace, own)
+                with contained:
+                    await self._drop_former(namespace, own)
             for bundle in looked_at:
-                await self._look_at(bundle)
+                with contained:
+                    await self._look_at(bundle)
             for bundle in sorted(self._leftover):
-                await self._sweep(bundle)
+                with contained:
+                    await self._sweep(bundle)
 
     async def _drop_former(self, namespace: str, own: Sequence[Bundle]) -> None:
         """Let go of what the namespace is not cut into any more, of these which are this broker's."""

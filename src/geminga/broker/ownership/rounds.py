@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from geminga.runtime import Part, spawn
+from geminga.runtime import Contained, Part, spawn
 
 #: Milliseconds between two looks that nobody asked for.
 ROUND_MS: Final = 10_000
@@ -55,4 +55,8 @@ class Rounds:
             self._due.clear()
             if self._is_ending:
                 return
-            wait_ms = ROUND_MS if await self._look() else RETRY_MS
+            wait_ms = RETRY_MS
+            # What breaks in one look is looked at again.
+            with Contained(self._part, self._name, is_last=True):
+                if await self._look():
+                    wait_ms = ROUND_MS

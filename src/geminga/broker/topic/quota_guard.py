@@ -10,7 +10,7 @@ there.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from geminga.broker.policies.config import PolicyConfig
 from geminga.broker.policies.core.backlog_quota import RoomLeft, eviction_target, position_leaving
@@ -32,6 +32,13 @@ _log = get_logger(__name__)
 
 #: An eviction by age that left something too old (a cursor that is being moved, or read from disk) is done again then.
 EVICTION_RETRY_MS: Final = 1000
+
+
+class _UsedUp(NamedTuple):
+    """A quota that is used up, and a word about it."""
+
+    quota: Quota
+    story: str
 
 
 class QuotaGuard:
@@ -65,11 +72,8 @@ class QuotaGuard:
 
     async def admit(self) -> None:
         """Raise BacklogQuotaHoldError or BacklogQuotaExceededError if nothing may be published now."""
-        for quota, story in await self._used_up():
-            if quota.action is QuotaAction.HOLD:
-                raise BacklogQuotaHoldError(f"Cannot create producer on topic with backlog quota exceeded: {story}")
-            if quota.action is QuotaAction.REFUSE:
-                raise BacklogQuotaExceededError(f"Cannot create producer on topic with backlog quota exceeded: {story}")
+        self._admit(self._size_used_up())
+        self._admit(await self._age_used_up())
 
     def check_soon(self) -> None:
         """Look at the quotas in the background; at most one look at a time."""
@@ -79,18 +83,9 @@ class QuotaGuard:
 
     async def check(self) -> None:
         """Look at the quotas and do what they ask for. Raises StorageError."""
-        for quota, story in await self._used_up():
-            if self._is_closed or self._topic.is_closing:
-                return
-            if quota.action is QuotaAction.EVICT:
-                if not self._durable():
-                    continue  # all of it is held back: an eviction goes no further than readers
-                _log.info("%s: backlog quota: %s; its oldest messages are skipped", self._topic.name, story)
-                await self._evict(quota)
-            elif self._topic.producers:
-                _log.warning("%s: backlog quota: %s; producers are disconnected", self._topic.name, story)
-                for producer in list(self._topic.producers.values()):
-                    producer.disconnect_soon()
+        # One by one: where the oldest entry can not be read, the size counts all the same.
+        await self._carry_out(self._size_used_up())
+        await self._carry_out(await self._age_used_up())
 
     # ---- private
 
@@ -110,23 +105,51 @@ class QuotaGuard:
         durable = [each for each in self._topic.subscriptions.values() if each.is_durable]
         return max((backlog_bytes(each, is_limited=False) for each in durable), default=0)
 
-    async def _used_up(self) -> list[tuple[Quota, str]]:
-        """Quotas that are used up, and a word about each."""
-        found: list[tuple[Quota, str]] = []
-        if self._size is not None and self._room is not None:
-            measured = self._stored_bytes()
-            if self._room.measured(measured):
-                found.append((self._size, f"{measured} bytes of at most {self._size.limit}"))
-        if self._age is not None:
-            age_ms = await self._oldest_age_ms()
-            if age_ms is None:
-                self._stop_timer()
-            elif age_ms >= self._age.limit:
-                self._stop_timer()
-                found.append((self._age, f"oldest message of {age_ms // 1000} s, at most {self._age.limit // 1000} s"))
-            else:
-                self._arm(self._age.limit - age_ms)
-        return found
+    def _size_used_up(self) -> _UsedUp | None:
+        """The quota by size, if it is used up."""
+        if self._size is None or self._room is None:
+            return None
+        measured = self._stored_bytes()
+        if not self._room.measured(measured):
+            return None
+        return _UsedUp(self._size, f"{measured} bytes of at most {self._size.limit}")
+
+    async def _age_used_up(self) -> _UsedUp | None:
+        """The quota by age, if it is used up; else its moment is waited for. Raises StorageError."""
+        if self._age is None:
+            return None
+        age_ms = await self._oldest_age_ms()
+        if age_ms is not None and age_ms < self._age.limit:
+            self._arm(self._age.limit - age_ms)
+            return None
+        self._stop_timer()
+        if age_ms is None:
+            return None
+        return _UsedUp(self._age, f"oldest message of {age_ms // 1000} s, at most {self._age.limit // 1000} s")
+
+    @staticmethod
+    def _admit(used_up: _UsedUp | None) -> None:
+        if used_up is None:
+            return
+        text = f"Cannot create producer on topic with backlog quota exceeded: {used_up.story}"
+        if used_up.quota.action is QuotaAction.HOLD:
+            raise BacklogQuotaHoldError(text)
+        if used_up.quota.action is QuotaAction.REFUSE:
+            raise BacklogQuotaExceededError(text)
+
+    async def _carry_out(self, used_up: _UsedUp | None) -> None:
+        if used_up is None or self._is_closed or self._topic.is_closing:
+            return
+        quota, story = used_up
+        if quota.action is QuotaAction.EVICT:
+            if not self._durable():
+                return  # all of it is held back: an eviction goes no further than readers
+            _log.info("%s: backlog quota: %s; its oldest messages are skipped", self._topic.name, story)
+            await self._evict(quota)
+        elif self._topic.producers:
+            _log.warning("%s: backlog quota: %s; producers are disconnected", self._topic.name, story)
+            for producer in list(self._topic.producers.values()):
+                producer.disconnect_soon()
 
     async def _oldest_age_ms(self) -> int | None:
         durable = self._durable()

@@ -134,13 +134,15 @@ def _asked(url: str, form: bytes | None, flow: Flow) -> Mapping[str, object]:
     # Loaded by who asks.
     from http.client import HTTPException
     from urllib.error import HTTPError
-    from urllib.request import Request, urlopen
+    from urllib.request import Request
+
+    from geminga.client._api.limited_http import limited_opener, time_left
 
     request = Request(url, form, {"Accept": "application/json"})
     try:
         try:
             context = ssl.create_default_context(cafile=flow.trust or None) if url.startswith("https:") else None
-            with urlopen(request, timeout=ANSWER_S_MAX, context=context) as response:
+            with limited_opener(time_left(ANSWER_S_MAX), context).open(request) as response:
                 text = response.read(ANSWER_BYTES_MAX + 1)
         except HTTPError as error:
             with error:

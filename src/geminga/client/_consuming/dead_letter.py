@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from geminga.client._api.errors import AlreadyClosed, PulsarException
-from geminga.client._api.producer import MessageFields, Producer
+from geminga.client._api.errors import PulsarException
+from geminga.client._api.producer import MessageFields
 from geminga.client._api.topic_names import parse_topic
 from geminga.client._messages.consumer_options import ConsumerDeadLetterPolicy
 from geminga.client._messages.entry_batch import EntryBatch
+from geminga.client._messages.letter_producers import LetterProducers, MakeProducer, WrittenSchemas
 from geminga.client._messages.message import Message
 from geminga.client.consumer_rules import dead_letter_names as names
 from geminga.client.rules.stats import ConsumerCounters
+from geminga.client.schema._protocol import SchemaSource
 from geminga.model import TopicName
 from geminga.model.errors import InvalidTopicNameError
 from geminga.runtime import get_logger
 
 _log = get_logger(__name__)
-
-
-#: (topic, a subscription to be created with it or empty) -> a producer of single messages, chunked where they must be.
-MakeProducer = Callable[[str, str], Awaitable[Producer[bytes]]]
 
 
 class DeadLetters:
@@ -32,11 +30,10 @@ class DeadLetters:
     __slots__ = (
         "_counters",
         "_fixed_dead_letter_topic",
-        "_is_closed",
-        "_make",
         "_making",
         "_policy",
         "_producers",
+        "_schemas",
         "_subscription",
         "redeliveries_max",
         "retry_letter_topic",
@@ -46,6 +43,7 @@ class DeadLetters:
     def __init__(
         self,
         make: MakeProducer,
+        schemas: SchemaSource,
         topic: str,
         subscription: str,
         policy: ConsumerDeadLetterPolicy | None,
@@ -55,7 +53,7 @@ class DeadLetters:
     ) -> None:
         """Raises InvalidTopicName. ``topic``: the first one of the consumer, whose name the default retry-letter topic
         gets, and with ``is_one_for_all`` the default dead-letter topic; else each topic has one of its own."""
-        self._make = make
+        self._schemas = WrittenSchemas(schemas)
         self._counters = counters
         #: The topics as they were subscribed to; set once they are known.
         self.subscribed_topics: Callable[[], Sequence[str]] = tuple
@@ -69,9 +67,7 @@ class DeadLetters:
         self._fixed_dead_letter_topic = given_dead
         self.retry_letter_topic = str(parse_topic(given_retry or names.retry_letter_topic(topic, subscription)))
         self._making = asyncio.Lock()
-        #: Topic -> its producer; at most one for each topic of the consumer, and one for the retry-letter topic.
-        self._producers: dict[str, Producer[bytes]] = {}
-        self._is_closed = False
+        self._producers = LetterProducers(make)
 
     def dead_letter_topic(self, topic: str) -> str:
         """Where messages of ``topic``, or of its partition, are buried."""
@@ -101,21 +97,13 @@ class DeadLetters:
         await self._send(topic, initial or "", message, _fields(message, properties))
 
     async def _send(self, topic: str, initial: str, message: Message[Any], fields: MessageFields) -> None:
+        schema = await self._schemas.of(message)
         async with self._making:  # several may need it at once
-            producer = self._producers.get(topic)
-            if producer is None:
-                producer = await self._make(topic, initial)
-                if self._is_closed:
-                    await producer.close()
-                    raise AlreadyClosed("the consumer was closed")
-                self._producers[topic] = producer
+            producer = await self._producers.find(topic, initial, schema)
         try:
             await producer.send(_content(message), **fields)
         except PulsarException:
-            # It may be one that has failed for good; whoever comes next gets another.
-            if self._producers.get(topic) is producer:
-                del self._producers[topic]
-                await producer.close()
+            await self._producers.drop(producer)
             raise
 
     def _home_of(self, message: Message[Any]) -> str:
@@ -146,11 +134,8 @@ class DeadLetters:
 
     async def close(self) -> None:
         """Close the producers."""
-        self._is_closed = True
         self.subscribed_topics = tuple
-        producers, self._producers = self._producers, {}
-        for producer in producers.values():
-            await producer.close()
+        await self._producers.close()
 
     def _origin(self, message: Message[Any], topic: str) -> dict[str, str]:
         message_id = message.message_id()

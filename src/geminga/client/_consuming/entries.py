@@ -7,7 +7,7 @@ acknowledged with the reason, what can not be decrypted goes by the consumer's `
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from google.protobuf.message import DecodeError
 
@@ -51,9 +51,22 @@ class Decryptor(Protocol):
 
 #: Hears of an entry that is not handed out: the entry, why, and how many permits it took.
 OnDiscard = Callable[[EntryKey, Discard, int], None]
-#: Hears of a chunk: its entry, all entries of a message that is whole, entries that gave way, entries that were stored
-#: twice, publish time.
-OnChunk = Callable[[EntryKey, Sequence[EntryKey], Sequence[EntryKey], Sequence[EntryKey], int], None]
+
+
+class ChunkRead(NamedTuple):
+    """A chunk, and what came of it."""
+
+    key: EntryKey
+    #: All entries of a message that is whole.
+    whole: Sequence[EntryKey]
+    #: Entries that gave way.
+    gave_way: Sequence[EntryKey]
+    #: Entries that were stored twice.
+    repeated: Sequence[EntryKey]
+    publish_time_ms: int
+
+
+OnChunk = Callable[[ChunkRead], None]
 
 
 def _tell_nobody(*_: object) -> None:
@@ -270,7 +283,7 @@ class EntryReader:
         )
         result = self.chunks.add(chunk, self._now_ms())
         gave_way = [*result.discarded, key] if result.is_stray else result.discarded
-        self._on_chunk(key, result.entries, gave_way, result.repeated, metadata.publish_time)
+        self._on_chunk(ChunkRead(key, result.entries, gave_way, result.repeated, metadata.publish_time))
         if result.payload is None:
             self._on_discard(key, Discard.CHUNK, 1)
             return None

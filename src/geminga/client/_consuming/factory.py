@@ -12,7 +12,7 @@ from geminga.client._api.errors import InvalidConfiguration, InvalidTopicName
 from geminga.client._api.lifetime import Lifetime
 from geminga.client._api.options import check_argument, options_from
 from geminga.client._api.topic_names import parse_topic
-from geminga.client._consuming.dead_letter import DeadLetters, MakeProducer
+from geminga.client._consuming.dead_letter import DeadLetters
 from geminga.client._consuming.multi_consumer import TopicSet
 from geminga.client._consuming.pattern_consumer import PatternTopics
 from geminga.client._consuming.subscription import Subscription
@@ -20,6 +20,7 @@ from geminga.client._consuming.subscription_consumer import SubscriptionConsumer
 from geminga.client._messages.consumer import Consumer
 from geminga.client._messages.consumer_interceptors import Interceptors
 from geminga.client._messages.consumer_options import ConsumerArguments, ConsumerOptions
+from geminga.client._messages.letter_producers import MakeProducer
 from geminga.client._transport.cluster import Cluster
 from geminga.client.consumer_rules.topic_pattern import TopicPattern
 from geminga.client.rules.option_kinds import NOTHING, TEXT, Either, Instance, Many, With
@@ -103,6 +104,7 @@ class ConsumerFactory:
             first = str(names[0]) if names else f"persistent://{pattern.namespace if pattern else ''}/pattern"
             dead_letters = DeadLetters(
                 self.make_producer,
+                self.schemas,
                 first,
                 name,
                 options.dead_letter_policy,

@@ -8,7 +8,6 @@ left out go back at once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Final, Protocol, cast
 
 from geminga.client._api.errors import ReadError
@@ -16,7 +15,7 @@ from geminga.client._api.message_id import MessageId
 from geminga.client._consuming import requests
 from geminga.client._consuming.acknowledgment import Acknowledgment
 from geminga.client._consuming.attachment import Attachment
-from geminga.client._consuming.entries import EntryReader
+from geminga.client._consuming.entries import ChunkRead, EntryReader
 from geminga.client._consuming.key_gate import KeyGate
 from geminga.client._consuming.permits import Permits
 from geminga.client._consuming.redelivery import Redelivery
@@ -269,27 +268,20 @@ class Intake:
             _log.warning("%s: entry %d:%d is discarded: %s", source.topic, *key, why.name.lower())
             self._attachment.write(requests.ack_damaged(self._attachment.consumer_id, key, why))
 
-    def _on_chunk(
-        self,
-        key: EntryKey,
-        whole: Sequence[EntryKey],
-        gave_way: Sequence[EntryKey],
-        repeated: Sequence[EntryKey],
-        publish_time_ms: int,
-    ) -> None:
-        for entry in repeated:
+    def _on_chunk(self, chunk: ChunkRead) -> None:
+        for entry in chunk.repeated:
             self._acks.sender.add(entry)
-        if whole:
-            self._acks.chunked(key, whole)
+        if chunk.whole:
+            self._acks.chunked(chunk.key, chunk.whole)
         elif self._expiry is None:
             self._await_expiry()
-        if not gave_way:
+        if not chunk.gave_way:
             return
         self._subscription.counters.chunked_discarded += 1
         options = self._subscription.options
         expire_ms = options.expire_time_of_incomplete_chunked_message_ms
-        is_old = 0 < expire_ms < self._clock.wall_ms() - publish_time_ms
-        for entry in gave_way:
+        is_old = 0 < expire_ms < self._clock.wall_ms() - chunk.publish_time_ms
+        for entry in chunk.gave_way:
             if is_old or options.auto_ack_oldest_chunked_message_on_queue_full:
                 self._acks.sender.add(entry)
             else:

@@ -4,6 +4,9 @@ They are the partitions of one topic that nobody publishes to; a coordinator bel
 partition. New transactions go to them in turn. Whatever is asked is asked again, of whoever has the coordinator by
 then, until the operation timeout: all of it is the same done twice, but for a new transaction, of which the first one
 then holds nothing and times out.
+
+They are those of one cluster: a client that goes on with another one has others there, and an id names another
+transaction.
 """
 
 from __future__ import annotations
@@ -60,12 +63,14 @@ def _publishes_to(txn_id: TxnId, topics: list[str], request_id: int) -> pb.BaseC
 
 
 class Coordinators:
-    """Of one client; see the module."""
+    """Of one client, in the cluster that it has now; see the module."""
 
-    __slots__ = ("_cluster", "_connections", "_count", "_greetings", "_telling", "_turn")
+    __slots__ = ("_cluster", "_connections", "_count", "_greetings", "_moves", "_telling", "_turn")
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        #: How often the client had gone on with another cluster.
+        self._moves = cluster.pool.moves
         #: How many there are; 0: nobody asked yet.
         self._count = 0
         self._turn = 0
@@ -75,6 +80,11 @@ class Coordinators:
         self._telling: dict[TxnId, _Told] = {}
         #: Those that are being greeted.
         self._greetings: dict[int, asyncio.Task[ClientConnection | PulsarException]] = {}
+
+    @property
+    def are_left(self) -> bool:
+        """Whether the client went on with another cluster."""
+        return self._cluster.pool.moves != self._moves
 
     async def begin(self, timeout_ms: int) -> TxnId:
         """A new transaction. Raises NotAllowedError where there are none, the broker's error, or Timeout."""
@@ -190,6 +200,8 @@ class Coordinators:
         return await self._cluster.lookup.retry(lambda: self._ask_once(txn_id.coordinator, make), what)
 
     async def _ask_once(self, coordinator: int, make: Make) -> pb.BaseCommand:
+        if self.are_left:
+            raise TransactionNotFound("the client went on with another cluster: the transaction belongs to the former")
         connection = await self._connected(coordinator)
         request_id = connection.next_request_id()
         try:

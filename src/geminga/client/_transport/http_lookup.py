@@ -6,10 +6,11 @@ is spoken to with TLS, too.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
 from collections.abc import Awaitable
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote, urlencode
 
 from geminga.client._api.authentication import Authentication
@@ -20,12 +21,16 @@ from geminga.client._api.errors import (
     LookupError,
     PulsarException,
     ServiceUnitNotReady,
+    Timeout,
     TopicNotFound,
 )
 from geminga.client._api.http_headers import headers_of, http_headers
 from geminga.client._transport.handshake import credentials_not_had
 from geminga.model.topic_name import TopicName
 from geminga.runtime import Raised, Threads, attempt, attempt_await
+
+if TYPE_CHECKING:
+    from geminga.client._api.limited_http import TimeLeft
 
 #: Threads lane of lookups.
 LOOKUP_LANE: Final = "http-lookup"
@@ -48,16 +53,28 @@ class HttpLookup(NamedTuple):
     url: str
     topic: str
     listener_name: str
-    timeout_s: float
+    #: For all of it, with those it is sent on to.
+    limit_s: float
     context: ssl.SSLContext | None
 
 
 async def find_broker(lookup: HttpLookup, authentication: Authentication | None, threads: Threads) -> str:
     """The broker's binary URL; raises PulsarException and nothing else: what is no answer is another attempt's."""
-    if authentication is None or getattr(authentication, "is_blocking", False):
-        return await threads.call(LOOKUP_LANE, lambda: _find(lookup, _had(attempt(http_headers, authentication))))
-    headers = _had(await attempt_await(_headers(authentication)))
-    return await threads.call(LOOKUP_LANE, lambda: _find(lookup, headers))
+    # Loaded by who has such a URL.
+    from geminga.client._api.limited_http import time_left
+
+    left = time_left(lookup.limit_s)
+    try:
+        # The thread may be held up where nothing limits it: by the names' servers, and by an application's credentials.
+        async with asyncio.timeout(lookup.limit_s):
+            if authentication is None or getattr(authentication, "is_blocking", False):
+                return await threads.call(
+                    LOOKUP_LANE, lambda: _find(lookup, _had(attempt(http_headers, authentication)), left)
+                )
+            headers = _had(await attempt_await(_headers(authentication)))
+            return await threads.call(LOOKUP_LANE, lambda: _find(lookup, headers, left))
+    except TimeoutError:
+        raise Timeout(f"lookup of {lookup.topic} at {lookup.url}: no answer within {lookup.limit_s:g} s") from None
 
 
 async def _headers(authentication: Authentication) -> dict[str, str]:
@@ -71,13 +88,13 @@ def _had(headers: dict[str, str] | Raised) -> dict[str, str]:
     raise headers.error if isinstance(headers.error, PulsarException) else credentials_not_had(headers)
 
 
-def _find(lookup: HttpLookup, headers: dict[str, str]) -> str:
+def _find(lookup: HttpLookup, headers: dict[str, str], left: TimeLeft) -> str:
     name = TopicName.parse(lookup.topic)
     url = f"{lookup.url}/lookup/v2/topic/{name.domain}/{name.namespace}/{quote(name.local_name, safe='')}"
     if lookup.listener_name:
         url += "?" + urlencode({"listenerName": lookup.listener_name})
     for _ in range(REDIRECTS_MAX + 1):
-        text, there = _ask(url, headers, lookup)
+        text, there = _ask(url, headers, lookup.context, left)
         if not there:
             return _broker_url(text, url, is_tls=url.startswith("https:"))
         if url.startswith("https:") and not there.startswith("https:"):
@@ -86,12 +103,13 @@ def _find(lookup: HttpLookup, headers: dict[str, str]) -> str:
     raise LookupError(f"lookup of {lookup.topic}: more than {REDIRECTS_MAX} redirects")
 
 
-def _ask(url: str, headers: dict[str, str], lookup: HttpLookup) -> tuple[bytes, str]:
+def _ask(url: str, headers: dict[str, str], context: ssl.SSLContext | None, left: TimeLeft) -> tuple[bytes, str]:
     """The body, or where it is answered; raises PulsarException."""
-    # Loaded by who has such a URL.
     from http.client import HTTPException
     from urllib.error import HTTPError
-    from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+    from urllib.request import HTTPRedirectHandler, Request
+
+    from geminga.client._api.limited_http import limited_opener
 
     class Stay(HTTPRedirectHandler):
         """Who sends a request on is followed above, where it is looked at."""
@@ -99,10 +117,10 @@ def _ask(url: str, headers: dict[str, str], lookup: HttpLookup) -> tuple[bytes, 
         def redirect_request(self, *_: object) -> None:
             return None
 
-    opener = build_opener(Stay, HTTPSHandler(context=lookup.context))
+    opener = limited_opener(left, context, Stay())
     try:
         try:
-            with opener.open(Request(url, headers=headers), timeout=lookup.timeout_s) as response:
+            with opener.open(Request(url, headers=headers)) as response:
                 return response.read(ANSWER_BYTES_MAX), ""
         except HTTPError as error:
             with error:

@@ -133,8 +133,8 @@ class ConnectionPool:
             context = self._tls_context() if address.is_tls else None
         except OSError as error:
             raise _not_connected(address, error) from None
-        timeout_s = options.connection_timeout_ms / 1000
-        lookup = HttpLookup(address.url, topic, options.listener_name, timeout_s, context)
+        limit_s = options.operation_timeout_ms / 1000
+        lookup = HttpLookup(address.url, topic, options.listener_name, limit_s, context)
         return await find_broker(lookup, options.authentication, self._runtime.threads)
 
     async def close(self) -> None:

@@ -87,10 +87,13 @@ class ControlledClusterFailover:
     def _read(self) -> bytes:
         # By who has such a provider.
         from http.client import HTTPException
-        from urllib.request import Request, urlopen
+        from urllib.request import Request
 
+        from geminga.client._api.limited_http import limited_opener, time_left
+
+        opener = limited_opener(time_left(READ_TIMEOUT_S), None)
         try:
-            with urlopen(Request(self._url, headers=self._headers), timeout=READ_TIMEOUT_S) as answer:
+            with opener.open(Request(self._url, headers=self._headers)) as answer:
                 text: bytes = answer.read(DOCUMENT_BYTES_MAX)
         except HTTPException as error:
             raise OSError(f"an answer that is no HTTP: {str(error) or type(error).__name__}") from None

@@ -104,6 +104,18 @@ class BytesSchema(_Primitive[bytes]):
         return data
 
 
+class BytesOf(BytesSchema):
+    """Bytes that are of a schema already, which is what the broker is told of. They are not looked at."""
+
+    def __init__(self, info: SchemaInfo) -> None:
+        super().__init__()
+        self._of = info
+
+    @property
+    def _told_info(self) -> SchemaInfo | None:
+        return self._of
+
+
 class StringSchema(_Primitive[str]):
     """Text as UTF-8."""
 

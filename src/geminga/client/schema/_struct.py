@@ -13,6 +13,7 @@ from geminga.client.schema._base import Schema, SchemaSerializationError
 from geminga.client.schema._models import codec_of_class
 from geminga.client.schema._protocol import SchemaInfo, SchemaType
 from geminga.client.schema._scalars import Json
+from geminga.wire.avro_exact import DefaultError, parsed_exactly
 
 T = TypeVar("T")
 
@@ -80,9 +81,10 @@ class AvroSchema(Schema[T]):
             text = schema_definition if isinstance(schema_definition, str) else json.dumps(schema_definition)
             self._definition = load_json(text.encode())
         self._info = SchemaInfo("AVRO", SchemaType.AVRO, _dump_definition(self._definition))
+        #: As it is written by.
         self._parsed: Any = self._parse(self._definition)
-        #: Writers' definitions, parsed.
-        self._writers: dict[bytes, Any] = {self._info.schema: self._parsed}
+        #: Writers' definitions -> as they are read by, with the own one where values are read as that says.
+        self._writers: dict[bytes, tuple[Any, Any]] = {}
 
     @property
     def info(self) -> SchemaInfo:
@@ -101,10 +103,8 @@ class AvroSchema(Schema[T]):
 
     def decode(self, data: bytes, *, writer: SchemaInfo | None = None, key: bytes | None = None) -> T:
         """A value of the class, or a dict. Raises SchemaSerializationError."""
-        written = self._parsed if writer is None else self._writer(writer)
+        written, reader = self._readable(self._info if writer is None else writer)
         buffer = io.BytesIO(data)
-        # A class picks its fields by itself, whatever the writer's records are called.
-        reader = None if self._codec is not None or written is self._parsed else self._reader_for(written)
         try:
             datum = self._fastavro.schemaless_reader(
                 buffer, written, reader, return_record_name=True, return_record_name_override=True
@@ -114,28 +114,35 @@ class AvroSchema(Schema[T]):
         value: T = self._codec.load(datum, False) if self._codec is not None else datum
         return value
 
-    def _writer(self, writer: SchemaInfo) -> Any:  # noqa: ANN401
-        parsed = self._writers.get(writer.schema)
-        if parsed is None:
+    def _readable(self, writer: SchemaInfo) -> tuple[Any, Any]:
+        """A writer's definition and, unless the values are taken as they were written, the own one."""
+        found = self._writers.get(writer.schema)
+        if found is None:
             if writer.type is not SchemaType.AVRO:
                 raise SchemaSerializationError(f"the message was written with a {writer.type.name} schema, not AVRO")
+            # A class picks its fields by itself, whatever the writer's records are called.
+            is_own = self._codec is not None or writer.schema == self._info.schema
+            definition = load_json(writer.schema)
             try:
-                parsed = self._parse(load_json(writer.schema))
-            except InvalidConfiguration as error:
-                raise SchemaSerializationError(f"the writer's schema: {error}") from error
-            self._writers[writer.schema] = parsed
+                written = parsed_exactly(self._fastavro, definition, "" if is_own else self._info.schema.decode())
+            except _UNFIT as error:
+                raise SchemaSerializationError(f"the writer's schema: no Avro schema: {_words(error)}") from error
+            found = self._writers[writer.schema] = written, None if is_own else self._reader_for(written)
             if len(self._writers) > PARSED_MAX:
                 del self._writers[next(iter(self._writers))]
-        return parsed
+        return found
 
     def _reader_for(self, written: Any) -> Any:  # noqa: ANN401
         """The own definition, going also by the name of the writer's record: Pulsar's versions may differ in it."""
         definition = self._definition
-        if not isinstance(definition, dict) or not isinstance(written, dict) or definition.get("type") != "record":
-            return self._parsed
-        aliases = definition.get("aliases")
-        names = [*(aliases if isinstance(aliases, list) else []), written.get("name")]
-        return self._parse({**definition, "aliases": names})
+        if isinstance(definition, dict) and isinstance(written, dict) and definition.get("type") == "record":
+            aliases = definition.get("aliases")
+            names = [*(aliases if isinstance(aliases, list) else []), written.get("name")]
+            definition = {**definition, "aliases": names}
+        try:
+            return parsed_exactly(self._fastavro, definition)
+        except DefaultError as error:
+            raise SchemaSerializationError(f"the schema: {error}") from error
 
     def _parse(self, definition: Json) -> Any:  # noqa: ANN401
         try:

@@ -10,7 +10,7 @@ import base64
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, time
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 from uuid import UUID
@@ -19,12 +19,10 @@ from geminga.spark.decoding.avro_names import short_name, with_full_names
 from geminga.spark.decoding.avro_types import at
 from geminga.spark.decoding.exact import shown, whole
 from geminga.spark.source_rules.errors import SchemaError
+from geminga.wire.avro_exact import TIMES
 
 #: A decoded value -> what Arrow takes.
 Convert = Callable[[Any], Any]
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_LOCAL_EPOCH: Final = _EPOCH.replace(tzinfo=None)
-_DAY: Final = timedelta(days=1)
 
 
 def as_it_is(value: object) -> object:
@@ -32,29 +30,8 @@ def as_it_is(value: object) -> object:
     return value
 
 
-def _since(epoch: datetime, unit: str) -> Convert:
-    def convert(value: object) -> datetime:
-        number = whole(value)
-        try:
-            return epoch + timedelta(**{unit: number})
-        except OverflowError:
-            raise ValueError(f"{shown(value)} {unit} since 1970 are not in the years 1 to 9999") from None
-
-    return convert
-
-
-def _date_of_days(value: object) -> date:
-    return _since(_LOCAL_EPOCH, "days")(value).date()  # type: ignore[no-any-return]
-
-
-def _time_of_day(unit: str) -> Convert:
-    def convert(value: object) -> time:
-        number = whole(value)
-        if not 0 <= number < _DAY // timedelta(**{unit: 1}):
-            raise ValueError(f"{shown(value)} is no time of a day")
-        return (_EPOCH + timedelta(**{unit: number})).time()
-
-    return convert
+def _of_whole(convert: Callable[[int], Any]) -> Convert:
+    return lambda value: convert(whole(value))
 
 
 def _base64(value: object) -> bytes:
@@ -110,19 +87,11 @@ _SIMPLE_CLASSES: Final[Mapping[str, tuple[type, ...]]] = {
     "error": (dict,),
 }
 #: Times that are numbers, as they travel.
-TIMES: Final[Mapping[str, Convert]] = {
-    "date": _date_of_days,
-    "timestamp-millis": _since(_EPOCH, "milliseconds"),
-    "timestamp-micros": _since(_EPOCH, "microseconds"),
-    "local-timestamp-millis": _since(_LOCAL_EPOCH, "milliseconds"),
-    "local-timestamp-micros": _since(_LOCAL_EPOCH, "microseconds"),
-    "time-millis": _time_of_day("milliseconds"),
-    "time-micros": _time_of_day("microseconds"),
-}
+_TIMES: Final[Mapping[str, Convert]] = {name: _of_whole(convert) for name, convert in TIMES.items()}
 #: As :func:`load_json` gives it: times are numbers, bytes are base64.
 _JSON: Final = _Form(
     simple=dict.fromkeys(("bytes", "fixed"), _base64),
-    logical={**TIMES, "decimal": _number},
+    logical={**_TIMES, "decimal": _number},
     classes={
         **_SIMPLE_CLASSES,
         **dict.fromkeys(("bytes", "fixed"), (str,)),

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from pyspark.sql.types import DataType, StructField, StructType
 
 from geminga.client.schema import SchemaInfo, SchemaType
-from geminga.spark.decoding.avro_exact import parsed_exactly
 from geminga.spark.decoding.avro_types import is_record, spark_type
 from geminga.spark.decoding.avro_values import as_it_is, avro_converter, json_converter, load_json
 from geminga.spark.decoding.exact import arrow_array, exact_array, shown
@@ -28,6 +27,7 @@ from geminga.spark.decoding.json_columns import JsonColumns
 from geminga.spark.decoding.protobuf_types import descriptor_of, message_reader, message_type
 from geminga.spark.rules.columns import arrow_schema
 from geminga.spark.source_rules.errors import SchemaError
+from geminga.wire.avro_exact import DefaultError, parsed_exactly
 
 #: Fixed-width primitives: numpy's name of the bytes as they travel.
 _WIDTHS: Final = {
@@ -125,8 +125,11 @@ def _avro(writer: SchemaInfo, reader: SchemaInfo) -> PartDecoder:
     written = json.loads(writer.schema)
     wanted = json.loads(reader.schema) if reader.schema != writer.schema else None
     convert = avro_converter(written if wanted is None else wanted)
-    parsed = parsed_exactly(written, "" if wanted is None else reader.schema.decode(errors="replace"))
-    resolved = None if wanted is None else parsed_exactly(wanted)
+    try:
+        parsed = parsed_exactly(fastavro, written, "" if wanted is None else reader.schema.decode(errors="replace"))
+        resolved = None if wanted is None else parsed_exactly(fastavro, wanted)
+    except DefaultError as error:
+        raise SchemaError(str(error)) from None
     # Only what tells the records of a union apart needs their names.
     names: dict[str, Any] = (
         {} if convert is as_it_is else {"return_record_name": True, "return_record_name_override": True}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import pyarrow as pa
@@ -35,6 +35,8 @@ from geminga.spark.source_rules.options import SourceOptions
 
 #: Filters that bound a time.
 COMPARISONS: Final = (EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class PulsarBatchReader(DataSourceReader):
@@ -87,7 +89,7 @@ class FilteringBatchReader(PulsarBatchReader):
                 at = (message_id.ledger_id(), message_id.entry_id(), max(0, message_id.batch_index()))
                 narrowed = narrowed.at_message(ReadPosition(*at))
             elif isinstance(one, COMPARISONS) and one.attribute == (names.PUBLISH_TIME,):
-                at_ms = math.floor(one.value.timestamp() * 1000)
+                at_ms = (one.value - _EPOCH) // _MILLISECOND
                 is_lower = isinstance(one, GreaterThan | GreaterThanOrEqual | EqualTo)
                 is_upper = isinstance(one, LessThan | LessThanOrEqual | EqualTo)
                 # Times of rows are whole milliseconds; a bound within one keeps it.

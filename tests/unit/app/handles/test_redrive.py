@@ -7,12 +7,14 @@ import sys
 from collections import Counter
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from geminga import Standalone
 from geminga.app.handles import redrive as redriving
-from geminga.app.handles.core.letters import way_back
+from geminga.app.handles.core.letters import encrypted_told, way_back
 from geminga.app.handles.redrive import Redriven, has_transactions, redrive
-from geminga.client import Client, InitialPosition, Timeout, connect
+from geminga.client import Client, CryptoKeyReader, InitialPosition, Timeout, connect
 from geminga.model import TopicName
 
 LETTERS, ORIGIN = "orders-billing-DLQ", "persistent://public/default/orders"
@@ -68,6 +70,34 @@ def test_letters_go_back_as_they_were_and_others_aside(broker, is_exact: bool) -
         assert await redrive(client, letters, is_exact=is_exact, quiet_ms=100) == Redriven(250, 2)
         assert await _received(consumer) == Counter(b"%d" % number for number in range(250))
         assert await redrive(client, letters, is_exact=is_exact, quiet_ms=50) == Redriven(0, 0)
+
+    run(broker, scenario)
+
+
+@pytest.mark.parametrize("is_exact", [True, False])
+def test_encrypted_letters_stay_and_are_counted_in_every_run(broker, tmp_path, is_exact: bool) -> None:
+    pair = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    public = tmp_path / "public.pem"
+    public.write_bytes(pair.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+
+    async def scenario(client: Client) -> None:
+        letters, origin = f"sealed-{is_exact}", f"{ORIGIN}-sealed-{is_exact}"
+        consumer = await client.subscribe(origin, "s", initial_position=InitialPosition.Earliest)
+        async with await client.create_producer(
+            letters,
+            encryption_key="k",
+            crypto_key_reader=CryptoKeyReader(str(public)),
+            batching_max_publish_delay_ms=1000,
+        ) as producer:
+            for _ in range(3):
+                producer.send_nowait(b"sealed", properties={"REAL_TOPIC": origin})
+            await producer.flush()
+            producer.send_nowait(b"sealed", properties={"REAL_TOPIC": origin})
+            await producer.flush()
+        await _publish(client, letters, origin, range(5))
+        assert await redrive(client, letters, is_exact=is_exact, quiet_ms=100) == Redriven(5, 0, 4)
+        assert await _received(consumer) == Counter(b"%d" % number for number in range(5))
+        assert await redrive(client, letters, is_exact=is_exact, quiet_ms=50) == Redriven(0, 0, 4)
 
     run(broker, scenario)
 
@@ -162,3 +192,9 @@ def test_each_goes_back_once_though_its_process_is_killed_twenty_times(broker) -
         assert found == Counter(b"%d" % number for number in range(10_000))
 
     run(broker, scenario)
+
+
+def test_what_stays_is_told_with_the_reason() -> None:
+    assert encrypted_told(0) == ""
+    assert encrypted_told(1).startswith("; 1 stays: encrypted")
+    assert encrypted_told(2).startswith("; 2 stay: encrypted")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from geminga.broker.load_rules.histories import BROKER_AVERAGES_PATH, BUNDLE_DAT
 from geminga.broker.load_rules.isolation import isolation_path
 from geminga.broker.load_rules.reports import BundleStats, LoadRates, decode_report, report_path
 from geminga.metadata.core.faults import WriteFault
+from geminga.runtime import set_strict
 from support.clusters.load_brokers import LoadedCluster, run_cluster
 from support.stories.load_patterns import BALANCED_CONFIG, stats_of
 
@@ -226,5 +228,23 @@ def test_who_leads_no_more_ends_in_the_middle_of_a_round() -> None:
         cluster.leader = first.id
         await cluster.run(5 * MINUTE_S)
         assert (len(cluster.moved), cluster.split) == (1, large[:1])
+
+    run_cluster(story)
+
+
+def test_a_round_that_breaks_is_not_the_last() -> None:
+    async def story(cluster: LoadedCluster) -> None:
+        set_strict(asyncio.get_running_loop(), False)
+        one = cluster.join("a", LoadConfig())
+        await cluster.run(20)
+        assert one.reports == 1
+        one.stats_error = RuntimeError("nobody thought of it")
+        fill(cluster, one.id)
+        await cluster.run(20)
+        assert set(one.broken) == {"the load of the cluster: nobody thought of it"}
+        assert one.reports == 1
+        one.stats_error = None
+        await cluster.run(20)
+        assert one.reports == 2
 
     run_cluster(story)

@@ -17,6 +17,7 @@ from geminga.broker.ownership.ports import HERE, Unknown, is_served_here
 from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import CorruptionError, MetadataError, UnavailableError
 from geminga.model.topic_name import TopicName
+from geminga.runtime import set_strict, wait_ms
 from support.clusters.bundle_owners import NAMESPACE, ONE
 from support.clusters.owning_pair import BUNDLE, NEXT, PATH, Pair, run_pair, topic_names, url
 from support.house.weekly_sample import sampled
@@ -429,5 +430,24 @@ def test_what_is_released_in_groups_is_released_to_the_last(monkeypatch):
         await pair.a.ownership.release(pair.a.ownership.owned)
         assert pair.a.ownership.owned == []
         assert pair.server.tree.children(f"/namespace/{NAMESPACE}") == []
+
+    run_pair(story)
+
+
+def test_a_round_that_breaks_is_not_the_last():
+    async def story(pair: Pair):
+        set_strict(asyncio.get_running_loop(), False)
+        assert await pair.a.ask(is_authoritative=True) is HERE
+        pair.a.policies_error = RuntimeError("nobody thought of it")
+        await pair.stores["b"].delete(local_policies_path(NAMESPACE), expected_version=None)
+        await wait_ms(BUNDLES_AGE_MS_MAX + 2 * ROUND_MS)
+        assert pair.a.broken == ["a round of bundles: nobody thought of it"] * len(pair.a.broken) != []
+        # Bundles are looked at in the same round, and later.
+        pair.take_node()
+        await wait_ms(ROUND_MS)
+        assert pair.a.told.words == ["given", "taken"]
+        pair.a.policies_error = None
+        pair.a.known.clear()
+        assert await pair.a.ask(is_authoritative=True) is not HERE
 
     run_pair(story)

@@ -26,12 +26,12 @@ from geminga.broker.ownership.membership import Membership
 from geminga.broker.ownership.placement import CHOICE_MS, LeaderPlacement
 from geminga.broker.ownership.ports import HERE, Elsewhere, Unknown
 from geminga.broker.ownership.registration import WAIT_MARGIN_S, BrokerRegistration
-from geminga.broker.ownership.rounds import RETRY_MS, ROUND_MS
+from geminga.broker.ownership.rounds import RETRY_MS, ROUND_MS, Rounds
 from geminga.metadata import MemoryMetadata, MemoryMetadataStore, MetadataFaults
 from geminga.metadata.core.faults import WriteFault
 from geminga.metadata.ports import MUST_NOT_EXIST
 from geminga.model.errors import ConflictError
-from geminga.runtime import Runtime, wait_ms
+from geminga.runtime import Runtime, set_strict, wait_ms
 
 SESSION_MS = 6000
 BUNDLES = equal_bundles("t/n", 16).all()
@@ -317,3 +317,36 @@ def test_who_leaves_the_election_makes_room_at_once_and_takes_nobody_elses_place
         await b.leave()
 
     run(main)
+
+
+class Whole:
+    """Who hears of what was not expected."""
+
+    def __init__(self) -> None:
+        self.broken: list[str] = []
+
+    def broke(self, what: str, error: BaseException) -> None:
+        self.broken.append(f"{what}: {error}")
+
+
+def test_a_look_that_breaks_is_tried_again_after_a_moment() -> None:
+    looks: list[float] = []
+
+    async def main(world: sim.SimWorld) -> None:
+        set_strict(asyncio.get_running_loop(), False)
+        whole = Whole()
+
+        async def look() -> bool:
+            looks.append(world.now)
+            if len(looks) <= 2:
+                raise RuntimeError("nobody thought of it")
+            return True
+
+        rounds = Rounds(look, "a look", part=whole)
+        rounds.start()
+        await wait_ms(3 * RETRY_MS + ROUND_MS)
+        assert whole.broken == ["a look: nobody thought of it"] * 2
+        assert looks == [0, RETRY_MS / 1000, 2 * RETRY_MS / 1000, (2 * RETRY_MS + ROUND_MS) / 1000]
+        await rounds.end()
+
+    sim.run(main)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminga.broker.topic.quota_guard import BacklogQuotas
+from geminga.model.errors import StorageError
 from geminga.model.position import EARLIEST
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import BrokerWorld
@@ -243,3 +244,24 @@ def test_quotas_are_not_looked_at_when_switched_off() -> None:
 
     settings = broker_settings("broker", action="producer_exception", size=SIZE)
     run_quietly(scenario, backlog_quota_check=False, **settings)
+
+
+@pytest.mark.parametrize("action", [*ACTIONS, "consumer_backlog_eviction"])
+def test_size_quota_holds_though_the_oldest_entry_of_the_open_ledger_can_not_be_read(action: str) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        publisher = await prepared(world, "broker", action=action, size=SIZE, age_s=AGE_S)
+        topic = await topic_of(world)
+        world.ledgers.cache.resize(0)
+        world.bookie.read_error = StorageError("a disk is gone")
+        while topic.producers and topic.ledger.ledgers.size_bytes < 2 * SIZE:
+            await publisher.publish(PAYLOAD)
+            await seconds(0.01)
+        if action in ACTIONS:
+            assert topic.ledger.ledgers.size_bytes < SIZE + 500
+            assert await refused(world) == ACTIONS[action]
+        else:
+            backlog = topic.subscriptions["sub"].cursor.backlog_count
+            assert backlog * topic.ledger.ledgers.size_bytes // topic.ledger.ledgers.entry_count < SIZE
+
+    settings = broker_settings("broker", action=action, size=SIZE, age_s=AGE_S)
+    run_quietly(scenario, **settings)

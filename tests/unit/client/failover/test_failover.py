@@ -19,12 +19,13 @@ from geminga.client.failover import (
     FailoverClient,
     ServiceTarget,
     ServiceUrlProvider,
+    controlled,
 )
 from geminga.client.failover.controlled import document_of, target_in
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.hot import encode_send_receipts
-from support.processes.web_answers import NO_ANSWERS, RawAnswers, WebAnswers
+from support.processes.web_answers import DRIPPING, NO_ANSWERS, Dripping, RawAnswers, WebAnswers
 from support.worlds.client_world import CLIENT
 from support.worlds.scripted_broker import Scripted, polite
 
@@ -240,6 +241,24 @@ def test_the_document_is_read_with_its_headers() -> None:
         web.answers = [(200, "text", "")]
         assert asyncio.run(main(ControlledClusterFailover(url("east"), web.url, headers={"X-Who": "me"}))) == b"text"
         assert web.asked[0][1]["X-Who"] == "me"
+
+
+@pytest.mark.parametrize("begun", DRIPPING.values(), ids=DRIPPING)
+def test_a_document_that_comes_byte_by_byte_is_waited_for_no_longer_than_the_limit(monkeypatch, begun: bytes) -> None:
+    monkeypatch.setattr(controlled, "READ_TIMEOUT_S", 0.1)
+
+    class World:
+        runtime = client_runtime()
+
+    async def main(provider: ControlledClusterFailover) -> None:
+        try:
+            with pytest.raises(OSError, match=r".+"):
+                await provider.read(cast("FailoverClient", World()))
+        finally:
+            await World.runtime.threads.close()
+
+    with Dripping(begun) as web:
+        asyncio.run(main(ControlledClusterFailover(url("east"), web.url)))
 
 
 @pytest.mark.parametrize("answer", NO_ANSWERS.values(), ids=NO_ANSWERS)

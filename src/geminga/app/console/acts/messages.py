@@ -137,6 +137,7 @@ async def redrive_question(view: View) -> Question:
 
 async def redrive(view: View) -> Done:
     """Each once, in transactions; raises Refusal where there are none and the visitor allows nothing else."""
+    from geminga.app.handles.core.letters import encrypted_told
     from geminga.app.handles.redrive import has_transactions
     from geminga.app.handles.redrive import redrive as send_back
 
@@ -150,7 +151,8 @@ async def redrive(view: View) -> Done:
             )
         done = await send_back(client, topic, is_exact=is_exact, quiet_ms=QUIET_MS, most=most)
     refused = f", {plural(done.refused, 'letter')} to {topic}-refused" if done.refused else ""
-    return Done(f"{plural(done.sent, 'letter')} sent back{refused}.", address("/dead-letters/topic", topic=topic))
+    told = f"{plural(done.sent, 'letter')} sent back{refused}{encrypted_told(done.encrypted)}."
+    return Done(told, address("/dead-letters/topic", topic=topic))
 
 
 ACTS: Final = (

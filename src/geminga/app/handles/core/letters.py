@@ -45,3 +45,10 @@ def way_back(properties: Mapping[str, str], letters: TopicName, allowed: str) ->
     if is_own or not str(origin).startswith(allowed) or str(origin) in (str(letters.partitioned_topic), refused):
         return Way(refused, properties, True)
     return Way(str(origin), {name: each for name, each in properties.items() if name not in _ADDED}, False)
+
+
+def encrypted_told(count: int) -> str:
+    """Of letters that can not be sent back; empty: there are none."""
+    if not count:
+        return ""
+    return f"; {count} {'stays' if count == 1 else 'stay'}: encrypted, and only who has the keys can send them back"
