@@ -127,18 +127,31 @@ class PendingAckHandle:
 
     async def acknowledge(self, txn_id: TxnId, acks: Sequence[TxnAck]) -> None:
         """Hold these; durable on return. Raises TransactionConflictError, GemingaError."""
-        self._check_open()
-        fresh = self.acks.individual(txn_id, acks, self._cursor.acked_bits)
-        if fresh:
-            stored = tuple(_stored(each) for each in fresh)
-            await self._store(PendingAckRecord(AckOp.ACK, txn_id, acks=stored))
+        await self.store(self.hold(txn_id, acks))
 
     async def acknowledge_cumulative(self, ack: CumulativeAck) -> None:
         """Hold everything up to there; durable on return. Raises TransactionConflictError, GemingaError."""
+        await self.store(self.hold_up_to(ack))
+
+    def hold(self, txn_id: TxnId, acks: Sequence[TxnAck]) -> PendingAckRecord | None:
+        """Hold these from now on; what is to be stored next, None: nothing is new. What the cursor has acknowledged of
+        their ledgers is in memory. Raises TransactionConflictError, UnavailableError."""
         self._check_open()
-        if self.acks.accumulate(ack, self._cursor.mark_delete_position):
-            stored = (_stored(TxnAck(ack.position, ack.bits, ack.batch_size)),)
-            await self._store(PendingAckRecord(AckOp.ACK, ack.txn_id, is_cumulative=True, acks=stored))
+        fresh = self.acks.individual(txn_id, acks, self._cursor.acked_bits)
+        return PendingAckRecord(AckOp.ACK, txn_id, acks=tuple(_stored(each) for each in fresh)) if fresh else None
+
+    def hold_up_to(self, ack: CumulativeAck) -> PendingAckRecord | None:
+        """As :meth:`hold`, everything up to there."""
+        self._check_open()
+        if not self.acks.accumulate(ack, self._cursor.mark_delete_position):
+            return None
+        stored = (_stored(TxnAck(ack.position, ack.bits, ack.batch_size)),)
+        return PendingAckRecord(AckOp.ACK, ack.txn_id, is_cumulative=True, acks=stored)
+
+    async def store(self, record: PendingAckRecord | None) -> None:
+        """What :meth:`hold` gave; durable on return. Raises UnavailableError."""
+        if record is not None:
+            await self._store(record)
 
     async def end(self, txn_id: TxnId, *, commit: bool, low_watermark: int) -> None:
         """Let what it holds count, or free it; durable on return, and the same if it is done again.
