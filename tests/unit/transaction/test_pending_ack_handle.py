@@ -282,6 +282,27 @@ def test_two_handles_of_one_subscription_are_told_apart_by_the_ledger() -> None:
     sim.run(main)
 
 
+def test_who_acknowledges_in_the_turn_in_which_the_log_is_dropped_is_told() -> None:
+    """It would wait for ever, and with it what its connection counts."""
+
+    async def main(world: sim.SimWorld) -> None:
+        log = await LedgerRecordLog.open(await LedgerWorld(world).open(), "__pending_ack_state", object())
+        handle = await PendingAckHandle.open(log, AckedEntries(), lambda _: None)
+        told: list[GemingaError] = []
+
+        async def acknowledge() -> None:
+            try:
+                await handle.acknowledge(ONE, [TxnAck(Position(0, 0))])
+            except GemingaError as error:
+                told.append(error)
+
+        spawn(acknowledge(), name="acknowledge")
+        await spawn(handle.abandon(), name="abandon")
+        assert [type(error) for error in told] == [UnavailableError]
+
+    sim.run(main)
+
+
 def test_an_entry_of_several_transactions_stays_until_all_of_them_are_over() -> None:
     """As Pulsar's broker writes them where ``transactionPendingAckBatchedWriteEnabled`` is set."""
 
