@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
-from geminga.model.errors import GemingaError, StorageError, UnavailableError
+from geminga.model.errors import GemingaError, LedgerClosedError, StorageError, UnavailableError
 from geminga.model.position import Position
 from geminga.model.txn_id import TxnId
 from geminga.runtime import next_turn
@@ -64,6 +64,7 @@ class PendingAckHandle:
         "_records",
         "_settling",
         "_shared",
+        "_unsaved",
         "aborted",
         "acks",
         "committed",
@@ -84,6 +85,8 @@ class PendingAckHandle:
         self._is_closed = False
         #: Transactions whose end is stored, and what they held is being settled in turns.
         self._settling: set[TxnId] = set()
+        #: Transactions that are settled, and their records, where the cursor has it and could not be saved then.
+        self._unsaved: list[tuple[TxnId, Sequence[Position]]] = []
         #: Transactions that held something and ended since it was opened.
         self.committed = self.aborted = 0
 
@@ -221,15 +224,16 @@ class PendingAckHandle:
         Its records, which lie there, go when all of that is durable. Raises UnavailableError if it is closed meanwhile:
         whoever opens it next goes on.
         """
-        waiting, errors = 1, 0
+        waiting, is_saved = 1, False
+        errors: list[StorageError] = []
 
         def done(error: StorageError | None) -> None:
-            nonlocal waiting, errors
+            nonlocal waiting
             waiting -= 1
-            errors += error is not None
-            if not waiting and not errors and not self._is_closed:
-                for each in self._shared.over(txn_id, records):
-                    self._log.delete(each)
+            if error is not None:
+                errors.append(error)
+            if not waiting and not self._is_closed:
+                self._settled(txn_id, records, errors, is_saved=is_saved)
 
         is_first = True
         for released in pieces:
@@ -238,11 +242,27 @@ class PendingAckHandle:
                 self._check_open()
             is_first = False
             if commit:
-                waiting += 1
+                waiting, is_saved = waiting + 1, True
                 self._cursor.apply(released, done)
             else:
                 self._cursor.release(released)
         done(None)
+
+    def _settled(
+        self, txn_id: TxnId, records: Sequence[Position], errors: Sequence[StorageError], *, is_saved: bool
+    ) -> None:
+        if errors:
+            # One that is closed has not even taken it: then whoever opens the log next settles it.
+            if not any(isinstance(error, LedgerClosedError) for error in errors):
+                self._unsaved.append((txn_id, records))
+            return
+        settled = [(txn_id, records)]
+        if is_saved:
+            # As a whole, after those that failed.
+            settled, self._unsaved = [*self._unsaved, *settled], []
+        for each, positions in settled:
+            for together in self._shared.over(each, positions):
+                self._log.delete(together)
 
     def __len__(self) -> int:
         """Transactions that hold something."""

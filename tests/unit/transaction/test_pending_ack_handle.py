@@ -8,6 +8,7 @@ from geminga import sim
 from geminga.model.errors import (
     DiskIOError,
     GemingaError,
+    LedgerClosedError,
     LedgerFencedError,
     TransactionConflictError,
     UnavailableError,
@@ -218,6 +219,26 @@ def test_records_stay_while_the_cursor_has_not_stored_what_they_say() -> None:
         await handle.close()
         around.cursor.flush()
         assert await around.records() == 2
+
+    sim.run(main)
+
+
+def test_records_go_with_the_next_save_where_one_failed() -> None:
+    """The cursor is saved whole: else they would keep the log from being trimmed until the topic is loaded anew."""
+
+    async def main(world: sim.SimWorld) -> None:
+        around = Surroundings()
+        handle = await around.open()
+        for number, error in ((1, DiskIOError("not now")), (2, LedgerClosedError("nothing more is taken"))):
+            await handle.acknowledge(TxnId(0, number), [TxnAck(Position(0, number))])
+            await handle.end(TxnId(0, number), commit=True, low_watermark=-1)
+            around.cursor.fail(error)
+        for number, commit in ((4, False), (3, True)):
+            await handle.acknowledge(TxnId(0, number), [TxnAck(Position(0, number))])
+            await handle.end(TxnId(0, number), commit=commit, low_watermark=-1)
+        assert await around.records() == 6, "an abort saves nothing"
+        around.cursor.flush()
+        assert await around.records() == 2, "of the one that the cursor did not take"
 
     sim.run(main)
 
