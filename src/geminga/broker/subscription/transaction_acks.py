@@ -24,8 +24,8 @@ from geminga.model.errors import (
     LedgerFencedError,
     NotAllowedError,
     StorageError,
-    SubscriptionNotFoundError,
     TopicClosingError,
+    UnavailableError,
 )
 from geminga.model.position import Position
 from geminga.model.txn_id import Standing, TxnId, TxnSubscription
@@ -217,7 +217,9 @@ class TransactionAcks:
         async with self._opening:
             if self._handle is None:
                 if self._is_deleted:
-                    raise SubscriptionNotFoundError(f"Subscription {subscription.name} is deleted")
+                    # Not that there is none: a coordinator would take its transactions for heard, and the deletion may
+                    # fail yet. Once it is gone nobody finds it here.
+                    raise UnavailableError(f"Subscription {subscription.name} is being deleted")
                 if self._is_lost:
                     raise TopicClosingError(f"Topic {subscription.topic.name} is being closed")
                 clock = subscription.services.runtime.clock
