@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -508,20 +509,14 @@ class TransactionCoordinator:
     async def _take_turn(self, tell: Callable[[], Awaitable[None]]) -> None:
         """Tell one participant, when fewer than the limit are being told."""
         await self._telling.acquire()
-        is_counted = True
-
-        def count_no_more() -> None:
-            nonlocal is_counted
-            if is_counted:
-                is_counted = False
-                self._telling.release()
-
-        timer = asyncio.get_running_loop().call_later(TELLING_SOON_S, count_no_more)
+        counted = ExitStack()
+        counted.callback(self._telling.release)
+        timer = asyncio.get_running_loop().call_later(TELLING_SOON_S, counted.close)
         try:
             await tell()
         finally:
             timer.cancel()
-            count_no_more()
+            counted.close()
 
     async def _pause(self, delay_ms: float) -> None:
         if self._is_closed:
