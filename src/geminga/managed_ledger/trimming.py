@@ -1,9 +1,13 @@
-"""``Trimmer``: deletes the ledgers that nobody needs. Cursors are made durable first, then the list, then they go."""
+"""``Trimmer``: deletes the ledgers that nobody needs. Cursors are made durable first, then the list, then they go.
+
+The list is free while they do: each deletion takes a turn of the metadata, and who subscribes or needs the next ledger
+would wait for hundreds of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from geminga.managed_ledger.log.stored_list import StoredList
 from geminga.managed_ledger.log.tenure import Tenure
@@ -28,6 +32,16 @@ class TrimRule(NamedTuple):
     now_ms: int
     #: Ledgers with later entries stay.
     through: Position
+
+
+class Trimmed(NamedTuple):
+    """What left the list: ledgers, and the files in the lake that were noted to go."""
+
+    ledger_ids: Sequence[int]
+    noted: Sequence[FileDeletion]
+
+
+_NOTHING: Final = Trimmed((), ())
 
 
 class HoldingCursor(Protocol):
@@ -116,9 +130,11 @@ class Trimmer:
     async def trim(self) -> None:
         """Delete the ledgers that every durable cursor has passed and retention does not hold. Raises StorageError."""
         self._is_due = False
+        gone = _NOTHING
         async with self._stored.lock():
             if not self._tenure.is_over:
-                await self._trim_list(lambda: (self.retention_ms, self.retention_bytes))
+                gone = await self._trim_list(lambda: (self.retention_ms, self.retention_bytes))
+        await self._delete(gone)
 
     async def truncate(self, through: Position = LATEST, *, kept: Collection[str] = ()) -> None:
         """Acknowledge what may be read by now, up to ``through``, for all cursors but those ``kept``, and delete the
@@ -135,11 +151,12 @@ class Trimmer:
             if name not in kept:
                 await cursor.clear_backlog(through)
         async with self._stored.lock():
-            await self._trim_list(lambda: (0, 0), through)
+            gone = await self._trim_list(lambda: (0, 0), through)
+        await self._delete(gone)
 
-    async def _trim_list(self, retention: Callable[[], tuple[int, int]], through: Position = LATEST) -> None:
-        """Trim what ``rules.trim`` lets go, and ends no later than ``through``; the list lock is held. Raises
-        StorageError; then a later call goes on.
+    async def _trim_list(self, retention: Callable[[], tuple[int, int]], through: Position = LATEST) -> Trimmed:
+        """Take off the list what ``rules.trim`` lets go, and ends no later than ``through``; the list lock is held.
+        What is to be deleted next. Raises StorageError; then a later call goes on.
 
         ``retention``: what holds at the moment of the call.
         """
@@ -150,7 +167,7 @@ class Trimmer:
 
         going = self._trimmable(rule())
         if not going:
-            return
+            return _NOTHING
         for cursor_name, cursor in tuple(self._cursors.items()):
             if self._cursors.get(cursor_name) is cursor and not cursor.is_closed:
                 await cursor.flush()
@@ -159,7 +176,7 @@ class Trimmer:
         # written.
         going = [ledger_id for ledger_id in self._trimmable(rule()) if ledger_id in going]
         if not going:
-            return
+            return _NOTHING
         offloaded = [info for info in stored.ledgers.infos if info.ledger_id in going and info.offload_context]
         noted: Sequence[FileDeletion] = ()
         if offloaded:
@@ -169,14 +186,20 @@ class Trimmer:
         await stored.put([info for info in stored.ledgers.infos if info.ledger_id not in going])
         crash_point(points.TRIM_LISTED)
         self._log.on_trimmed(going)
-        await stored.delete_ledgers(going)
+        return Trimmed(going, noted)
+
+    async def _delete(self, trimmed: Trimmed) -> None:
+        """What left the list, which is free again."""
+        if not trimmed.ledger_ids:
+            return
+        await self._stored.delete_ledgers(trimmed.ledger_ids)
         crash_point(points.TRIM_DELETED)
-        if noted:
+        if trimmed.noted:
             from geminga.managed_ledger.offload import manifests
 
             # In the background: a store that does not answer holds nothing up.
-            deletion = manifests.delete_files(stored, services, noted)
-            spawn(deletion, name=f"delete-lake-files-{name}", part=self._tenure.part)
+            deletion = manifests.delete_files(self._stored, self._services, trimmed.noted)
+            spawn(deletion, name=f"delete-lake-files-{self._tenure.name}", part=self._tenure.part)
 
     def _trimmable(self, rule: TrimRule) -> list[int]:
         stored, extent = self._stored, self._stored.extent

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -40,8 +41,10 @@ from geminga.wire.pulsar.transaction_log import (
 
 _log = get_logger(__name__)
 
-#: Participants told at a time, by one coordinator.
+#: Participants told at a time, by one coordinator, of those that answer soon.
 TELLING_AT_ONCE: Final = 100
+#: Seconds after which one that did not answer yet counts no more: the others do not wait for it.
+TELLING_SOON_S: Final = 1.0
 #: Transactions whose time is up that are ended before others have their turn.
 DUE_AT_ONCE: Final = 100
 #: ... whose ends are being stored; the next are ended when some of these are.
@@ -493,8 +496,7 @@ class TransactionCoordinator:
         delay_ms = RETRY_FIRST_MS
         while not self._is_closed:
             try:
-                async with self._telling:
-                    await tell()
+                await self._take_turn(tell)
                 return
             except (TopicNotFoundError, SubscriptionNotFoundError):
                 return  # deleted: nobody is left who could hear
@@ -503,6 +505,18 @@ class TransactionCoordinator:
                     _log.warning("%s has not heard of the end yet: %s", what, error)
             await self._pause(delay_ms - delay_ms * 0.1 * self._rng.random())
             delay_ms = min(2 * delay_ms, RETRY_MAX_MS)
+
+    async def _take_turn(self, tell: Callable[[], Awaitable[None]]) -> None:
+        """Tell one participant, when fewer than the limit are being told."""
+        await self._telling.acquire()
+        counted = ExitStack()
+        counted.callback(self._telling.release)
+        timer = asyncio.get_running_loop().call_later(TELLING_SOON_S, counted.close)
+        try:
+            await tell()
+        finally:
+            timer.cancel()
+            counted.close()
 
     async def _pause(self, delay_ms: float) -> None:
         if self._is_closed:

@@ -187,12 +187,15 @@ class LedgerRecordLog:
         await self._ledger.close(is_broken=True)
 
     def drop(self) -> None:
-        """Its ledger is not to be written any more: what was to be appended later is not."""
+        """Its ledger is not to be written any more: what was to be appended is not, and who waits for it is told."""
         self._is_closed = True
         if self._due is not None:
             self._due.cancel()
             self._due = None
-        self._batch, self._waiting = [], []
+        waiting, self._batch, self._waiting = self._waiting, [], []
+        with Contained(self._part, "an append to a transaction's log", is_last=True):
+            for done in waiting:
+                done(LedgerClosedError(f"{self._ledger.name} is closed"))
 
 
 class MemoryRecordLog:

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
-from geminga.model.errors import GemingaError, StorageError, UnavailableError
+from geminga.model.errors import GemingaError, LedgerClosedError, StorageError, UnavailableError
 from geminga.model.position import Position
 from geminga.model.txn_id import TxnId
 from geminga.runtime import next_turn
@@ -64,6 +64,7 @@ class PendingAckHandle:
         "_records",
         "_settling",
         "_shared",
+        "_unsaved",
         "aborted",
         "acks",
         "committed",
@@ -84,6 +85,8 @@ class PendingAckHandle:
         self._is_closed = False
         #: Transactions whose end is stored, and what they held is being settled in turns.
         self._settling: set[TxnId] = set()
+        #: Transactions that are settled, and their records, where the cursor has it and could not be saved then.
+        self._unsaved: list[tuple[TxnId, Sequence[Position]]] = []
         #: Transactions that held something and ended since it was opened.
         self.committed = self.aborted = 0
 
@@ -127,18 +130,31 @@ class PendingAckHandle:
 
     async def acknowledge(self, txn_id: TxnId, acks: Sequence[TxnAck]) -> None:
         """Hold these; durable on return. Raises TransactionConflictError, GemingaError."""
-        self._check_open()
-        fresh = self.acks.individual(txn_id, acks, self._cursor.acked_bits)
-        if fresh:
-            stored = tuple(_stored(each) for each in fresh)
-            await self._store(PendingAckRecord(AckOp.ACK, txn_id, acks=stored))
+        await self.store(self.hold(txn_id, acks))
 
     async def acknowledge_cumulative(self, ack: CumulativeAck) -> None:
         """Hold everything up to there; durable on return. Raises TransactionConflictError, GemingaError."""
+        await self.store(self.hold_up_to(ack))
+
+    def hold(self, txn_id: TxnId, acks: Sequence[TxnAck]) -> PendingAckRecord | None:
+        """Hold these from now on; what is to be stored next, None: nothing is new. What the cursor has acknowledged of
+        their ledgers is in memory. Raises TransactionConflictError, UnavailableError."""
         self._check_open()
-        if self.acks.accumulate(ack, self._cursor.mark_delete_position):
-            stored = (_stored(TxnAck(ack.position, ack.bits, ack.batch_size)),)
-            await self._store(PendingAckRecord(AckOp.ACK, ack.txn_id, is_cumulative=True, acks=stored))
+        fresh = self.acks.individual(txn_id, acks, self._cursor.acked_bits)
+        return PendingAckRecord(AckOp.ACK, txn_id, acks=tuple(_stored(each) for each in fresh)) if fresh else None
+
+    def hold_up_to(self, ack: CumulativeAck) -> PendingAckRecord | None:
+        """As :meth:`hold`, everything up to there."""
+        self._check_open()
+        if not self.acks.accumulate(ack, self._cursor.mark_delete_position):
+            return None
+        stored = (_stored(TxnAck(ack.position, ack.bits, ack.batch_size)),)
+        return PendingAckRecord(AckOp.ACK, ack.txn_id, is_cumulative=True, acks=stored)
+
+    async def store(self, record: PendingAckRecord | None) -> None:
+        """What :meth:`hold` gave; durable on return. Raises UnavailableError."""
+        if record is not None:
+            await self._store(record)
 
     async def end(self, txn_id: TxnId, *, commit: bool, low_watermark: int) -> None:
         """Let what it holds count, or free it; durable on return, and the same if it is done again.
@@ -208,15 +224,16 @@ class PendingAckHandle:
         Its records, which lie there, go when all of that is durable. Raises UnavailableError if it is closed meanwhile:
         whoever opens it next goes on.
         """
-        waiting, errors = 1, 0
+        waiting, is_saved = 1, False
+        errors: list[StorageError] = []
 
         def done(error: StorageError | None) -> None:
-            nonlocal waiting, errors
+            nonlocal waiting
             waiting -= 1
-            errors += error is not None
-            if not waiting and not errors and not self._is_closed:
-                for each in self._shared.over(txn_id, records):
-                    self._log.delete(each)
+            if error is not None:
+                errors.append(error)
+            if not waiting and not self._is_closed:
+                self._settled(txn_id, records, errors, is_saved=is_saved)
 
         is_first = True
         for released in pieces:
@@ -225,11 +242,27 @@ class PendingAckHandle:
                 self._check_open()
             is_first = False
             if commit:
-                waiting += 1
+                waiting, is_saved = waiting + 1, True
                 self._cursor.apply(released, done)
             else:
                 self._cursor.release(released)
         done(None)
+
+    def _settled(
+        self, txn_id: TxnId, records: Sequence[Position], errors: Sequence[StorageError], *, is_saved: bool
+    ) -> None:
+        if errors:
+            # One that is closed has not even taken it: then whoever opens the log next settles it.
+            if not any(isinstance(error, LedgerClosedError) for error in errors):
+                self._unsaved.append((txn_id, records))
+            return
+        settled = [(txn_id, records)]
+        if is_saved:
+            # As a whole, after those that failed.
+            settled, self._unsaved = [*self._unsaved, *settled], []
+        for each, positions in settled:
+            for together in self._shared.over(each, positions):
+                self._log.delete(together)
 
     def __len__(self) -> int:
         """Transactions that hold something."""

@@ -22,6 +22,7 @@ class SnapshotKeeping:
     __slots__ = (
         "_clock",
         "_delay_s",
+        "_is_due",
         "_is_saving",
         "_is_stopped",
         "_part",
@@ -48,6 +49,8 @@ class SnapshotKeeping:
         self._take = take
         #: One at a time.
         self._is_saving = False
+        #: Another one was due while one was being stored.
+        self._is_due = False
         self._is_stopped = False
         #: Runs from the first change since the last snapshot to the next one, and for how long.
         self._timer: asyncio.TimerHandle | None = None
@@ -74,7 +77,10 @@ class SnapshotKeeping:
             self._save_soon()
 
     def _save_soon(self) -> None:
-        snapshot = None if self._is_saving else self._take()
+        if self._is_saving:
+            self._is_due = True
+            return
+        snapshot = self._take()
         if snapshot is not None:
             self._is_saving = True
             self._stop_timer()
@@ -89,6 +95,9 @@ class SnapshotKeeping:
             self._arm()
         finally:
             self._is_saving = False
+            if self._is_due:
+                self._is_due = False
+                self._arm()
 
     async def save(self, snapshot: BufferSnapshot) -> None:
         """Store it; on return it is durable. Raises GemingaError."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from geminga.model.errors import GemingaError, TopicNotFoundError, UnavailableError
@@ -20,10 +21,14 @@ class Heard:
         self.deaf: dict[str, int] = {}
         self.deleted: set[str] = set()
         self.watermarks: list[int] = []
+        #: Who does not answer until that is set.
+        self.silent: dict[str, asyncio.Event] = {}
 
     async def end_on_partition(self, txn_id: TxnId, topic: str, *, commit: bool, low_watermark: int) -> None:
         self.calls += 1
         self.watermarks.append(low_watermark)
+        if topic in self.silent:
+            await self.silent[topic].wait()
         if topic in self.deleted:
             raise TopicNotFoundError(topic)
         if self.deaf.get(topic, 0):

@@ -104,6 +104,38 @@ def test_appends_wait_a_second_at_most_for_a_ledger_that_is_slow_to_be_made(in_w
     in_world(scenario, TEN)
 
 
+def test_appends_wait_no_longer_for_the_list_than_for_a_ledger(in_world):
+    """A trim of many ledgers has it while each of them is deleted."""
+
+    async def scenario(w):
+        ml = await w.open(retention_ms=0)
+        cursor = await ml.open_cursor("sub", initial=EARLIEST)
+        for first in range(0, 300, 10):
+            await append(ml, numbered(first, first + 10))
+        await append(ml, numbered(300, 309))
+        w.faults.delay_ms_max = 2000
+        cursor.acknowledge_cumulative(ml.extent.last_confirmed_position)
+        while len(ml.ledgers) > 1:
+            await w.world.sleep(0.1)  # until the list is written
+        trimming_from_s = w.world.now
+        longest_s = 0.0
+        for first in range(309, 329):
+            began_s = w.world.now
+            results = await append(ml, numbered(first, first + 1))
+            assert [result.error for result in results] == [None]
+            longest_s = max(longest_s, w.world.now - began_s)
+        assert longest_s < MAKING_PATIENCE_S + 0.5
+        assert w.world.now - trimming_from_s < 5, "it is trimming still"
+        w.faults.delay_ms_max = 0
+        await w.world.sleep(100)
+        await append(ml, numbered(329, 400))
+        assert len(ml.ledgers) > 1, "it is left all the same"
+        for log in (ml, await w.reopen()):
+            assert (await everything(log))[-91:] == numbered(309, 400)
+
+    in_world(scenario, TEN)
+
+
 def test_a_write_that_fails_while_the_next_ledger_is_made_ends_the_full_one(in_world):
     async def scenario(w):
         ml = await w.open()

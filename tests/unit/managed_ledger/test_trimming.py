@@ -16,6 +16,7 @@ from geminga.model.errors import (
     NoSuchLedgerError,
 )
 from geminga.model.position import EARLIEST, Position
+from geminga.runtime import spawn
 from geminga.wire.managed_ledger import ManagedLedgerRecord
 from support.house.planted_defects import planted
 from support.worlds.ledger_world import NAME, acknowledge_cumulative, read_all
@@ -36,6 +37,30 @@ def test_trim_deletes_what_every_cursor_passed(in_world):
         with pytest.raises(NoSuchLedgerError):
             await w.bookkeeper.open_ledger(positions[0].ledger_id)
         assert [info.entries for info in (await w.reopen()).ledgers.infos] == [10, 10, 5]
+
+    in_world(scenario)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_list_is_free_while_ledgers_that_left_it_are_deleted(in_world, whole):
+    """Each takes a turn of the metadata: who subscribes meanwhile does not wait for hundreds of them."""
+
+    async def scenario(w):
+        ml = await w.open()
+        await w.fill(ml, 405)
+        await w.let_background_persist()  # and what the last full ledger brought on
+        ml.trimmer.set_retention(retention_ms=0, retention_bytes=0)
+        w.faults.delay_ms_max = 1000
+        trim = spawn(ml.trimmer.truncate() if whole else ml.trimmer.trim(), name="trim")
+        while len(ml.ledgers) > 2:
+            await w.world.sleep(0.1)
+        began_s = w.world.now
+        await ml.open_cursor("late")
+        assert w.world.now - began_s < 3
+        assert not trim.done(), "it is deleting still"
+        await trim
+        w.faults.delay_ms_max = 0
+        assert len(await w.store.children("/ledgers/00/0000")) <= 3
 
     in_world(scenario)
 

@@ -21,7 +21,7 @@ from geminga.model.errors import (
 from geminga.model.position import Position
 from geminga.model.txn_id import TxnId, TxnStatus
 from geminga.runtime import Raised, attempt_await, next_turn, spawn, wait_ms
-from geminga.transaction.coordinator import LOOK_MS_MAX, TIMING_OUT_MAX, CoordinatorConfig
+from geminga.transaction.coordinator import LOOK_MS_MAX, TELLING_AT_ONCE, TIMING_OUT_MAX, CoordinatorConfig
 from geminga.transaction.logs import LedgerRecordLog, MemoryRecordLog
 from geminga.transaction.reserved_numbers import NUMBERS_AT_ONCE
 from geminga.wire.pulsar.transaction_log import (
@@ -470,3 +470,27 @@ def test_a_trim_of_the_log_that_a_kill_cut_off_is_made_up_for_by_the_next_start(
         assert len(ledger.ledgers) <= 1
 
     sim.run(main)
+
+
+def test_a_participant_that_does_not_answer_keeps_no_other_waiting_for_long(with_coordinator) -> None:
+    """However many transactions it is to hear of, each takes a place for a second at most."""
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        hung = world.heard.silent["hung"] = asyncio.Event()
+        coordinator = await world.open()
+        ends = []
+        for _ in range(3 * TELLING_AT_ONCE):
+            txn_id = await coordinator.begin(60_000)
+            await coordinator.add_partitions(txn_id, ["hung"])
+            ends.append(spawn(coordinator.end(txn_id, commit=True), name=f"end {txn_id}"))
+        other = await coordinator.begin(60_000)
+        await coordinator.add_partitions(other, ["topic"])
+        async with asyncio.timeout(5):
+            await coordinator.end(other, commit=True)
+        assert world.heard.told == {(other, "topic"): {True}}
+        assert not any(end.done() for end in ends)
+        hung.set()
+        await asyncio.wait(ends)
+        assert len(world.heard.told) == 3 * TELLING_AT_ONCE + 1
+
+    with_coordinator(scenario)

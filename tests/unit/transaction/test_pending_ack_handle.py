@@ -8,6 +8,7 @@ from geminga import sim
 from geminga.model.errors import (
     DiskIOError,
     GemingaError,
+    LedgerClosedError,
     LedgerFencedError,
     TransactionConflictError,
     UnavailableError,
@@ -222,6 +223,26 @@ def test_records_stay_while_the_cursor_has_not_stored_what_they_say() -> None:
     sim.run(main)
 
 
+def test_records_go_with_the_next_save_where_one_failed() -> None:
+    """The cursor is saved whole: else they would keep the log from being trimmed until the topic is loaded anew."""
+
+    async def main(world: sim.SimWorld) -> None:
+        around = Surroundings()
+        handle = await around.open()
+        for number, error in ((1, DiskIOError("not now")), (2, LedgerClosedError("nothing more is taken"))):
+            await handle.acknowledge(TxnId(0, number), [TxnAck(Position(0, number))])
+            await handle.end(TxnId(0, number), commit=True, low_watermark=-1)
+            around.cursor.fail(error)
+        for number, commit in ((4, False), (3, True)):
+            await handle.acknowledge(TxnId(0, number), [TxnAck(Position(0, number))])
+            await handle.end(TxnId(0, number), commit=commit, low_watermark=-1)
+        assert await around.records() == 6, "an abort saves nothing"
+        around.cursor.flush()
+        assert await around.records() == 2, "of the one that the cursor did not take"
+
+    sim.run(main)
+
+
 def test_an_abort_gives_back_what_was_held() -> None:
     async def main(world: sim.SimWorld) -> None:
         around = Surroundings()
@@ -278,6 +299,27 @@ def test_two_handles_of_one_subscription_are_told_apart_by_the_ledger() -> None:
         await new.close()
         with pytest.raises(UnavailableError):
             await new.acknowledge(TWO, [TxnAck(Position(0, 1))])
+
+    sim.run(main)
+
+
+def test_who_acknowledges_in_the_turn_in_which_the_log_is_dropped_is_told() -> None:
+    """It would wait for ever, and with it what its connection counts."""
+
+    async def main(world: sim.SimWorld) -> None:
+        log = await LedgerRecordLog.open(await LedgerWorld(world).open(), "__pending_ack_state", object())
+        handle = await PendingAckHandle.open(log, AckedEntries(), lambda _: None)
+        told: list[GemingaError] = []
+
+        async def acknowledge() -> None:
+            try:
+                await handle.acknowledge(ONE, [TxnAck(Position(0, 0))])
+            except GemingaError as error:
+                told.append(error)
+
+        spawn(acknowledge(), name="acknowledge")
+        await spawn(handle.abandon(), name="abandon")
+        assert [type(error) for error in told] == [UnavailableError]
 
     sim.run(main)
 

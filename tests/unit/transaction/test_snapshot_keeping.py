@@ -97,6 +97,24 @@ def test_many_changes_do_not_wait_and_one_is_stored_at_a_time() -> None:
     told(scenario)
 
 
+def test_what_changed_while_one_was_slow_to_be_stored_is_stored_after_it() -> None:
+    """Though nothing changes any more: else the next load reads the log from there, however long it is by then."""
+
+    async def scenario(story: Story) -> None:
+        story.kept.gate = asyncio.Event()
+        story.changed()
+        await wait_ms(1100)
+        story.changed()
+        await wait_ms(5000)
+        story.kept.gate.set()
+        await wait_ms(1100)
+        assert story.kept.put_ids == [1, 2]
+        await wait_ms(5000)
+        assert story.kept.put_ids == [1, 2], "there is nothing new"
+
+    told(scenario)
+
+
 def test_one_that_can_not_be_stored_is_tried_again() -> None:
     async def scenario(story: Story) -> None:
         story.kept.error = StorageError("no bookies")

@@ -116,9 +116,21 @@ class CursorReader:
     def _on_sifted(self, first: Position, result: Sequence[Entry] | StorageError) -> None:
         """What was read from ``first`` on was judged: this is left of it."""
         self._sifting = None
+        judged = partial(self._judged, first, result)
+        if isinstance(result, StorageError) or not result:
+            judged()
+        else:
+            # While the filters were asked nothing kept in memory what is acknowledged of these ledgers.
+            self.cursor.when_loaded({entry.ledger_id for entry in result}, judged, self._refused)
+
+    def _judged(self, first: Position, result: Sequence[Entry] | StorageError) -> None:
         self._is_idle()
         done, self._done = self._done, None
         with Contained(self._part, "dispatch of what was filtered"):
+            if done is None:  # called off while that was brought into memory
+                self.cursor.reading.rewind()
+                self._on_idle()
+                return
             if isinstance(result, StorageError):
                 # It is read again when the filters are asked again: nothing is held in memory until then.
                 self.go_back_to(first)
@@ -126,8 +138,18 @@ class CursorReader:
                 # The next read may find more, which is not so where a read finds nothing.
                 self._on_idle()
                 return
-            if done is not None:
-                done(result)
+            done(result)
+
+    def _refused(self, error: StorageError) -> None:
+        """The cursor was closed or moved before."""
+        self._is_idle()
+        done, self._done = self._done, None
+        with Contained(self._part, "dispatch of what was filtered"):
+            self.cursor.reading.rewind()
+            if done is None:
+                self._on_idle()
+            else:
+                done(error)
 
     def _is_idle(self) -> None:
         self.is_busy = False
@@ -286,6 +308,14 @@ class ReplayReads:
 
     def _on_sifted(self, result: Sequence[Entry] | StorageError) -> None:
         self._sifting = None
+        if isinstance(result, StorageError):
+            self._judged(result)
+        else:
+            # While the filters were asked nothing kept in memory what is acknowledged of these ledgers.
+            ledger_ids = {entry.ledger_id for entry in result}
+            self._cursor.when_loaded(ledger_ids, partial(self._judged, result), self._judged)
+
+    def _judged(self, result: Sequence[Entry] | StorageError) -> None:
         self.is_busy = False
         with Contained(self._part, "dispatch of what was filtered"):
             # It may have been acknowledged meanwhile.

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from geminga.broker.core.dispatch.redelivery import RedeliveryCounts
 from geminga.broker.subscription.ack_sets import is_short, size_and_words
@@ -23,8 +24,8 @@ from geminga.model.errors import (
     LedgerFencedError,
     NotAllowedError,
     StorageError,
-    SubscriptionNotFoundError,
     TopicClosingError,
+    UnavailableError,
 )
 from geminga.model.position import Position
 from geminga.model.txn_id import Standing, TxnId, TxnSubscription
@@ -36,11 +37,14 @@ from geminga.transaction.ports import Registrations
 from geminga.transaction.strays import AGAIN_MAX_MS, StrayWatch, check_is_taking
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.numbers import BATCH_MESSAGES_BELIEVED
+from geminga.wire.pulsar.transaction_log import PendingAckRecord
 
 if TYPE_CHECKING:
     from geminga.managed_ledger import ManagedCursor
 
 _log = get_logger(__name__)
+
+T = TypeVar("T")
 
 
 class AckingSubscription(Part, Protocol):
@@ -90,6 +94,10 @@ def acknowledged_bits(ack_set: Sequence[int], batch_size: int) -> tuple[int, int
     left = bits_of_words(ack_set)
     size = max(batch_size, left.bit_length())
     return (~left & ((1 << size) - 1), size) if size and ack_set else (WHOLE, 0)
+
+
+def _ledgers_of(acks: Sequence[TxnAck]) -> set[int]:
+    return {ack.position.ledger_id for ack in acks}
 
 
 class TransactionAcks:
@@ -209,7 +217,9 @@ class TransactionAcks:
         async with self._opening:
             if self._handle is None:
                 if self._is_deleted:
-                    raise SubscriptionNotFoundError(f"Subscription {subscription.name} is deleted")
+                    # Not that there is none: a coordinator would take its transactions for heard, and the deletion may
+                    # fail yet. Once it is gone nobody finds it here.
+                    raise UnavailableError(f"Subscription {subscription.name} is being deleted")
                 if self._is_lost:
                     raise TopicClosingError(f"Topic {subscription.topic.name} is being closed")
                 clock = subscription.services.runtime.clock
@@ -252,22 +262,27 @@ class TransactionAcks:
             raise NotAllowedError("Transactions are not enabled on this broker")
         standing = await self._standing(registrations, txn_id)
         handle = self._handle or await self._open()
-        await self._until_in_memory(acks)
-        # Nothing may come between this question and the holding: an end that is told finds all there is to end.
-        check_is_taking(registrations.standing(txn_id, self._whose) or standing, txn_id, self._whose)
-        if is_cumulative:
-            await handle.acknowledge_cumulative(CumulativeAck(txn_id, *whole_or_part(acks[0])))
-            self._begin_hold(txn_id)
-            self._watch_strays(AGAIN_MAX_MS)
-            return
-        await handle.acknowledge(txn_id, acks)
+
+        def hold() -> PendingAckRecord | None:
+            # Nothing may come between this question and the holding: an end that is told finds all there is to end.
+            check_is_taking(registrations.standing(txn_id, self._whose) or standing, txn_id, self._whose)
+            if is_cumulative:
+                return handle.hold_up_to(CumulativeAck(txn_id, *whole_or_part(acks[0])))
+            return handle.hold(txn_id, acks)
+
+        await handle.store(await self._in_memory(acks, hold))
         self._begin_hold(txn_id)
         self._watch_strays(AGAIN_MAX_MS)
-        subscription = self._subscription
-        dispatch = subscription.dispatch
+        if not is_cumulative:
+            self._when_in_memory(
+                acks, partial(self._take_from, consumer, handle, acks), "an acknowledgment in a transaction"
+            )
+
+    def _take_from(self, consumer: Consumer, handle: PendingAckHandle, acks: Sequence[TxnAck]) -> None:
+        """No consumer has what is held any more."""
+        dispatch = self._subscription.dispatch
         if dispatch is not None:
-            with Contained(subscription, "an acknowledgment in a transaction"):
-                dispatch.held(consumer, [(ack.position, self._left(handle, ack)) for ack in acks])
+            dispatch.held(consumer, [(ack.position, self._left(handle, ack)) for ack in acks])
 
     async def _standing(self, registrations: Registrations, txn_id: TxnId) -> Standing:
         is_first = self._handle is None or not self._handle.acks.holds(txn_id)
@@ -340,16 +355,38 @@ class TransactionAcks:
         since_ms, txn_id = min((self._since.get(each, self.recovered_ms), each) for each in oldest)
         return Hold(txn_id, since_ms, self._whose.topic, self._whose.subscription)
 
-    async def _until_in_memory(self, acks: Sequence[TxnAck]) -> None:
-        """What was acknowledged of their ledgers is to be at hand."""
-        cursor = self._subscription.cursor
-        if cursor.is_in_memory:
-            return
-        ready: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
-        cursor.when_loaded({ack.position.ledger_id for ack in acks}, lambda: ready.set_result(None), ready.set_result)
-        error = await ready
-        if error is not None:
-            raise error
+    async def _in_memory(self, acks: Sequence[TxnAck], action: Callable[[], T]) -> T:
+        """What ``action`` gives or raises, called with what was acknowledged of their ledgers in memory, which may be
+        put away again by the next turn of the loop. Raises StorageError."""
+        ready: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def act() -> None:
+            if ready.done():
+                return  # who waited was called off
+            try:
+                ready.set_result(action())
+            except GemingaError as error:
+                ready.set_exception(error)
+
+        def refuse(error: StorageError) -> None:
+            if not ready.done():
+                ready.set_exception(error)
+
+        self._subscription.cursor.when_loaded(_ledgers_of(acks), act, refuse)
+        return await ready
+
+    def _when_in_memory(self, acks: Sequence[TxnAck], action: Callable[[], None], what: str) -> None:
+        """The same for who does not wait, in the order in which it is asked for; nothing if the cursor ends first."""
+        subscription = self._subscription
+
+        def act() -> None:
+            with Contained(subscription, what):
+                action()
+
+        def refuse(error: StorageError) -> None:
+            _log.info("%s %s: %s: %s", subscription.topic.name, subscription.name, what, error)
+
+        subscription.cursor.when_loaded(_ledgers_of(acks), act, refuse)
 
     # ---- the cursor, as the log's owner uses it
 
@@ -384,27 +421,31 @@ class TransactionAcks:
         if released.acks:
             words = [left_words(ack) or None for ack in released.acks]
             cursor.acknowledge([ack.position for ack in released.acks], words if any(words) else None, one_done)
-            gone = [ack for ack in released.acks if cursor.state.is_acknowledged(ack.position)]
-            self._subscription.redeliveries.forget(ack.position for ack in gone)
-            # Of these a consumer may be said to have what the transaction held.
-            self._settle([ack.position for ack in gone if ack.bits != WHOLE])
+            self._when_in_memory(
+                released.acks, partial(self._forget_gone, released.acks), "the commit of a transaction"
+            )
         if released.cumulative is not None:
             ack = released.cumulative
             cursor.acknowledge_cumulative(ack.position, left_words(ack) or None, one_done)
 
-    def _settle(self, positions: Sequence[Position]) -> None:
+    def _forget_gone(self, acks: Sequence[TxnAck]) -> None:
+        """Of these, what is acknowledged as a whole by now."""
         subscription = self._subscription
+        gone = [ack for ack in acks if subscription.cursor.state.is_acknowledged(ack.position)]
+        subscription.redeliveries.forget(ack.position for ack in gone)
         if subscription.dispatch is not None:
-            with Contained(subscription, "the commit of a transaction"):
-                subscription.dispatch.settled(positions)
+            # Of these a consumer may be said to have what the transaction held.
+            subscription.dispatch.settled([ack.position for ack in gone if ack.bits != WHOLE])
 
     def release(self, released: Released) -> None:
         """What was held may be delivered again."""
-        subscription = self._subscription
-        dispatch = subscription.dispatch
+        # Behind what is still to be taken from a consumer for the transaction.
+        self._when_in_memory(released.acks, partial(self._give_back, released), "the abort of a transaction")
+
+    def _give_back(self, released: Released) -> None:
+        dispatch = self._subscription.dispatch
         if dispatch is not None:
-            with Contained(subscription, "the abort of a transaction"):
-                dispatch.give_back(released)
+            dispatch.give_back(released)
 
     # ---- dispatch
 

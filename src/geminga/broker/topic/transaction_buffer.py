@@ -310,7 +310,8 @@ class TransactionBuffer(TopicPart):
     async def end(self, txn_id: TxnId, *, commit: bool, low_watermark: int) -> None:
         """Write the marker; on return it is on stable storage, and the same if it is done again. Raises GemingaError.
 
-        ``low_watermark``: everything of that coordinator up to this number is over; what is open here is aborted.
+        ``low_watermark``: everything of that coordinator up to this number is over; what is open here is aborted, but
+        for what may have ended in entries that can not be read.
         """
         state = self.state
         if state is None:
@@ -318,7 +319,8 @@ class TransactionBuffer(TopicPart):
             return
         await self._ends.end(state, txn_id, commit=commit, has_gaps=self._has_gaps)
         for stray in state.low_watermark(txn_id.coordinator, low_watermark):
-            await self._ends.end(state, stray, commit=False, has_gaps=self._has_gaps)
+            if stray not in self._in_doubt:  # it may be over by a commit
+                await self._ends.end(state, stray, commit=False, has_gaps=self._has_gaps)
 
     def _marked(self, txn_id: TxnId, commit: bool, marker: Position) -> None:
         """The marker is stored."""

@@ -287,7 +287,7 @@ class Appender:
 
     async def open(self) -> None:
         """Have an open ledger without an append; nothing while one is being opened, or can not be."""
-        if self.state is AppenderState.IDLE and self._may_switch():
+        if self.state is AppenderState.IDLE and self._may_switch() and not self._is_making:
             self.state = AppenderState.SWITCHING
             await self._switch()
 
@@ -300,18 +300,32 @@ class Appender:
     async def _switch(self) -> None:
         """Make a ledger, leave the one that was open, write what waits."""
         previous: Ledger | None = None
+        self._is_making = True
+        # From now on, not from when it has the list: a trim of many ledgers may keep that for long.
+        patience = asyncio.get_running_loop().call_later(MAKING_PATIENCE_S, self._go_on)
+
+        def made_it() -> None:
+            patience.cancel()
+            self._is_making = False
+
         try:
-            async with self._managed.stored.lock():
-                if self.state is not AppenderState.SWITCHING:
-                    return
-                handle = self._handle
-                if handle is not None and not self._can_go_on(handle):
-                    previous = await self._detach()
-                    made = await self._new.make()
-                else:
-                    made = await self._make_beside()
-                    previous = await self._leave_for(made)
-                await self._new.add(made, self._open)
+            try:
+                async with self._managed.stored.lock():
+                    if not self._is_ledger_wanted():
+                        return
+                    handle = self._handle
+                    if handle is not None and not self._can_go_on(handle):
+                        self.state = AppenderState.SWITCHING  # it may have gone on, or failed, meanwhile
+                        previous = await self._detach()
+                        made = await self._new.make()
+                        made_it()
+                    else:
+                        made = await self._new.make()
+                        made_it()
+                        previous = await self._leave_for(made)
+                    await self._new.add(made, self._open)
+            finally:
+                made_it()
         except StorageError as error:
             self._switch_failed(error)
         else:
@@ -325,15 +339,11 @@ class Appender:
             await close_quietly(previous)
             self._managed.trimmer.trim_later()
 
-    async def _make_beside(self) -> OpenLedger:
-        """The next ledger; appends that waited long for it go on in the open one. Raises StorageError."""
-        self._is_making = True
-        timer = asyncio.get_running_loop().call_later(MAKING_PATIENCE_S, self._go_on)
-        try:
-            return await self._new.make()
-        finally:
-            timer.cancel()
-            self._is_making = False
+    def _is_ledger_wanted(self) -> bool:
+        """Whether one is to be made, now that the list may be changed: the open one may have been left meanwhile."""
+        if self.state is AppenderState.IDLE and self._waiting:
+            self.state = AppenderState.SWITCHING
+        return self.state not in (AppenderState.IDLE, AppenderState.STOPPED)
 
     def _go_on(self) -> None:
         """No other ledger came: the open one takes more, whatever its limits say."""

@@ -9,6 +9,7 @@ from geminga.broker.filters.pool import FilterPool
 from geminga.broker.filters.topic_filters import TopicFilters
 from geminga.broker.subscription.acknowledgment import acknowledge
 from geminga.entry_filters import ACCEPT, REJECT, RESCHEDULE, FilterVerdict
+from geminga.managed_ledger.rules import cursor_format
 from support.worlds.filter_processes import SimulatedProcesses
 from support.worlds.subscriptions import Sub, settle, with_topic
 
@@ -277,3 +278,28 @@ def test_an_acknowledgment_while_filters_are_asked_is_kept():
         subscription.dispatch.core.check_invariants()
 
     with_filters(scenario)
+
+
+@pytest.mark.parametrize("sub_type", [Sub.Exclusive, Sub.Shared])
+def test_what_is_acknowledged_may_lie_on_disk_only_once_the_filters_answer(sub_type, monkeypatch):
+    """While they were asked nothing was read, so that nothing kept it in memory."""
+    monkeypatch.setattr(cursor_format, "INLINE_RANGES_MAX", 1)
+
+    async def scenario(topic, processes, pool):
+        subscription = await topic.create_subscription("sub")
+        positions = await publish(topic, *[ACCEPT] * 20)
+        subscription.cursor.acknowledge(positions[1::2])
+        await settle(0.1)
+        assert len(subscription.cursor.state.acked.away_ids) >= 3
+        connection = topic.connect()
+        consumer = await topic.join(connection, sub_type)
+        await settle(0.1)
+        assert connection.texts() == [f"{number}ACC" for number in range(0, 20, 2)]
+        # ... and of what is sent again, which is read by position.
+        subscription.dispatch.redeliver(consumer, [positions[4], positions[8]] if sub_type == Sub.Shared else None, 0)
+        await settle(0.1)
+        again = [4, 8] if sub_type == Sub.Shared else range(0, 20, 2)
+        assert connection.texts()[10:] == [f"{number}ACC" for number in again]
+        assert not connection.is_closed
+
+    with_filters(scenario, entries_per_ledger=5, mark_delete_rate=1000, cursor_memory_bytes=0)

@@ -405,6 +405,14 @@ def test_a_transaction_whose_end_may_be_in_a_hole_stays_open_until_that_is_known
         topic = await world.topic()
         await seconds(300)
         assert len(topic.transaction_buffer.state.open) == 1
+        # Another one ends, with which everything before it is said to be over.
+        other = Transacting(await world.client())
+        await other.client.create_producer()
+        txn_id = await other.begin()
+        await other.add_partition(txn_id)
+        await other.publish(b"another", txn_id)
+        assert not (await other.end(txn_id, commit=True)).HasField("error")
+        assert len(topic.transaction_buffer.state.open) == 1
         assert topic.max_read_position.entry_id == -1
         await topic.transaction_buffer.close()
         assert topic.transaction_buffer.stats()["lastSnapshotTimestamps"] == 0

@@ -6,8 +6,19 @@ import pytest
 
 from geminga.broker.subscription import seek
 from geminga.broker.subscription.stats import backlog_bytes, unacknowledged_bytes
+from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.managed_ledger.rules import cursor_format
+from geminga.model.topic_name import TopicName
+from geminga.model.txn_id import TxnId
+from geminga.runtime import wait_ms
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.clusters.transacting import Transacting
+from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 from support.worlds.subscriptions import Sub, settle, with_topic
+
+NOTHING_IN_MEMORY = ManagedLedgerConfig(
+    max_entries_per_ledger=4, min_rollover_minutes=0, cursor_memory_mb=0, mark_delete_rate_limit=1000
+)
 
 
 @pytest.fixture(autouse=True)
@@ -70,3 +81,37 @@ def test_the_backlog_in_bytes_is_without_what_is_acknowledged_one_by_one(memory_
         assert unacknowledged_bytes(subscription) == whole * 7 // 20
 
     with_topic(scenario, entries_per_ledger=5, mark_delete_rate=1000, cursor_memory_bytes=memory_bytes)
+
+
+async def half_acknowledged(world: BrokerWorld) -> tuple[Transacting, TxnId, list[pb.MessageIdData]]:
+    """Of sixteen messages in ledgers of four every second one is acknowledged, and two more in a transaction."""
+    client = Transacting(await world.client())
+    await client.client.subscribe(subType=pb.CommandSubscribe.Shared)
+    await client.client.create_producer()
+    for number in range(16):
+        await client.publish(b"%d" % number)
+    await wait_ms(50)
+    ids = [message_id for message_id, _ in client.messages()]
+    assert not (await client.acknowledge(ids[1::2])).HasField("error")
+    txn_id = await client.begin()
+    await client.add_subscription(txn_id)
+    assert not (await client.acknowledge([ids[4], ids[8]], txn_id)).HasField("error")
+    await wait_ms(2000)
+    return client, txn_id, ids
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_transaction_ends_while_the_acknowledgments_around_its_own_are_on_disk_only(commit: bool) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client, txn_id, ids = await half_acknowledged(world)
+        topic = await world.broker.registry.get(TopicName.parse(TOPIC), create=False)
+        cursor = topic.subscriptions["sub"].cursor
+        assert len(cursor.state.acked.away_ids) >= 3
+        assert not (await client.end(txn_id, commit=commit)).HasField("error")
+        await wait_ms(2000)
+        assert await world.broker.registry.get(TopicName.parse(TOPIC), create=False) is topic, "it did not break"
+        assert cursor.backlog_count == (6 if commit else 8)
+        again = [(each.ledgerId, each.entryId) for each, _ in client.messages()]
+        assert again == ([] if commit else [(ids[i].ledgerId, ids[i].entryId) for i in (4, 8)])
+
+    run_with_broker(scenario, ledger_config=NOTHING_IN_MEMORY, transaction_coordinator_enabled=True)

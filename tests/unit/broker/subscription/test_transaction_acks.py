@@ -10,7 +10,7 @@ from geminga.metadata.memory import MemoryMetadataStore
 from geminga.model.errors import MetadataError
 from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import TxnId
-from geminga.runtime import wait_ms
+from geminga.runtime import spawn, wait_ms
 from geminga.transaction.core.pending_acks import WHOLE
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.clusters.transacting import Transacting
@@ -241,10 +241,13 @@ class UnreachableStore(MemoryMetadataStore):
     """Deletes so many more nodes, and none after them; None: all."""
 
     deletions_left: int | None = None
+    #: Before it says that it can not be reached.
+    silent_ms = 0
 
     async def delete(self, path: str, **options) -> None:
         if self.deletions_left is not None:
             if not self.deletions_left:
+                await wait_ms(self.silent_ms)
                 raise MetadataError("the store can not be reached")
             self.deletions_left -= 1
         await super().delete(path, **options)
@@ -283,3 +286,34 @@ def test_a_subscription_that_could_not_be_deleted_acknowledges_in_transactions_a
     while "done" not in outcomes:
         outcomes.append(outcome(len(outcomes)))
     assert len(outcomes) > 2
+
+
+@pytest.mark.parametrize("deleted", [0, 1])
+def test_what_is_committed_while_a_deletion_fails_counts(deleted: int) -> None:
+    """The coordinator must not take a subscription for gone that may stay: nobody would tell it again."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        store = UnreachableStore(world.runtime, world.metadata.server)
+        world.metadata, world.resources = store, Resources(store)
+        await world.restart()
+        client, ids = await with_messages(world, 3)
+        txn_id = await in_transaction(client, ids[:1])
+        topic = await world.broker.registry.get(NAME, create=False)
+        store.deletions_left, store.silent_ms = deleted, 500
+
+        async def delete() -> None:
+            with pytest.raises(MetadataError):
+                await topic.delete_subscription("sub", force=True)
+
+        deletion = spawn(delete(), name="delete")
+        await wait_ms(50)
+        other = Transacting(await world.client())
+        other.ask_end(txn_id, commit=True)
+        await deletion
+        store.deletions_left = None
+        await wait_ms(60_000)
+        cursor = topic.subscriptions["sub"].cursor
+        assert cursor.backlog_count == 2
+        assert topic.subscriptions["sub"].transactions.held is None
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
