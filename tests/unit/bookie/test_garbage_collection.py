@@ -105,6 +105,42 @@ def test_log_with_a_damaged_chunk_is_kept():
     run_bookie(main)
 
 
+def test_log_that_can_not_be_read_is_kept_and_the_others_are_compacted():
+    async def main(case: BookieNode) -> None:
+        await fill(case, range(1, 21))
+        case.ledgers.live = {1, 5, 10, 15, 20}
+        row = case.bookie.storage.index.find(1, 0)
+        assert row is not None
+        log = case.bookie.storage.logs.path(row.location >> 40)
+        case.disk.inject("read", log, times=None)
+        result = await case.bookie.collect_garbage(compact_below=0.9)
+        assert result.compacted_logs >= 2
+        assert log in case.disk.paths()
+        assert case.bookie.is_writable
+        assert await case.add(20, 10, [b"next"]) is None
+        for ledger_id in (5, 10, 15, 20):
+            assert await case.read(ledger_id, *range(10)) == entries_of(ledger_id, 0, 10, size=100)
+
+    run_bookie(main)
+
+
+def test_logs_that_nobody_needs_go_also_where_there_is_no_space_to_compact_others():
+    async def main(case: BookieNode) -> None:
+        await fill(case, range(1, 21))
+        case.ledgers.live = {1, 20}
+        used = case.disk.used_bytes()
+        case.disk.inject("write", "*.log", error=errno.ENOSPC, times=None)
+        with pytest.raises(DiskFullError):
+            await case.bookie.collect_garbage(compact_below=0.9)
+        assert case.disk.used_bytes() < used - 8_000
+        assert case.bookie.stats.removed_logs >= 2
+        assert case.bookie.stats.reclaimed_by_deletion_bytes > 8_000
+        for ledger_id in (1, 20):
+            assert await case.read(ledger_id, 3) == entries_of(ledger_id, 3, 1, size=100)
+
+    run_bookie(main)
+
+
 def test_full_disk_stops_compaction_and_harms_nothing():
     async def main(case: BookieNode) -> None:
         await fill(case, range(1, 9))
