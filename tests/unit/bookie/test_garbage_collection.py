@@ -141,6 +141,24 @@ def test_logs_that_nobody_needs_go_also_where_there_is_no_space_to_compact_other
     run_bookie(main)
 
 
+def test_damaged_log_goes_when_nobody_needs_it_any_more():
+    async def main(case: BookieNode) -> None:
+        await fill(case, range(1, 9))
+        case.ledgers.live = {1, 8}
+        row = case.bookie.storage.index.find(1, 0)
+        assert row is not None
+        log = case.bookie.storage.logs.path(row.location >> 40)
+        case.flip(log, (row.location & 0xFFFFFF) + 50)
+        await case.bookie.collect_garbage(compact_below=0.9)
+        assert log in case.disk.paths()
+        case.ledgers.live = {8}
+        result = await case.bookie.collect_garbage(compact_below=0.9)
+        assert (result.deleted_ledgers, result.removed_logs) == (1, 1)
+        assert log not in case.disk.paths()
+
+    run_bookie(main)
+
+
 def test_full_disk_stops_compaction_and_harms_nothing():
     async def main(case: BookieNode) -> None:
         await fill(case, range(1, 9))
