@@ -6,8 +6,9 @@ import errno
 import pytest
 
 from geminga.bookie import garbage_collection
+from geminga.bookie.questions import CLOSE_ASK_S
 from geminga.model.errors import DiskFullError, NoSuchLedgerError
-from support.clusters.bookie_node import BookieNode, entries_of, run_bookie
+from support.clusters.bookie_node import BookieNode, Ledgers, entries_of, run_bookie
 from support.house.python_calls import counted_calls
 
 
@@ -227,3 +228,40 @@ def test_index_that_is_looked_through_in_several_turns_is_looked_through_whole(m
         assert await case.read(98, 9) == entries_of(98, 9, 1, size=100)
 
     run_bookie(main)
+
+
+class SilentLedgers(Ledgers):
+    """Of a metadata store that is away: it is waited for as long as its session lives, here for ever."""
+
+    is_silent = False
+
+    async def live_ledger_ids(self) -> set[int] | None:
+        if self.is_silent:
+            await asyncio.get_running_loop().create_future()
+        return await super().live_ledger_ids()
+
+
+@pytest.mark.parametrize("is_collecting", [False, True])
+def test_close_waits_for_no_metadata_store_that_is_away_and_what_it_has_is_flushed_before(is_collecting):
+    async def main(case: BookieNode) -> None:
+        case.ledgers = ledgers = SilentLedgers()
+        bookie = await case.open()
+        assert await case.add(1, 0, entries_of(1, 0, 10)) is None
+        ledgers.is_silent = True
+        collecting = asyncio.ensure_future(bookie.collect_garbage()) if is_collecting else None
+        began_s = case.world.now
+        closing = asyncio.ensure_future(bookie.close())
+        await case.world.sleep(1)
+        assert not bookie.storage.has_unflushed
+        assert bookie.storage.checkpoint.mark_sequence == bookie.journal.sequence
+        await asyncio.wait([closing], timeout=100)
+        assert closing.done()
+        assert case.world.now - began_s < 3 * CLOSE_ASK_S
+        await closing
+        if collecting is not None:
+            assert (await collecting).deleted_ledgers == 0
+        ledgers.is_silent = False
+        await case.open()
+        assert await case.read(1, *range(10)) == entries_of(1, 0, 10)
+
+    run_bookie(main, is_open=False)
