@@ -36,7 +36,7 @@ from geminga.bookie.disk_io import is_disk_full, read, unlink_if_there
 from geminga.bookie.entry_logs import LogWriter
 from geminga.bookie.entry_reader import EntryReader
 from geminga.bookie.ledger_storage import LedgerStorage
-from geminga.bookie.limits import COMPACTION_BYTES_MAX, FLUSH_BATCH_BYTES_MAX, GC_ROWS_PER_TURN
+from geminga.bookie.limits import COMPACTION_BYTES_MAX, COMPACTION_ROOM_SHARE, FLUSH_BATCH_BYTES_MAX, GC_ROWS_PER_TURN
 from geminga.bookie.ports import LiveLedgers
 from geminga.model.errors import StorageError, invariant
 from geminga.runtime import ReadRequest, crash_point, get_logger, next_turn
@@ -225,6 +225,7 @@ class GarbageCollector:
             deleted = storage.states.deleted
             rows = live_rows(storage.index.runs, lambda ledger_id: ledger_id in deleted)
             sizes, active_log_id = dict(storage.logs.sizes), storage.active_log_id
+        room = await storage.runtime.disk.free_bytes(storage.directory)
         live = LiveBytes()
         while live.add(islice(rows, GC_ROWS_PER_TURN)) == GC_ROWS_PER_TURN:
             await next_turn()
@@ -233,7 +234,8 @@ class GarbageCollector:
             live.by_log,
             active_log_id=active_log_id,
             compact_below=compact_below,
-            copy_bytes_max=COMPACTION_BYTES_MAX,
+            # Copies are there beside the originals: who needs the space gets it in steps, each of which finds its own.
+            copy_bytes_max=min(COMPACTION_BYTES_MAX, room // COMPACTION_ROOM_SHARE),
             excluded=self._damaged_logs,
         )
 

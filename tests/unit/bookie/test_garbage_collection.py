@@ -175,6 +175,24 @@ def test_full_disk_stops_compaction_and_harms_nothing():
     run_bookie(main)
 
 
+def test_compaction_on_a_disk_that_is_nearly_full_goes_in_steps_that_find_space():
+    async def main(case: BookieNode) -> None:
+        await fill(case, range(1, 61))
+        # Of each log a quarter: all of it together is more than there is space for.
+        case.ledgers.live = set(range(1, 61, 4))
+        await case.bookie.collect_garbage(compact_below=0.0)
+        logs = sum(case.bookie.storage.logs.sizes.values())
+        case.disk.capacity_bytes = case.disk.used_bytes() + 12_000
+        compacted = [(await case.bookie.collect_garbage(compact_below=0.5)).compacted_logs for _ in range(10)]
+        assert compacted[1] > 0
+        assert compacted[-1] == 0
+        assert sum(case.bookie.storage.logs.sizes.values()) < logs / 2
+        for ledger_id in sorted(case.ledgers.live):
+            assert await case.read(ledger_id, *range(10)) == entries_of(ledger_id, 0, 10, size=100)
+
+    run_bookie(main)
+
+
 def test_compaction_that_finds_no_space_for_the_index_leaves_nothing_on_the_disk():
     async def main(case: BookieNode) -> None:
         await fill(case, range(1, 9))
