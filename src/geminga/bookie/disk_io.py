@@ -100,8 +100,8 @@ class HeldFiles:
             except OSError as error:
                 failed[path] = error
         self._left += failed
-        for error in failed.values():
-            raise error
+        for failure in failed.values():
+            raise failure
 
     async def unlink(self, path: str) -> None:
         """Unlink, now or later; fine if it is gone. Raises OSError."""
