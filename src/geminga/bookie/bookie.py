@@ -30,6 +30,7 @@ from geminga.bookie.ledger_notes import LedgerNotes
 from geminga.bookie.ledger_storage import LedgerStorage
 from geminga.bookie.newcomers import GoOn, Newcomers
 from geminga.bookie.ports import LiveLedgers
+from geminga.bookie.questions import LedgerQuestions
 from geminga.bookie.recovery import enter_limbo, establish_identity, load_storage, replay_journal
 from geminga.bookie.stats import BookieStats
 from geminga.model.bookie_port import (
@@ -87,8 +88,8 @@ class LocalBookie:
         #: For inspection and metrics.
         self.reader = EntryReader(storage)
         self._contents = LedgerContents(storage, self.reader)
-        self._collector = GarbageCollector(storage, self.reader, ledgers)
-        self._ledgers = ledgers
+        self._ledgers = LedgerQuestions(ledgers)
+        self._collector = GarbageCollector(storage, self.reader, self._ledgers)
         self._newcomers = Newcomers(ledgers, runtime.clock)
         self._collecting = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
@@ -462,7 +463,7 @@ class LocalBookie:
             return
         try:
             await self._collector.delete_ledgers()
-        except OSError as error:
+        except (OSError, StorageError) as error:
             _log.warning("deleted ledgers in %s are not forgotten yet: %s", self._storage.directory, error)
 
     async def close(self) -> None:
@@ -476,13 +477,15 @@ class LocalBookie:
         self.room.availability.set(Availability.DOWN)
         for timer in self._timers:
             timer.cancel()
+        self._ledgers.hurry()
+        await self._journal.close()
+        # Before anything that may take its time: whoever is killed then need not replay it.
+        try:
+            await self.flush()
+        except StorageError as error:
+            _log.warning("closing without a checkpoint: %s", error)
         async with self._collecting:
             await self._forget_deleted()
-            await self._journal.close()
-            try:
-                await self.flush()
-            except StorageError as error:
-                _log.warning("closing without a checkpoint: %s", error)
             await self._storage.close()
 
 

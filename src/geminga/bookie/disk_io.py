@@ -87,10 +87,21 @@ class HeldFiles:
         self._holders += 1
 
     async def release(self) -> None:
-        """Unlink what was to go meanwhile, if nobody else holds. Raises OSError for the first that can not go."""
+        """Unlink what was to go meanwhile, if nobody else holds. Raises OSError for one that can not go.
+
+        That is tried again when the next one releases.
+        """
         self._holders -= 1
+        failed: dict[str, OSError] = {}
         while self._left and not self._holders:
-            await unlink_if_there(self._disk, self._left.pop())
+            path = self._left.pop()
+            try:
+                await unlink_if_there(self._disk, path)
+            except OSError as error:
+                failed[path] = error
+        self._left += failed
+        for failure in failed.values():
+            raise failure
 
     async def unlink(self, path: str) -> None:
         """Unlink, now or later; fine if it is gone. Raises OSError."""

@@ -174,10 +174,17 @@ class EntryLogs:
 
     async def remove(self, log_id: int) -> None:
         """Unlink a log nobody refers to any more; reads under way finish first. Raises OSError."""
+        await self._close_handle(log_id)
+        await self.held.unlink(self.path(log_id))
+        # Who looked it up before may have opened it once more; open, it would keep its space for as long as others do.
+        while log_id in self._opening:
+            await asyncio.shield(self._opening[log_id])
+        await self._close_handle(log_id)
+
+    async def _close_handle(self, log_id: int) -> None:
         file = self._handles.pop(log_id, None)
         if file is not None:
             await self._runtime.disk.close_file(file)
-        await self.held.unlink(self.path(log_id))
 
     async def close(self) -> None:
         """Close the handles."""

@@ -36,7 +36,7 @@ from geminga.bookie.disk_io import is_disk_full, read, unlink_if_there
 from geminga.bookie.entry_logs import LogWriter
 from geminga.bookie.entry_reader import EntryReader
 from geminga.bookie.ledger_storage import LedgerStorage
-from geminga.bookie.limits import COMPACTION_BYTES_MAX, FLUSH_BATCH_BYTES_MAX, GC_ROWS_PER_TURN
+from geminga.bookie.limits import COMPACTION_BYTES_MAX, COMPACTION_ROOM_SHARE, FLUSH_BATCH_BYTES_MAX, GC_ROWS_PER_TURN
 from geminga.bookie.ports import LiveLedgers
 from geminga.model.errors import StorageError, invariant
 from geminga.runtime import ReadRequest, crash_point, get_logger, next_turn
@@ -75,7 +75,7 @@ class GarbageCollector:
         self._mark: int | None = None
         #: The counter of ids when it was left: behind it nothing new can have come to be.
         self._marked_next_id: int | None = None
-        #: Logs with a chunk that could not be copied: kept as they are.
+        #: Logs with a chunk that could not be read: kept as they are while anybody needs them.
         self._damaged_logs: set[int] = set()
         #: True while deletions are not in the checkpoint (there was no space for it).
         self._is_deletion_pending = False
@@ -102,22 +102,24 @@ class GarbageCollector:
         """One round; logs with a live share under ``compact_below`` are compacted. Raises OSError."""
         deleted = await self.delete_ledgers()
         plan = await self._plan(compact_below)
-        copied_bytes = 0
-        moves: Moves = {}
-        compacted: list[int] = []
-        writer: LogWriter | None = None
-        if plan.compact:
-            writer, moves, compacted = await self._copy(plan.compact)
-            copied_bytes = sum(size for _, size in moves.values())
-        removed = [*plan.remove, *compacted]
-        if removed:
-            sizes = self._storage.logs.sizes
-            by_deletion, by_compaction = (sum(sizes[log_id] for log_id in part) for part in (plan.remove, compacted))
-            await self._switch(removed, moves, writer)
-            self._storage.stats.reclaimed_by_deletion_bytes += by_deletion
-            self._storage.stats.reclaimed_by_compaction_bytes += max(0, by_compaction - copied_bytes)
+        if plan.remove:
+            # Before anything is copied: that may take the space that these give back.
+            unneeded = self._sizes_of(plan.remove)
+            await self._switch(plan.remove, {}, None)
+            self._storage.stats.reclaimed_by_deletion_bytes += unneeded
+        if not plan.compact:
+            return GcResult(deleted, len(plan.remove))
+        writer, moves, compacted = await self._copy(plan.compact)
+        copied_bytes = sum(size for _, size in moves.values())
+        if compacted:
+            before = self._sizes_of(compacted)
+            await self._switch(compacted, moves, writer)
+            self._storage.stats.reclaimed_by_compaction_bytes += max(0, before - copied_bytes)
         self._storage.stats.compacted_bytes += copied_bytes
         return GcResult(deleted, len(plan.remove), len(compacted), copied_bytes)
+
+    def _sizes_of(self, log_ids: Iterable[int]) -> int:
+        return sum(self._storage.logs.sizes[log_id] for log_id in log_ids)
 
     async def start(self) -> None:
         """Before the first round: what the last process kept, and which ledgers exist now. Deletes nothing."""
@@ -223,6 +225,7 @@ class GarbageCollector:
             deleted = storage.states.deleted
             rows = live_rows(storage.index.runs, lambda ledger_id: ledger_id in deleted)
             sizes, active_log_id = dict(storage.logs.sizes), storage.active_log_id
+        room = await storage.runtime.disk.free_bytes(storage.directory)
         live = LiveBytes()
         while live.add(islice(rows, GC_ROWS_PER_TURN)) == GC_ROWS_PER_TURN:
             await next_turn()
@@ -231,7 +234,8 @@ class GarbageCollector:
             live.by_log,
             active_log_id=active_log_id,
             compact_below=compact_below,
-            copy_bytes_max=COMPACTION_BYTES_MAX,
+            # Copies are there beside the originals: who needs the space gets it in steps, each of which finds its own.
+            copy_bytes_max=min(COMPACTION_BYTES_MAX, room // COMPACTION_ROOM_SHARE),
             excluded=self._damaged_logs,
         )
 
@@ -277,17 +281,29 @@ class GarbageCollector:
         return writer, moves, copied
 
     async def _copy_log(self, log_id: int, chunks: Mapping[int, int], writer: LogWriter) -> Moves | None:
-        """Copy the live ``chunks`` of one log (location -> size); None if one of them is damaged."""
+        """Copy the live ``chunks`` of one log (location -> size); None if one of them is damaged, or can not be read.
+
+        Raises OSError of the new log, or without a descriptor for the old one.
+        """
         storage = self._storage
         moves: Moves = {}
         old_seed = storage.logs.seed(log_id)
-        file = await storage.logs.pin(log_id)
+        try:
+            file = await storage.logs.pin(log_id)
+        except OSError as error:
+            if is_disk_full(error):
+                raise
+            _log.error("%s: not compacted: %s", storage.logs.path(log_id), error)
+            return None
         try:
             for plan in plan_reads(chunks.items(), FLUSH_BATCH_BYTES_MAX):
                 request = ReadRequest(file, offset_of(plan.location), plan.size_bytes)
                 (data,) = await read(storage.runtime.disk, [request], lane=storage.lanes.gc)
                 if isinstance(data, OSError):
-                    raise data
+                    # Of its entries alone, as for who reads them: what is written elsewhere can be trusted still.
+                    path = storage.logs.path(log_id)
+                    _log.error("%s at offset %d: not compacted: %s", path, offset_of(plan.location), data)
+                    return None
                 for location, size in plan.chunks:
                     at = location - plan.location
                     chunk = fmt.decode_chunk(memoryview(data)[at : at + size], 0, old_seed)

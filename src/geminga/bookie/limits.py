@@ -37,5 +37,7 @@ READ_MERGE_BYTES_MAX: Final = 64 * 1024
 READ_ATTEMPTS_MAX: Final = 5
 #: Live bytes copied by one garbage collection.
 COMPACTION_BYTES_MAX: Final = 1024 * 1024 * 1024
+#: And at most this part of what is free, one of so many: entries are added meanwhile, and the index is written anew.
+COMPACTION_ROOM_SHARE: Final = 4
 #: Rows of the index that a garbage collection looks at between two turns of the event loop.
 GC_ROWS_PER_TURN: Final = 2_000

@@ -38,6 +38,8 @@ from geminga.wire.bookkeeper.ledger_path import HIERARCHICAL_LAYOUT, LAYOUT_PATH
 STALE_WAIT_S: Final = 15.0
 #: Between two looks while it waits, and between two attempts to register.
 RETRY_MS: Final = 500
+#: What taking the nodes away may take, seconds: they go with the session, which ends next.
+END_S: Final = 2.0
 _UUID_DIGITS: Final = 16
 
 _log = get_logger(__name__)
@@ -176,17 +178,19 @@ class Registration:
             self._due.set()
 
     async def end(self) -> None:
-        """Take the nodes away; what can not be is left to the end of the session."""
+        """Take the nodes away; what can not be, or not in :data:`END_S`, is left to the end of the session."""
         self._is_ending = True
         self._unsubscribe()
-        if self._task is not None:
-            self._due.set()
-            await self._task
         try:
-            for path in (AVAILABLE_PATH, READ_ONLY_PATH):
-                await self._remove(f"{path}/{self._id}")
-        except MetadataError as error:
-            _log.warning("bookie %s: its registration stays until its session ends: %s", self._id, error)
+            async with asyncio.timeout(END_S):
+                if self._task is not None:
+                    self._due.set()
+                    await self._task
+                for path in (AVAILABLE_PATH, READ_ONLY_PATH):
+                    await self._remove(f"{path}/{self._id}")
+        except (MetadataError, TimeoutError) as error:
+            why = str(error) or "the metadata store does not answer"
+            _log.warning("bookie %s: its registration stays until its session ends: %s", self._id, why)
 
     def _session_changed(self, event: SessionEvent) -> None:
         if event is not SessionEvent.CONNECTION_LOST:

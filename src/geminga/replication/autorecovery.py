@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from geminga.bookkeeper import BookiePool, BookKeeper
 from geminga.metadata.ports import MetadataStore
@@ -14,7 +15,12 @@ from geminga.replication.counters import ReplicationCounters
 from geminga.replication.marks import UnderReplicatedLedgers
 from geminga.replication.registry import BookieRegistry
 from geminga.replication.worker import ReplicationWorker
-from geminga.runtime import Runtime, spawn
+from geminga.runtime import Runtime, get_logger, spawn
+
+#: What giving locks and vote back may take, seconds: they go with the session.
+CLOSE_S: Final = 2.0
+
+_log = get_logger(__name__)
 
 
 class AutoRecovery:
@@ -56,5 +62,9 @@ class AutoRecovery:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self.worker.release()
-        await self.auditor.leave()
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await self.worker.release()
+                await self.auditor.leave()
+        except TimeoutError:
+            _log.warning("locks and vote stay until the session ends: the metadata store does not answer")

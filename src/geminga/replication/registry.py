@@ -43,9 +43,15 @@ class MetadataBookieRegistry:
         self._store = store
 
     async def registered(self) -> LiveBookies:
-        """See :class:`BookieRegistry`. Who goes from one list to the other is in both for a moment: read-only first."""
+        """See :class:`BookieRegistry`.
+
+        Who goes from one list to the other is in both for a moment, and in neither of two that were read one after
+        the other if it went the other way between: one list is read before and after.
+        """
+        before = await self._store.children(AVAILABLE_PATH)
         read_only = await self._store.children(READ_ONLY_PATH)
-        writable = [name for name in await self._store.children(AVAILABLE_PATH) if name != READ_ONLY_NAME]
+        after = await self._store.children(AVAILABLE_PATH)
+        writable = sorted({*after, *before}.difference([READ_ONLY_NAME], {*read_only} - {*after}))
         return LiveBookies(tuple(writable), tuple(name for name in read_only if name not in writable))
 
     def watch(self, callback: Callable[[], None]) -> Unsubscribe:

@@ -260,7 +260,7 @@ class ReplicationWorker:
         if not registered.all:
             _log.warning("no bookie is registered: nothing is restored")
             return RepairOutcome.FAILED
-        usable = await self._complete_named(ledger_id, stored.metadata, mark, registered)
+        usable, is_complete = await self._complete_named(ledger_id, stored.metadata, mark, registered)
         for lost in lost_replicas(stored.metadata, usable):
             stored, is_moved = await self._try_move(ledger_id, stored, lost, registered, usable)
             if is_moved or len(lost.indexes) == 1:
@@ -272,7 +272,7 @@ class ReplicationWorker:
                     stored, _ = await self._try_move(ledger_id, stored, alone, registered, usable)
         stored = await self._ledgers.read(ledger_id)
         registered = await self._registry.registered()
-        if not registered.all or lost_replicas(stored.metadata, usable & registered.all):
+        if not is_complete or not registered.all or lost_replicas(stored.metadata, usable & registered.all):
             return RepairOutcome.FAILED
         return RepairOutcome.OPEN if is_tail_lost(stored.metadata, registered.all) else RepairOutcome.RESTORED
 
@@ -341,28 +341,47 @@ class ReplicationWorker:
 
     async def _complete_named(
         self, ledger_id: int, metadata: LedgerMetadata, mark: StoredMark, registered: LiveBookies
-    ) -> frozenset[str]:
-        """Give bookies that the mark names and that are there what they lack; whose copies may be relied on then."""
-        usable = registered.all
+    ) -> tuple[frozenset[str], bool]:
+        """Give bookies that the mark names and that are there what they lack.
+
+        Whose copies may be relied on then, and whether all got it: one that does not keeps no other from its own.
+        """
+        usable, is_complete = registered.all, True
         named = [name for name in mark.mark.replicas if name in registered.all and name in bookies_of(metadata)]
         for bookie_id in named:
             try:
-                listed = await self._copier.listed(ledger_id, bookie_id)
-            except NoSuchLedgerError:
-                listed = []
-            for fragment in settled_fragments(metadata):
-                if bookie_id not in fragment.ensemble:
-                    continue
-                ledger = CopiedLedger.of(ledger_id, metadata)
-                index = fragment.ensemble.index(bookie_id)
-                missing = missing_entries(ledger.distribution.share(index, fragment.entry_ids), listed)
-                if missing and bookie_id not in registered.writable:
+                if not await self._complete(ledger_id, metadata, bookie_id, registered, usable):
                     usable -= {bookie_id}
-                    break
-                size = self._config.rereplication_entry_batch_size
-                for start in range(0, len(missing), size):
-                    await self._copier.copy(ledger, fragment, {bookie_id: missing[start : start + size]}, usable)
-        return usable
+            except StorageError as error:
+                _log.warning("ledger %d: what bookie %s lacks can not be given now: %s", ledger_id, bookie_id, error)
+                is_complete = False
+        return usable, is_complete
+
+    async def _complete(
+        self,
+        ledger_id: int,
+        metadata: LedgerMetadata,
+        bookie_id: str,
+        registered: LiveBookies,
+        usable: frozenset[str],
+    ) -> bool:
+        """False: it lacks entries, and takes none. Raises StorageError."""
+        try:
+            listed = await self._copier.listed(ledger_id, bookie_id)
+        except NoSuchLedgerError:
+            listed = []
+        for fragment in settled_fragments(metadata):
+            if bookie_id not in fragment.ensemble:
+                continue
+            ledger = CopiedLedger.of(ledger_id, metadata)
+            index = fragment.ensemble.index(bookie_id)
+            missing = missing_entries(ledger.distribution.share(index, fragment.entry_ids), listed)
+            if missing and bookie_id not in registered.writable:
+                return False
+            size = self._config.rereplication_entry_batch_size
+            for start in range(0, len(missing), size):
+                await self._copier.copy(ledger, fragment, {bookie_id: missing[start : start + size]}, usable)
+        return True
 
     def _batches(self, entry_ids: range) -> Iterator[range]:
         return whole_batches(entry_ids, self._config.rereplication_entry_batch_size)

@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from geminga.bookie.disk_io import append, is_disk_full, read, unlink_if_there
+from geminga.bookie.disk_io import HeldFiles, append, is_disk_full, read, unlink_if_there
 from geminga.runtime import ReadRequest, next_turn
 from support.clusters.bookie_node import BookieNode, run_bookie
 
@@ -30,5 +30,24 @@ def test_append_and_read_wait_for_the_disk():
             await append(disk, file, 6, [b"x"], sync=False)
         await unlink_if_there(disk, "/f")
         await unlink_if_there(disk, "/f")
+
+    run_bookie(main, is_open=False)
+
+
+def test_file_that_can_not_go_keeps_no_other_there_and_is_tried_again():
+    async def main(case: BookieNode) -> None:
+        disk = case.node.runtime.disk
+        held = HeldFiles(disk)
+        held.hold()
+        for path in ("/a", "/b", "/c"):
+            await disk.write_file(path, b"x")
+            await held.unlink(path)
+        case.disk.inject("unlink", "/b")
+        with pytest.raises(OSError, match="injected"):
+            await held.release()
+        assert case.disk.paths() == ["/b"]
+        held.hold()
+        await held.release()
+        assert case.disk.paths() == []
 
     run_bookie(main, is_open=False)

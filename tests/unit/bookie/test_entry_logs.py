@@ -74,6 +74,27 @@ def test_who_is_cut_off_while_a_log_is_opened_leaves_the_others_waiting():
     run_bookie(main, is_open=False)
 
 
+def test_removed_log_is_not_held_open_by_who_read_it_meanwhile():
+    """An open file keeps its space on the disk."""
+
+    async def main(case: BookieNode) -> None:
+        logs = await make_logs(case)
+        await logs.close_writer(await logs.create())
+        await logs.pin(1)
+        logs.unpin(1)
+        case.disk.slow("unlink", "*.log", 0.1)
+        removing = asyncio.ensure_future(logs.remove(1))
+        await case.world.sleep(0.05)
+        await logs.pin(1)
+        await removing
+        logs.unpin(1)
+        assert case.files("0000000001.log") == []
+        assert list(logs._handles) == []
+        await logs.close()
+
+    run_bookie(main, is_open=False)
+
+
 def test_log_that_could_not_be_made_leaves_nothing():
     async def main(case: BookieNode) -> None:
         logs = await make_logs(case)

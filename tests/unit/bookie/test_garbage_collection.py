@@ -6,8 +6,9 @@ import errno
 import pytest
 
 from geminga.bookie import garbage_collection
+from geminga.bookie.questions import CLOSE_ASK_S
 from geminga.model.errors import DiskFullError, NoSuchLedgerError
-from support.clusters.bookie_node import BookieNode, entries_of, run_bookie
+from support.clusters.bookie_node import BookieNode, Ledgers, entries_of, run_bookie
 from support.house.python_calls import counted_calls
 
 
@@ -105,6 +106,60 @@ def test_log_with_a_damaged_chunk_is_kept():
     run_bookie(main)
 
 
+def test_log_that_can_not_be_read_is_kept_and_the_others_are_compacted():
+    async def main(case: BookieNode) -> None:
+        await fill(case, range(1, 21))
+        case.ledgers.live = {1, 5, 10, 15, 20}
+        row = case.bookie.storage.index.find(1, 0)
+        assert row is not None
+        log = case.bookie.storage.logs.path(row.location >> 40)
+        case.disk.inject("read", log, times=None)
+        result = await case.bookie.collect_garbage(compact_below=0.9)
+        assert result.compacted_logs >= 2
+        assert log in case.disk.paths()
+        assert case.bookie.is_writable
+        assert await case.add(20, 10, [b"next"]) is None
+        for ledger_id in (5, 10, 15, 20):
+            assert await case.read(ledger_id, *range(10)) == entries_of(ledger_id, 0, 10, size=100)
+
+    run_bookie(main)
+
+
+def test_logs_that_nobody_needs_go_also_where_there_is_no_space_to_compact_others():
+    async def main(case: BookieNode) -> None:
+        await fill(case, range(1, 21))
+        case.ledgers.live = {1, 20}
+        used = case.disk.used_bytes()
+        case.disk.inject("write", "*.log", error=errno.ENOSPC, times=None)
+        with pytest.raises(DiskFullError):
+            await case.bookie.collect_garbage(compact_below=0.9)
+        assert case.disk.used_bytes() < used - 8_000
+        assert case.bookie.stats.removed_logs >= 2
+        assert case.bookie.stats.reclaimed_by_deletion_bytes > 8_000
+        for ledger_id in (1, 20):
+            assert await case.read(ledger_id, 3) == entries_of(ledger_id, 3, 1, size=100)
+
+    run_bookie(main)
+
+
+def test_damaged_log_goes_when_nobody_needs_it_any_more():
+    async def main(case: BookieNode) -> None:
+        await fill(case, range(1, 9))
+        case.ledgers.live = {1, 8}
+        row = case.bookie.storage.index.find(1, 0)
+        assert row is not None
+        log = case.bookie.storage.logs.path(row.location >> 40)
+        case.flip(log, (row.location & 0xFFFFFF) + 50)
+        await case.bookie.collect_garbage(compact_below=0.9)
+        assert log in case.disk.paths()
+        case.ledgers.live = {8}
+        result = await case.bookie.collect_garbage(compact_below=0.9)
+        assert (result.deleted_ledgers, result.removed_logs) == (1, 1)
+        assert log not in case.disk.paths()
+
+    run_bookie(main)
+
+
 def test_full_disk_stops_compaction_and_harms_nothing():
     async def main(case: BookieNode) -> None:
         await fill(case, range(1, 9))
@@ -116,6 +171,24 @@ def test_full_disk_stops_compaction_and_harms_nothing():
         assert await case.read(1, 0) == entries_of(1, 0, 1, size=100)
         assert (await case.bookie.collect_garbage(compact_below=0.9)).compacted_logs > 0
         assert await case.read(1, 0) == entries_of(1, 0, 1, size=100)
+
+    run_bookie(main)
+
+
+def test_compaction_on_a_disk_that_is_nearly_full_goes_in_steps_that_find_space():
+    async def main(case: BookieNode) -> None:
+        await fill(case, range(1, 61))
+        # Of each log a quarter: all of it together is more than there is space for.
+        case.ledgers.live = set(range(1, 61, 4))
+        await case.bookie.collect_garbage(compact_below=0.0)
+        logs = sum(case.bookie.storage.logs.sizes.values())
+        case.disk.capacity_bytes = case.disk.used_bytes() + 12_000
+        compacted = [(await case.bookie.collect_garbage(compact_below=0.5)).compacted_logs for _ in range(10)]
+        assert compacted[1] > 0
+        assert compacted[-1] == 0
+        assert sum(case.bookie.storage.logs.sizes.values()) < logs / 2
+        for ledger_id in sorted(case.ledgers.live):
+            assert await case.read(ledger_id, *range(10)) == entries_of(ledger_id, 0, 10, size=100)
 
     run_bookie(main)
 
@@ -173,3 +246,40 @@ def test_index_that_is_looked_through_in_several_turns_is_looked_through_whole(m
         assert await case.read(98, 9) == entries_of(98, 9, 1, size=100)
 
     run_bookie(main)
+
+
+class SilentLedgers(Ledgers):
+    """Of a metadata store that is away: it is waited for as long as its session lives, here for ever."""
+
+    is_silent = False
+
+    async def live_ledger_ids(self) -> set[int] | None:
+        if self.is_silent:
+            await asyncio.get_running_loop().create_future()
+        return await super().live_ledger_ids()
+
+
+@pytest.mark.parametrize("is_collecting", [False, True])
+def test_close_waits_for_no_metadata_store_that_is_away_and_what_it_has_is_flushed_before(is_collecting):
+    async def main(case: BookieNode) -> None:
+        case.ledgers = ledgers = SilentLedgers()
+        bookie = await case.open()
+        assert await case.add(1, 0, entries_of(1, 0, 10)) is None
+        ledgers.is_silent = True
+        collecting = asyncio.ensure_future(bookie.collect_garbage()) if is_collecting else None
+        began_s = case.world.now
+        closing = asyncio.ensure_future(bookie.close())
+        await case.world.sleep(1)
+        assert not bookie.storage.has_unflushed
+        assert bookie.storage.checkpoint.mark_sequence == bookie.journal.sequence
+        await asyncio.wait([closing], timeout=100)
+        assert closing.done()
+        assert case.world.now - began_s < 3 * CLOSE_ASK_S
+        await closing
+        if collecting is not None:
+            assert (await collecting).deleted_ledgers == 0
+        ledgers.is_silent = False
+        await case.open()
+        assert await case.read(1, *range(10)) == entries_of(1, 0, 10)
+
+    run_bookie(main, is_open=False)

@@ -22,8 +22,9 @@ def test_empty_logs_go_and_sparse_ones_are_compacted_emptiest_first():
     assert plan({2: 10}) == GcPlan([1, 3], [2])
 
 
-def test_active_and_excluded_logs_stay():
-    assert plan({}, excluded=(1,)) == GcPlan([2, 3], [])
+def test_active_log_stays_and_excluded_ones_go_only_when_empty():
+    assert plan({}, excluded=(1,)) == GcPlan([1, 2, 3], [])
+    assert plan({1: 10, 2: 20, 3: 90, 9: 10}, excluded=(1,)) == GcPlan([], [2])
 
 
 def test_copies_are_bounded_but_one_log_always_fits():

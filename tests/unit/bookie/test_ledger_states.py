@@ -33,6 +33,21 @@ def test_master_keys_are_bounded(monkeypatch):
     assert not states.has_room_for(b"c")
 
 
+def test_master_keys_of_deleted_ledgers_make_room_for_others(monkeypatch):
+    monkeypatch.setattr("geminga.bookie.core.ledger_states.KEYS_MAX", 2)
+    states = LedgerStates()
+    for ledger_id, key in ((1, b"a"), (2, b"b"), (3, b"b")):
+        states.know(ledger_id, key)
+    states.delete([2])
+    # Another ledger has it still.
+    assert not states.has_room_for(b"c")
+    states.delete([3])
+    assert states.has_room_for(b"c")
+    states.know(4, b"c")
+    assert not states.has_room_for(b"b")
+    assert list(decode_states(encode_states(states.rows([1, 4])))) == states.rows([1, 4])
+
+
 def test_deleted_ledger_stays_deleted_when_old_rows_are_read():
     states = LedgerStates()
     states.know(3, b"k")

@@ -9,6 +9,7 @@ import pytest
 
 from geminga import sim
 from geminga.bookie.registration import (
+    END_S,
     STALE_WAIT_S,
     Registration,
     cluster_id,
@@ -78,6 +79,26 @@ def test_goes_where_it_belongs_and_leaves() -> None:
             assert await store.there() == [path]
         await registration.end()
         assert await store.there() == []
+
+    run(main)
+
+
+@pytest.mark.parametrize("is_changing", [False, True])
+def test_end_waits_for_no_metadata_store_that_is_away(is_changing: bool) -> None:
+    """What is closed behind it has entries to flush, and less time than a session."""
+
+    async def main(store: Store) -> None:
+        session = store.session()
+        registration = Registration(session, "b:1", INFO)
+        await registration.begin(Availability.WRITABLE)
+        session.faults.delay_ms_max = 10_000_000
+        if is_changing:
+            registration.set(Availability.READ_ONLY)
+            await wait_ms(50)
+        clock = asyncio.get_running_loop().time
+        began_s = clock()
+        await registration.end()
+        assert clock() - began_s <= END_S
 
     run(main)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
@@ -104,6 +105,20 @@ def test_lost_watches_are_made_good_for() -> None:
         await wait_ms(int(REFRESH_S * 1000))
         assert place.pool.listed == {"bookie-7": THERE}
         await registered.close()
+
+    run(main)
+
+
+def test_close_waits_for_no_metadata_store_that_is_away() -> None:
+    async def main(place: Place) -> None:
+        registered = await RegisteredBookies.follow(place.store, place.pool)
+        place.store.faults.delay_ms_max = 10_000_000
+        await place.put(f"{AVAILABLE_PATH}/bookie-7", INFO)
+        await wait_ms(100)
+        clock = asyncio.get_running_loop().time
+        began_s = clock()
+        await registered.close()
+        assert clock() - began_s < 1
 
     run(main)
 

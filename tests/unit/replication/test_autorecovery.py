@@ -76,3 +76,21 @@ def test_one_that_is_closed_in_the_middle_leaves_nothing_behind():
         await other.close()
 
     run_replication(main)
+
+
+def test_close_waits_for_no_metadata_store_that_is_away():
+    async def main(world: ReplicationWorld) -> None:
+        await world.write(5, (3, 3, 2), close=False)
+        store = world.session()
+        recovery = world.autorecovery("one", store)
+        await recovery.start()
+        await world.world.sleep(1)
+        world.lose("b0")
+        await world.world.sleep(0.5)
+        assert await world.marks.locked()
+        store.faults.delay_ms_max = 10_000_000
+        began_s = world.world.now
+        await recovery.close()
+        assert world.world.now - began_s <= autorecovery.CLOSE_S
+
+    run_replication(main)

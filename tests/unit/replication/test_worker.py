@@ -241,6 +241,49 @@ def test_an_entry_that_no_bookie_has_does_not_keep_others_from_their_copies():
     run_replication(main, bookies=8)
 
 
+def test_a_named_bookie_that_does_not_tell_what_it_has_keeps_no_others_from_their_copies():
+    async def main(world: ReplicationWorld) -> None:
+        handle = await world.write(9, (3, 3, 2))
+        ledger_id = handle.ledger_id
+        silent, lost, third = (await world.metadata(ledger_id)).fragments[0].ensemble
+        # Registered, and of no use: its disk is damaged, say.
+        world.bookies[silent].fail(StorageError("an error of its disk"))
+        world.lose(lost)
+        await world.marks.mark(ledger_id, [silent, lost], None)
+        assert await world.step() is RepairOutcome.FAILED
+        after = (await world.metadata(ledger_id)).fragments[0].ensemble
+        assert (after[0], after[2]) == (silent, third)
+        assert after[1] not in (silent, lost, third)
+        # It may lack something: the mark stays until it has told.
+        assert await world.marks.ledger_ids() == [ledger_id]
+        world.bookies[silent].fail(None)
+        world.bookies[silent].forget_entry(ledger_id, 4)
+        assert await world.step() is RepairOutcome.RESTORED
+        await world.check_copies(ledger_id)
+
+    run_replication(main)
+
+
+def test_a_named_bookie_that_lacks_what_nobody_has_keeps_no_others_from_their_copies():
+    async def main(world: ReplicationWorld) -> None:
+        handle = await world.write(9, (3, 2, 2))
+        ledger_id = handle.ledger_id
+        named, lost, third = (await world.metadata(ledger_id)).fragments[0].ensemble
+        # Entry 2 is on the third and the first one.
+        for name in (named, third):
+            world.bookies[name].forget_entry(ledger_id, 2)
+        world.lose(lost)
+        await world.marks.mark(ledger_id, [named, lost], None)
+        assert await world.step() is RepairOutcome.FAILED
+        after = (await world.metadata(ledger_id)).fragments[0].ensemble
+        assert (after[0], after[2]) == (named, third)
+        assert after[1] not in (named, lost, third)
+        assert list(world.bookies[after[1]].entry_ids(ledger_id)) == [0, 1, 3, 4, 6, 7]
+        assert await world.marks.ledger_ids() == [ledger_id]
+
+    run_replication(main)
+
+
 def test_an_ensemble_that_has_a_bookie_twice_is_restored_as_any_other():
     async def main(world: ReplicationWorld) -> None:
         handle = await world.write(9, (3, 2, 2))

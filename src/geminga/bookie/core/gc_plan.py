@@ -53,15 +53,14 @@ def plan_gc(
     """The plan for ``logs`` (id -> size in bytes).
 
     A log without live bytes goes. One whose live share is under ``compact_below`` is compacted, emptiest first,
-    as long as the copies stay within ``copy_bytes_max`` (one log always fits). The active log and ``excluded``
-    ones (being read by another step, or damaged) stay as they are.
+    as long as the copies stay within ``copy_bytes_max`` (one log always fits). The active log stays as it is;
+    ``excluded`` ones (damaged) are not compacted.
     """
     kept = set(excluded)
-    if active_log_id is not None:
-        kept.add(active_log_id)
-    candidates = [log_id for log_id in sorted(logs) if log_id not in kept]
+    candidates = [log_id for log_id in sorted(logs) if log_id != active_log_id]
     remove = [log_id for log_id in candidates if not live_bytes.get(log_id)]
-    by_share = sorted((live_bytes[i] / max(1, logs[i]), i) for i in candidates if live_bytes.get(i))
+    sparse = [log_id for log_id in candidates if live_bytes.get(log_id) and log_id not in kept]
+    by_share = sorted((live_bytes[i] / max(1, logs[i]), i) for i in sparse)
     compact: list[int] = []
     copied = 0
     for share, log_id in by_share:

@@ -37,7 +37,7 @@ class LedgerStateRow(NamedTuple):
 class LedgerStates:
     """The states of all ledgers of one bookie; ``master_keys`` and ``fenced`` are read on the hot path."""
 
-    __slots__ = ("_interned", "deleted", "dirty", "fenced", "limbo", "master_keys")
+    __slots__ = ("_has_unused_keys", "_interned", "deleted", "dirty", "fenced", "limbo", "master_keys")
 
     def __init__(self) -> None:
         #: Known ledgers and their master keys.
@@ -49,10 +49,17 @@ class LedgerStates:
         #: Known ledgers whose state changed since it was last checkpointed.
         self.dirty: set[int] = set()
         self._interned: dict[bytes, bytes] = {}
+        #: Ledgers were deleted since the keys were last gone through: some may be nobody's.
+        self._has_unused_keys = False
 
     def has_room_for(self, master_key: bytes) -> bool:
         """Whether a ledger with this key can be noted: the table of states numbers keys with 16 bits."""
-        return master_key in self._interned or len(self._interned) < KEYS_MAX
+        if master_key in self._interned or len(self._interned) < KEYS_MAX:
+            return True
+        if self._has_unused_keys:
+            self._has_unused_keys = False
+            self._interned = {key: key for key in self.master_keys.values()}
+        return len(self._interned) < KEYS_MAX
 
     def know(self, ledger_id: int, master_key: bytes) -> bool:
         """Note a ledger; True if it was not known before."""
@@ -74,6 +81,7 @@ class LedgerStates:
 
     def delete(self, ledger_ids: Iterable[int]) -> None:
         """Forget ledgers for ever."""
+        self._has_unused_keys = True
         for ledger_id in ledger_ids:
             self.master_keys.pop(ledger_id, None)
             self.fenced.discard(ledger_id)

@@ -36,7 +36,6 @@ class RegisteredBookies:
         self._metadata = metadata
         self._pool = pool
         self._due = asyncio.Event()
-        self._is_closed = False
         self._unsubscribes = (
             metadata.watch_children(AVAILABLE_PATH, self._changed),
             metadata.watch_children(READ_ONLY_PATH, self._changed),
@@ -60,11 +59,11 @@ class RegisteredBookies:
 
     async def close(self) -> None:
         """Stop following; the pool keeps its list."""
-        self._is_closed = True
         self._unsubscribe()
-        self._due.set()
         if self._task is not None:
-            await self._task
+            # It may be reading, from a store that is away.
+            self._task.cancel()
+            await asyncio.wait([self._task])
 
     async def read(self) -> None:
         """Read the list now; raises MetadataError."""
@@ -117,8 +116,6 @@ class RegisteredBookies:
                     await self._due.wait()
             except TimeoutError:
                 pass
-            if self._is_closed:
-                return
             self._due.clear()
             try:
                 await self.read()
