@@ -143,11 +143,14 @@ LONG_TIMEOUT ?= 600
 LONG_PARTS ?= 3
 # How long each peer hangs in `make test-long`; `make hung` is the patient one.
 LONG_HUNG_SECONDS ?= 30
+# And what must flow meanwhile, MB/s: `make hung` asks for 20.
+LONG_HUNG_MB_S ?= 10
 
 test-long: export EVENTS := $(EVENTS)
 test-long: export CRASH_ROUNDS := $(CRASH_ROUNDS)
 test-long: export MUTATED_FRAMES := $(MUTATED_FRAMES)
 test-long: export HUNG_S := $(LONG_HUNG_SECONDS)
+test-long: export HUNG_MB_S := $(LONG_HUNG_MB_S)
 test-long: export LONG_PARTS := $(LONG_PARTS)
 test-long: export PYTHONPATH := tests
 test-long: $(STAMP) $(CLASSES) $(SPARK_EXTRAS) ## the long tests, two at a time, a line for each: a third of the many seeds (LONG_PARTS=1: all), 100 crash rounds, 100,000 mutated frames, Spark jobs killed, peers that hang (EVENTS=file LONG_WORKERS=2 LONG_HUNG_SECONDS=30)
