@@ -82,6 +82,8 @@ NOT_NOW: Final = (
     Timeout,
     TooManyLookupRequestException,
 )
+#: Behind a replicator's name, of the producer that brings a schema: it is to be let in wherever a replicator is.
+SCHEMAS: Final = ".schemas"
 #: How long a link that ends waits for answers that are under way.
 CLOSE_S_MAX: Final = 1.0
 
@@ -155,7 +157,7 @@ class RemoteCluster:
         try:
             producer = await self._client.create_producer(
                 str(topic),
-                producer_name=f"{REPLICATOR_PREFIX}{self._local}-->{self.name}",
+                producer_name=self._producer_name,
                 batching_enabled=False,
                 max_pending_messages=0,
                 send_timeout_millis=ANSWER_S_MAX * 1000,
@@ -170,11 +172,18 @@ class RemoteCluster:
         producer.end_with_refusal()
         return RemoteLink(self, topic, cast("EntryProducer[bytes]", producer), self._outgoing)
 
+    @property
+    def _producer_name(self) -> str:
+        return f"{REPLICATOR_PREFIX}{self._local}-->{self.name}"
+
     async def version_of(self, topic: TopicName, schema: SchemaInfo) -> bytes:
         """As of :class:`geminga.broker.geo.ports.RemoteTopic`. Raises UnavailableError."""
         try:
             producer = await self._client.create_producer(
-                str(topic), schema=EncodedSchema(schema), batching_enabled=False
+                str(topic),
+                producer_name=f"{self._producer_name}{SCHEMAS}",
+                schema=EncodedSchema(schema),
+                batching_enabled=False,
             )
         except PulsarException as error:
             raise UnavailableError(f"{error}") from error

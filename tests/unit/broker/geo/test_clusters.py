@@ -12,6 +12,7 @@ import pytest
 from geminga import sim
 from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.core.coercion import Json
+from geminga.broker.core.dedup_source import cluster_of
 from geminga.broker.geo.clusters import BYTES_MAX, OtherClusters, OutgoingBytes
 from geminga.broker.geo.ports import AwayError
 from geminga.broker.geo.remote_cluster import OPENING_MAX, PROBE_PATH, PROBE_S, _arguments
@@ -25,6 +26,7 @@ from geminga.model.topic_name import TopicName
 from geminga.runtime import next_turn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
+from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
 from support.worlds.scripted_broker import Scripted, polite
 
 TOPIC = TopicName.parse("persistent://public/default/t")
@@ -269,6 +271,43 @@ def test_nobody_waits_for_a_cluster_that_hangs_to_be_left() -> None:
                 await asked
             await clusters.close()
             assert clusters._closing == set()
+
+        try:
+            await world.node("broker").run(on_node)
+        finally:
+            Answering.body = b""
+
+    sim.run(main)
+
+
+def test_who_brings_a_schema_is_known_as_a_replicator_over_there() -> None:
+    """Others are refused where encryption is required, producers are limited or bring no schemas."""
+    asked: list[pb.CommandProducer] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == pb.BaseCommand.LOOKUP:
+            return mute(command)
+        if command.type == pb.BaseCommand.PRODUCER:
+            asked.append(command.producer)
+        return polite(command)
+
+    async def main(world: sim.SimWorld) -> None:
+        async def on_node(node: sim.SimNode) -> None:
+            resources = Resources(MemoryMetadataStore(node.runtime))
+            await resources.clusters.create("west", DATA)
+            clusters = OtherClusters(node.runtime, resources, BrokerConfig(cluster_name="east"))
+            Answering.statuses, Answering.body = [200], b'{"partitions":0}'
+            west = world.node("west")
+            await west.run(lambda there: there.runtime.network.listen(Answering, "0.0.0.0", 8080))
+            await west.run(lambda there: there.runtime.network.listen(lambda: Scripted(script), "0.0.0.0", 6650))
+            link = await clusters.open("west", TOPIC)
+            await link.version_of(SchemaInfo("text", SchemaType.STRING))
+            names = [request.producer_name for request in asked]
+            # Not the same name: each is there but once at a time.
+            assert names == ["pulsar.repl.east-->west", "pulsar.repl.east-->west.schemas"]
+            assert cluster_of(names[1]) == "east"
+            assert asked[1].schema.type == pb.Schema.String
+            await clusters.close()
 
         try:
             await world.node("broker").run(on_node)
