@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final, Generic, Protocol, TypeVar
 
-from geminga.client._api.errors import AlreadyClosed, PulsarException, ReadError
+from geminga.client._api.errors import AlreadyClosed, OperationNotSupported, PulsarException, ReadError
 from geminga.client._api.lifetime import Lifetime
 from geminga.client._api.message_id import MessageId
 from geminga.client._consuming import requests
@@ -42,6 +42,8 @@ _TOKEN_BYTES: Final = 5
 
 EntryKey = tuple[int, int]
 
+#: The topic's, wherever it is.
+_BEGINNING: Final = (-1, -1)
 #: How long :meth:`EntryStream.take` waits for more of what comes.
 GATHER_MS: Final = 20
 #: Bytes that a stream holds, prefetched and on their way, as a rule.
@@ -344,9 +346,25 @@ class EntryStream(Generic[E]):
     def on_closed_by_broker(self, assigned: str | ServiceUrl) -> None:
         """The broker wants the topic looked up again, perhaps in another cluster."""
         if isinstance(assigned, ServiceUrl):
+            if self._next != _BEGINNING:
+                self._end_elsewhere(assigned)
+                return
             self._link.moved(assigned)
             assigned = ""
         self._detached(assigned)
+
+    def _end_elsewhere(self, url: ServiceUrl) -> None:
+        """Positions of here say nothing there: neither what comes next, nor to who keeps them how far it is."""
+        self._attachment.detach()
+        self._drop_queue()
+        ledger_id, entry_id = self._next
+        before = f"the last that was taken is {ledger_id}:{entry_id - 1}" if entry_id else f"before {ledger_id}:0"
+        self.fail(
+            OperationNotSupported(
+                f"{self.topic} moved to another cluster ({url.plain or url.tls}), where messages have other "
+                f"positions; here it was read to its end ({before}). Read on there, from the topic's beginning"
+            )
+        )
 
     def _detached(self, assigned_url: str) -> None:
         if self._attachment.detach() is None:

@@ -258,11 +258,12 @@ class AdmitsSubscriptions(TopicPart):
     __slots__ = ("made_now",)
 
     def __init__(self) -> None:
-        #: Durable subscriptions that were let in, and are being made.
+        #: Subscriptions that were let in, and are being made.
         self.made_now = 0
 
     async def admit_subscription(self) -> None:
-        """Before a durable subscription is made: raise GemingaError to keep it out."""
+        """Before a subscription is made that is durable, or wants what is published from now on: raise GemingaError to
+        keep it out."""
 
 
 class CopiedTopic(Protocol):
@@ -477,7 +478,10 @@ class Parts:
 
     @asynccontextmanager
     async def new_subscription(self) -> AsyncIterator[None]:
-        """Around the making of a durable one. Raises GemingaError: it is not let in."""
+        """Around the making of one that is durable, or wants what is published from now on.
+
+        Raises GemingaError: it is not let in.
+        """
         asked = [part for part in self._active if isinstance(part, AdmitsSubscriptions)]
         for part in asked:
             await part.admit_subscription()

@@ -97,6 +97,60 @@ def test_who_comes_to_a_topic_that_moved_is_led_there() -> None:
     run_with_broker(scenario)
 
 
+@pytest.mark.parametrize("is_away", [False, True])
+def test_nothing_is_published_to_a_topic_that_is_made_while_all_move_unless_the_other_cluster_is_away(
+    is_away: bool,
+) -> None:
+    """The subscriptions that would want it are there, and none is here."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        green = ready(world, Green("it does not answer" if is_away else ""))
+        prepare_now = green.prepare
+
+        async def prepare_slowly(topic, place) -> None:
+            await wait_ms(1000)
+            await prepare_now(topic, place)
+
+        green.prepare = prepare_slowly  # type: ignore[method-assign]
+        await world.resources.clusters.set_policies("standalone", {"migrated": True, "migratedClusterUrl": GREEN})
+        client = await world.client()
+        client.request_producer()
+        if is_away:
+            assert (await client.expect(Type.PRODUCER_SUCCESS)).producer_success.producer_ready
+            await client.publish(0)
+        else:
+            assert moved_of(await client.expect(Type.TOPIC_MIGRATED)) == (0, 1, GREEN["brokerServiceUrl"])
+            assert (await client.error()).error == pb.ServiceNotReady
+
+    run_with_broker(scenario)
+
+
+def test_a_reader_that_wants_what_is_new_is_led_to_where_that_is_and_others_read_what_is_left() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        ready(world, Green())
+        await client.create_producer()
+        ledger_id, entry_id = await client.publish(0)
+        await moving(world)
+        await client.expect(Type.CLOSE_PRODUCER)
+        await wait_ms(100)
+        start = pb.MessageIdData(ledgerId=ledger_id, entryId=entry_id)
+        newest = pb.MessageIdData(ledgerId=(1 << 63) - 1, entryId=(1 << 63) - 1)
+        for consumer_id, position in enumerate((start, newest), 1):
+            request = pb.CommandSubscribe(
+                topic=TOPIC, subscription=f"r{consumer_id}", subType=pb.CommandSubscribe.Exclusive, durable=False
+            )
+            request.consumer_id, request.request_id = consumer_id, 90 + consumer_id
+            request.start_message_id.CopyFrom(position)
+            client.send(pb.BaseCommand(type=Type.SUBSCRIBE, subscribe=request))
+        told = await client.expect(Type.TOPIC_MIGRATED)
+        assert moved_of(told) == (1, 2, GREEN["brokerServiceUrl"])
+        assert (await client.error()).request_id == 92
+        assert [*(await topic_of(world)).subscriptions] == ["r1"]
+
+    run_with_broker(scenario)
+
+
 def test_a_consumer_is_told_when_its_subscription_has_acknowledged_everything() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client = await world.client()
