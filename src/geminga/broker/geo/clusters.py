@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.core.coercion import Json
@@ -21,11 +22,13 @@ from geminga.runtime import Part, Runtime, get_logger, spawn, wait_ms
 
 if TYPE_CHECKING:
     from geminga.broker.configuration.broker_config import BrokerConfig
+    from geminga.broker.geo.leading import Leading
     from geminga.broker.geo.ports import RemoteTopic
     from geminga.broker.geo.remote_cluster import RemoteCluster
     from geminga.broker.geo.replicator import Replicator
     from geminga.broker.peers.http_client import PeerAnswer, PeerHttp
     from geminga.broker.resources import Resources
+    from geminga.broker.topic.base import Topic
     from geminga.broker.topic.parts import OtherPlace, PartTopic
     from geminga.managed_ledger import ManagedCursor
 
@@ -141,7 +144,7 @@ class OtherClusters:
         self.watch.add(made, self._runtime.clock.monotonic())
         return made
 
-    async def prepare(self, topic: PartTopic, place: OtherPlace) -> None:
+    async def prepare(self, topic: PartTopic | Topic, place: OtherPlace) -> None:
         """As of the port."""
         from geminga.broker.geo.green import prepare
         from geminga.broker.peers.http_client import PeerHttp
@@ -149,6 +152,12 @@ class OtherClusters:
         if self._moving is None:
             self._moving = PeerHttp(self._runtime, self._links)
         await prepare(self._moving, self._resources, topic, place)
+
+    def lead_away(self, topic: Topic, place: OtherPlace) -> Leading:
+        """As of the port."""
+        from geminga.broker.geo.leading import Leading
+
+        return Leading(topic, place, partial(self.prepare, topic, place))
 
     async def open(self, cluster: str, topic: TopicName) -> RemoteTopic:
         """As of :class:`geminga.broker.geo.ports.Links`."""

@@ -203,7 +203,7 @@ class TopicMigration(AdmitsSubscriptions):
                 for producer in [*self._topic.producers.values()]:
                     producer.move(place.broker_url, place.broker_url_tls)
                 for consumer in self._done_consumers():
-                    _send(consumer, place)
+                    send_away(consumer, place)
             await wait_ms(CHECK_MS)
 
     async def _move(self) -> None:
@@ -270,7 +270,8 @@ def _rest_count(entries: Sequence[bytes]) -> int:
     return len(entries)
 
 
-def _send(consumer: Consumer, place: OtherPlace) -> None:
+def send_away(consumer: Consumer, place: OtherPlace) -> None:
+    """To the other cluster."""
     moved = commands.topic_migrated(consumer.consumer_id, place.broker_url, place.broker_url_tls, is_producer=False)
     consumer.connection.output.write_soon(moved)
     consumer.disconnect()

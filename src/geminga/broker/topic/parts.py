@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from geminga.broker.policies.config import PolicyConfig
     from geminga.broker.publishing.rates import HeldRates
     from geminga.broker.subscription.subscription import Subscription
+    from geminga.broker.topic.base import Topic
     from geminga.broker.topic.producer import Producer
     from geminga.broker.topic.services import TopicServices
 
@@ -331,8 +332,29 @@ class RemoteClusters(Protocol):
         """Begin to copy ``topic`` to ``cluster``, from where ``cursor`` is; loads the code for it."""
         ...
 
-    async def prepare(self, topic: PartTopic, place: OtherPlace) -> None:
+    def lead_away(self, topic: Topic, place: OtherPlace) -> LedAway:
+        """Begin to send the clients of a topic that stores nothing to the cluster that it moves to."""
+        ...
+
+    async def prepare(self, topic: PartTopic | Topic, place: OtherPlace) -> None:
         """Make in the cluster that ``topic`` moves to what has to be there before its clients. Raises GemingaError."""
+        ...
+
+
+class LedAway(Protocol):
+    """A topic that stores nothing and moves to another cluster."""
+
+    @property
+    def place(self) -> OtherPlace:
+        """Where to."""
+        ...
+
+    def check(self) -> None:
+        """Before somebody is let in: raise TopicMovedError once the topic can be used there."""
+        ...
+
+    def end(self) -> None:
+        """It stays, or somebody else goes on."""
         ...
 
 

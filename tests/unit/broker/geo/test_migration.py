@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from geminga.broker.geo.green import prepare
+from geminga.broker.geo.leading import Leading
 from geminga.broker.geo.migration import MOVED_PROPERTY, PARTS_MS_MAX, SUBSCRIPTIONS_MS_MAX, Stage, TopicMigration
 from geminga.broker.geo.moves import MovedTo
 from geminga.broker.peers.http_client import PeerAnswer, PeerHttp
@@ -37,6 +38,9 @@ class Green:
     def __init__(self, refusal: str = "") -> None:
         self.refusal = refusal
         self.prepared: list[tuple[str, MovedTo]] = []
+
+    def lead_away(self, topic, place) -> Leading:
+        return Leading(topic, place, lambda: self.prepare(topic, place))
 
     async def prepare(self, topic, place) -> None:
         if self.refusal:
@@ -327,6 +331,38 @@ class Asked(PeerHttp):
         return PeerAnswer(status, b"" if answer is None else json.dumps(answer).encode(), "green")
 
 
+def test_clients_of_a_topic_that_stores_nothing_are_led_there_consumers_first() -> None:
+    name = TOPIC.replace("persistent://", "non-persistent://")
+
+    async def scenario(world: BrokerWorld) -> None:
+        client, green = await world.client(), ready(world, Green("it does not answer"))
+        await client.create_producer(name)
+        await client.subscribe(name, consumer_id=2)
+        await world.resources.clusters.set_policies("standalone", {"migrated": True, "migratedClusterUrl": GREEN})
+        await wait_ms(1000)
+        # Meanwhile it goes on here.
+        await client.publish(0)
+        green.refusal = ""
+        told = [moved_of(await client.expect(Type.TOPIC_MIGRATED)) for _ in range(2)]
+        assert told == [(1, 2, GREEN["brokerServiceUrl"]), (0, 1, GREEN["brokerServiceUrl"])]
+        assert green.prepared == [(name, PLACE)]
+        client.request_producer(name, producer_id=3)
+        assert moved_of(await client.expect(Type.TOPIC_MIGRATED)) == (0, 3, GREEN["brokerServiceUrl"])
+        assert (await client.error()).error == pb.ServiceNotReady
+        request = pb.CommandSubscribe(topic=name, subscription="new", subType=pb.CommandSubscribe.Shared)
+        request.consumer_id, request.request_id = 7, 9
+        client.send(pb.BaseCommand(type=Type.SUBSCRIBE, subscribe=request))
+        assert moved_of(await client.expect(Type.TOPIC_MIGRATED)) == (1, 7, GREEN["brokerServiceUrl"])
+        await client.error()
+        await world.resources.clusters.set_policies("standalone", {"migrated": False, "migratedClusterUrl": GREEN})
+        await wait_ms(100)
+        await client.create_producer(name, producer_id=4)
+        await wait_ms(5000)
+        await client.publish(0, producer_id=4)
+
+    run_with_broker(scenario)
+
+
 def test_tenant_namespace_topic_and_subscriptions_are_made_there() -> None:
     async def scenario(world: BrokerWorld) -> None:
         topic = await topic_of(world)
@@ -373,6 +409,22 @@ def test_partitions_that_are_missing_over_there_are_made() -> None:
             asked = Asked({**found, ("PUT", f"{at}/partitions"): (status, None)})
             await prepare(asked, world.resources, topic, PLACE)
             assert (("POST", f"{at}/createMissedPartitions", None) in asked.asked) is is_asked
+
+    run_with_broker(scenario)
+
+
+def test_of_a_topic_that_stores_nothing_its_number_of_partitions_is_made_there_alone() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        whole = TopicName.parse("non-persistent://public/default/whole")
+        await world.broker.partitions.create(whole, 3)
+        at = "non-persistent/public/default/whole/partitions"
+        found = {("GET", f"{at}?checkAllowAutoCreation=false"): (200, {"partitions": 3})}
+        for name, expected in ((whole.with_partition(1), [("PUT", at)]), (TopicName.parse(f"{whole}-single"), [])):
+            topic = await world.broker.registry.load(name)
+            await topic.create_subscription("s", EARLIEST)
+            asked = Asked({**found, ("PUT", at): (409, None)})
+            await prepare(asked, world.resources, topic, PLACE)
+            assert [(method, path) for method, path, _ in asked.asked if method != "GET"] == expected
 
     run_with_broker(scenario)
 
