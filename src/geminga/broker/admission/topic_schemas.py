@@ -132,8 +132,11 @@ class Schemas:
 
 
 def _is_used(topic: Topic) -> bool:
-    """Whether the topic holds messages, or has clients whose messages are not what AUTO_CONSUME makes of them."""
-    if topic.producers or topic.stored_bytes:
+    """Whether the topic holds messages, or has clients whose messages are not what AUTO_CONSUME makes of them.
+
+    A replicator brings the schema of each message before it.
+    """
+    if topic.stored_bytes or not all(map(is_replicator, topic.producers)):
         return True
     return any(
         not consumer.is_auto_consume

@@ -277,3 +277,15 @@ def test_replicators_may_add_where_they_are_told_to_and_others_may_not() -> None
         assert "FULL" in await refused(client)
 
     run_with_broker(scenario)
+
+
+def test_replicator_that_brought_nothing_yet_keeps_no_consumer_with_a_schema_out() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(producer_id=1, producer_name="pulsar.repl.west-->standalone")
+        await client.subscribe(consumer_id=1, schema=FIRST)
+        # One of its own without a schema does, as before: nobody knows what it sends.
+        await client.create_producer(TOPIC + "2", producer_id=2)
+        assert "does not have schema" in await subscribe_refused(client, topic=TOPIC + "2", schema=FIRST)
+
+    run_with_broker(scenario)
