@@ -131,6 +131,8 @@ class EntryStream(Generic[E]):
         self.are_heads = False
         #: The first entry that was not taken.
         self._next = start
+        #: Of the pool: which cluster the position is of.
+        self._moves = cluster.pool.moves
         #: Where the broker is asked to start, if not there: further back, for the beginning of a chunked message.
         self._start_before: EntryKey | None = None
         #: Where the present subscription began.
@@ -302,6 +304,10 @@ class EntryStream(Generic[E]):
     async def _attach(self, connection: ClientConnection) -> None:
         if self._is_closed:
             raise AlreadyClosed(f"the stream of {self.topic} is closed")
+        moves = self._cluster.pool.moves
+        if moves != self._moves and self._next != _BEGINNING:
+            raise self._elsewhere(f"the client of {self.topic} went on with another cluster")
+        self._moves = moves
         self.are_heads = self._wants_heads and connection.features.geminga_entry_heads
         if self._block_bytes:
             connection.lend(self.consumer_id, self._block_bytes)
@@ -347,23 +353,21 @@ class EntryStream(Generic[E]):
         """The broker wants the topic looked up again, perhaps in another cluster."""
         if isinstance(assigned, ServiceUrl):
             if self._next != _BEGINNING:
-                self._end_elsewhere(assigned)
+                self._attachment.detach()
+                self._drop_queue()
+                self.fail(self._elsewhere(f"{self.topic} moved to another cluster ({assigned.plain or assigned.tls})"))
                 return
             self._link.moved(assigned)
             assigned = ""
         self._detached(assigned)
 
-    def _end_elsewhere(self, url: ServiceUrl) -> None:
+    def _elsewhere(self, what: str) -> OperationNotSupported:
         """Positions of here say nothing there: neither what comes next, nor to who keeps them how far it is."""
-        self._attachment.detach()
-        self._drop_queue()
         ledger_id, entry_id = self._next
         before = f"the last that was taken is {ledger_id}:{entry_id - 1}" if entry_id else f"before {ledger_id}:0"
-        self.fail(
-            OperationNotSupported(
-                f"{self.topic} moved to another cluster ({url.plain or url.tls}), where messages have other "
-                f"positions; here it was read to its end ({before}). Read on there, from the topic's beginning"
-            )
+        return OperationNotSupported(
+            f"{what}, where messages have other positions: {before}. Read on there from one of that cluster's, or from "
+            "the topic's beginning"
         )
 
     def _detached(self, assigned_url: str) -> None:
