@@ -48,7 +48,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.schema_info import SchemaInfo
 
 if TYPE_CHECKING:
-    from geminga.broker.geo.clusters import OutgoingBytes
+    from geminga.broker.geo.clusters import ClusterBytes
     from geminga.broker.geo.ports import CopyDone
 
 _log = get_logger(__name__)
@@ -113,7 +113,7 @@ class RemoteCluster:
         document: Mapping[str, Json],
         links: PeerLinks,
         local: str,
-        outgoing: OutgoingBytes,
+        outgoing: ClusterBytes,
     ) -> None:
         """``document``: its ``ClusterData``. Raises UnavailableError where that leads nowhere."""
         self._runtime = runtime
@@ -199,6 +199,7 @@ class RemoteCluster:
 
     async def close(self) -> None:
         """Its links end."""
+        self._outgoing.end()
         if self._probing is not None:
             self._probing.cancel()
         self._is_back()
@@ -290,7 +291,7 @@ class RemoteLink:
     __slots__ = ("_bytes", "_cluster", "_entries", "_is_ended", "_outgoing", "_producer", "_topic")
 
     def __init__(
-        self, cluster: RemoteCluster, topic: TopicName, producer: EntryProducer[bytes], outgoing: OutgoingBytes
+        self, cluster: RemoteCluster, topic: TopicName, producer: EntryProducer[bytes], outgoing: ClusterBytes
     ) -> None:
         self._cluster = cluster
         self._topic = topic
