@@ -11,9 +11,11 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from geminga.broker.core.coercion import Json
+from geminga.broker.core.coercion import Document, Json
 from geminga.broker.peers.http_client import PeerAnswer, PeerHttp, addresses_of
 from geminga.broker.peers.topics import topic_path
+from geminga.broker.subscription.seek import is_replicated
+from geminga.broker.subscription.subscription import Subscription
 from geminga.model.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -65,6 +67,13 @@ async def prepare(http: PeerHttp, resources: Resources, topic: PartTopic | Topic
         await make(f"{whole}", topic_path(whole))
     if not name.is_persistent:
         return  # what nobody stores is made by who uses it
-    for subscription in [one.name for one in topic.subscriptions.values() if one.is_durable]:
-        path = f"{topic_path(name)}/subscription/{quote(quote(subscription, safe=''), safe='')}"
-        await make(f"subscription {subscription} of {name}", path, "earliest")
+    for subscription in [*topic.subscriptions.values()]:
+        if not isinstance(subscription, Subscription) or not subscription.is_durable:
+            continue
+        path = f"{topic_path(name)}/subscription/{quote(quote(subscription.name, safe=''), safe='')}"
+        if is_replicated(subscription):
+            path += "?replicated=true"
+        # What it gets may depend on them.
+        properties: Document = {**subscription.cursor.cursor_properties}
+        start: Json = {"ledgerId": -1, "entryId": -1, "properties": properties} if properties else "earliest"
+        await make(f"subscription {subscription.name} of {name}", path, start)

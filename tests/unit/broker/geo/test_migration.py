@@ -16,6 +16,7 @@ from geminga.broker.geo.moves import MovedTo
 from geminga.broker.peers.http_client import PeerAnswer, PeerHttp
 from geminga.broker.peers.links import PLAIN
 from geminga.broker.resources.clusters import policies_path
+from geminga.broker.subscription.seek import is_replicated
 from geminga.model.errors import UnavailableError
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
@@ -24,6 +25,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker, send_frame
 from support.worlds.holding_part import with_parts
 from support.worlds.policy_levels import set_namespace, topic_of
+from support.worlds.rest_world import ask, rest_application
 
 GREEN = {"serviceUrl": "http://green:8080", "brokerServiceUrl": "pulsar://green:6650"}
 PLACE = MovedTo("http://green:8080", "", "pulsar://green:6650", "")
@@ -379,6 +381,31 @@ def test_tenant_namespace_topic_and_subscriptions_are_made_there() -> None:
         ]
         assert asked.asked[2][2] == {"adminRoles": [], "allowedClusters": ["g"]}
         assert asked.asked[-1][2] == "earliest"
+
+    run_with_broker(scenario)
+
+
+def test_a_subscription_is_made_there_with_what_it_gets_by_and_whether_it_is_replicated() -> None:
+    """Entry filters go by its properties: without them it would get there what it did not here."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        topic = await topic_of(world)
+        await topic.create_subscription("s", EARLIEST, {"only": "red"}, is_replicated=True)
+        asked = Asked({})
+        await prepare(asked, world.resources, topic, PLACE)
+        assert asked.asked[-1] == (
+            "PUT",
+            "persistent/public/default/topic/subscription/s?replicated=true",
+            {"ledgerId": -1, "entryId": -1, "properties": {"only": "red"}},
+        )
+        # As the other cluster takes it.
+        path = "/admin/v2/persistent/public/default/there"
+        application = rest_application(world.broker)
+        assert (await ask(application, "PUT", path, b"")).status == 204
+        body = json.dumps(asked.asked[-1][2]).encode()
+        assert (await ask(application, "PUT", f"{path}/subscription/s?replicated=true", body)).status == 204
+        there = world.broker.topics[f"{TOPIC.rpartition('/')[0]}/there"].subscriptions["s"]
+        assert (dict(there.cursor.cursor_properties), is_replicated(there)) == ({"only": "red"}, True)
 
     run_with_broker(scenario)
 
