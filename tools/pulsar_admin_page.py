@@ -43,8 +43,9 @@ _LATER_OPTIONS: Final = (
     "one look is printed",
     "`namespaces set-clusters --skipCompareTopicPartitions` is not needed: as in 4.0, topics are compared with those "
     "of the other cluster only where `--compareTopicPartitions` says so",
-    "`topics list --property` and `namespaces set-is-allow-auto-update-schema --enable-for-replicator` are not taken: "
-    "the broker is one of 4.2",
+    "`topics list --property` is not taken: the broker is one of 4.2",
+    "`namespaces set-is-allow-auto-update-schema --enable-for-replicator` (or `=false`) is taken; where nothing was "
+    "said replicators bring no schemas, as in 4.2",
     "`clusters create` and `update` take `--tls-factory-plugin` and `--tls-factory-plugin-params`, which 5.0.1 "
     "renamed; `brokers healthcheck` takes `--topic-version`, which is gone there",
 )

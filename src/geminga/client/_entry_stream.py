@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final, Generic, Protocol, TypeVar
 
-from geminga.client._api.errors import AlreadyClosed, PulsarException, ReadError
+from geminga.client._api.errors import AlreadyClosed, OperationNotSupported, PulsarException, ReadError
 from geminga.client._api.lifetime import Lifetime
 from geminga.client._api.message_id import MessageId
 from geminga.client._consuming import requests
@@ -43,6 +43,8 @@ _TOKEN_BYTES: Final = 5
 
 EntryKey = tuple[int, int]
 
+#: The topic's, wherever it is.
+_BEGINNING: Final = (-1, -1)
 #: How long :meth:`EntryStream.take` waits for more of what comes.
 GATHER_MS: Final = 20
 #: Bytes that a stream holds, prefetched and on their way, as a rule.
@@ -130,6 +132,8 @@ class EntryStream(Generic[E]):
         self.are_heads = False
         #: The first entry that was not taken.
         self._next = start
+        #: Of the pool: which cluster the position is of.
+        self._moves = cluster.pool.moves
         #: Where the broker is asked to start, if not there: further back, for the beginning of a chunked message.
         self._start_before: EntryKey | None = None
         #: Where the present subscription began.
@@ -301,6 +305,10 @@ class EntryStream(Generic[E]):
     async def _attach(self, connection: ClientConnection) -> None:
         if self._is_closed:
             raise AlreadyClosed(f"the stream of {self.topic} is closed")
+        moves = self._cluster.pool.moves
+        if moves != self._moves and self._next != _BEGINNING:
+            raise self._elsewhere(f"the client of {self.topic} went on with another cluster")
+        self._moves = moves
         self.are_heads = self._wants_heads and connection.features.geminga_entry_heads
         if self._block_bytes:
             connection.lend(self.consumer_id, self._block_bytes)
@@ -345,9 +353,23 @@ class EntryStream(Generic[E]):
     def on_closed_by_broker(self, assigned: str | ServiceUrl) -> None:
         """The broker wants the topic looked up again, perhaps in another cluster."""
         if isinstance(assigned, ServiceUrl):
+            if self._next != _BEGINNING:
+                self._attachment.detach()
+                self._drop_queue()
+                self.fail(self._elsewhere(f"{self.topic} moved to another cluster ({assigned.plain or assigned.tls})"))
+                return
             self._link.moved(assigned)
             assigned = ""
         self._detached(assigned)
+
+    def _elsewhere(self, what: str) -> OperationNotSupported:
+        """Positions of here say nothing there: neither what comes next, nor to who keeps them how far it is."""
+        ledger_id, entry_id = self._next
+        before = f"the last that was taken is {ledger_id}:{entry_id - 1}" if entry_id else f"before {ledger_id}:0"
+        return OperationNotSupported(
+            f"{what}, where messages have other positions: {before}. Read on there from one of that cluster's, or from "
+            "the topic's beginning"
+        )
 
     def _detached(self, assigned_url: str) -> None:
         if self._attachment.detach() is None:

@@ -162,6 +162,18 @@ def test_namespaces_have_schema_policies(rest: Rest, namespace: str) -> None:
     assert rest.get(f"{base}/isAllowAutoUpdateSchema").json is True
     assert rest.post(f"{base}/isAllowAutoUpdateSchema", False).status == 204
     assert rest.get(f"{base}/isAllowAutoUpdateSchema").json is False
+    with_replicator = "is_allow_auto_update_schema_with_replicator"
+    assert with_replicator not in rest.get(base).json
+    for value, query, expected in ((False, "=true", True), (False, "", True), (False, "=No", False)):
+        said = f"?allowAutoUpdateSchemaWithReplicator{query}" if query else ""
+        assert rest.post(f"{base}/isAllowAutoUpdateSchema{said}", value).status == 204
+        assert rest.get(base).json[with_replicator] is expected
+    answer = rest.post(f"{base}/isAllowAutoUpdateSchema?allowAutoUpdateSchemaWithReplicator=false", True)
+    assert (answer.status, answer.reason) == (
+        400,
+        "Can not enable for all producers but denies for replicators, which is meaningless",
+    )
+    assert rest.get(f"{base}/isAllowAutoUpdateSchema").json is False
     answer = rest.post(f"schemas/{namespace}/topic/compatibility", payload("STRING", ""))
     # There is none that it would have to fit.
     assert (answer.status, answer.json["compatibility"]) == (202, True)

@@ -233,3 +233,38 @@ def test_interceptor_hears_of_the_end_once_whoever_ends_it(closes: str) -> None:
 
     run_against(polite, scenario)
     assert heard == ["closed"]
+
+
+@pytest.mark.parametrize(
+    ("start", "is_told_at_first", "there"),
+    [
+        (gc.MessageId.latest, True, gc.MessageId.latest),
+        (gc.MessageId.earliest, True, gc.MessageId.earliest),
+        (gc.MessageId.latest, False, gc.MessageId.earliest),
+    ],
+)
+def test_reader_led_to_another_cluster_begins_there_with_what_is_new_to_it(
+    start: gc.MessageId, is_told_at_first: bool, there: gc.MessageId
+) -> None:
+    """Who was attached here wants everything of there, who was never, and asks for what is new, nothing older."""
+    asked: list[gc.MessageId] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type != Type.SUBSCRIBE:
+            return polite(command)
+        request = command.subscribe
+        asked.append(gc.MessageId.from_data(request.start_message_id))
+        if len(asked) == 2:
+            return [commands.success(request.request_id)]
+        moved = commands.topic_migrated(request.consumer_id, URL, "", is_producer=False)
+        if is_told_at_first:
+            return [moved, commands.error(request.request_id, pb.ServiceNotReady, "it moved")]
+        return [commands.success(request.request_id), moved]
+
+    async def scenario(client: gc.Client) -> None:
+        async with client.create_reader("topic", start):
+            while len(asked) < 2:
+                await wait_ms(10)
+        assert asked == [start, there]
+
+    run_against(script, scenario)

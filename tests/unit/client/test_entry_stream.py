@@ -9,17 +9,31 @@ import pytest
 import geminga.client as gc
 from geminga.client._batch_source import CHUNKED_PENDING_MAX
 from geminga.client._entry_stream import GATHER_MS, WINDOW_BYTES_DEFAULT
-from support.worlds.client_world import BrokerOnNode
+from geminga.wire.pulsar.commands import topic_migrated
+from support.worlds.client_world import URL, BrokerOnNode
 from support.worlds.scripted_broker import run_with_broker
 
 TOPIC = "persistent://public/default/topic"
 
 
 async def publish(client: gc.Client, count: int, batch: int = 1) -> None:
-    async with client.create_producer(TOPIC, batching_max_messages=batch, batching_enabled=batch > 1) as producer:
+    await publish_to(client, TOPIC, count, batch)
+
+
+async def publish_to(client: gc.Client, topic: str, count: int, batch: int = 1) -> None:
+    async with client.create_producer(topic, batching_max_messages=batch, batching_enabled=batch > 1) as producer:
         for number in range(count):
             producer.send_nowait(b"%d" % number)
         await producer.flush()
+
+
+def send_away(broker: BrokerOnNode) -> None:
+    """Every consumer, to another cluster, which is this one."""
+    for topic in broker.broker.topics.values():
+        for subscription in [*topic.subscriptions.values()]:
+            for consumer in [*subscription.consumers]:
+                consumer.connection.output.write_soon(topic_migrated(consumer.consumer_id, URL, "", is_producer=False))
+                consumer.disconnect()
 
 
 async def read(stream: gc.EntryStream[gc.EntryBatch], count: int) -> list[gc.EntryBatch]:
@@ -120,6 +134,28 @@ def test_stream_gathers_what_is_wanted_and_does_not_wait_where_nothing_can_come(
                 assert clock.monotonic() - since_s >= GATHER_MS / 1000
         assert [entry.payload(0) for entry in found] == [b"%d" % number for number in range(300)]
         await bounded.close()
+        await stream.close()
+
+    run_with_broker(scenario)
+
+
+def test_stream_whose_topic_moved_to_another_cluster_says_so_and_reads_nothing_there_at_positions_of_here() -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        await publish(client, 3)
+        fresh: gc.EntryStream[gc.EntryBatch] = client.entry_stream("nothing")
+        await publish_to(client, "nothing", 0)
+        stream: gc.EntryStream[gc.EntryBatch] = client.entry_stream(TOPIC)
+        for each in (stream, fresh):
+            await gc.open_batches(each)
+        last = (await read(stream, 3))[-1].key
+        send_away(broker)
+        with pytest.raises(gc.OperationNotSupported, match=f"the last that was taken is {last[0]}:{last[1]}") as error:
+            await stream.take(5000)
+        assert "moved to another cluster" in str(error.value)
+        # Nothing was taken of this one: what it is asked for, the topic's beginning, is there too.
+        await publish_to(client, "nothing", 2)
+        assert len(await read(fresh, 2)) == 2
+        await fresh.close()
         await stream.close()
 
     run_with_broker(scenario)

@@ -96,3 +96,22 @@ def test_transactions_after_a_move_begin_at_the_coordinators_of_the_other_cluste
         assert all(what == "begun" for _, what, _ in heard)
 
     run(provider, scenario)
+
+
+def test_an_entry_stream_ends_with_the_move_unless_it_began_at_the_beginning_and_nothing_was_taken() -> None:
+    """What it hands out has positions, which mean other messages over there."""
+    provider = Waiting()
+
+    async def scenario(client: gc.Client, clusters: Clusters) -> None:
+        streams: list[gc.EntryStream[gc.EntryBatch]] = [client.entry_stream("t", start) for start in ((5, 3), (-1, -1))]
+        for stream in streams:
+            await gc.open_batches(stream)
+        provider.told.go_on_with(ServiceTarget(url("west")))
+        with pytest.raises(gc.OperationNotSupported, match=r"went on with another cluster.* the last .* is 5:2"):
+            await streams[0].take(5000)
+        assert await streams[1].take(5000) == []
+        assert streams[1].attached_count == 2
+        for stream in streams:
+            await stream.close()
+
+    run(provider, scenario)

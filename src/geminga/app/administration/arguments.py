@@ -107,6 +107,8 @@ def _said(command: Command | None, word: str, rest: list[str]) -> tuple[Option, 
         near = get_close_matches(name, known, 1)
         raise UsageError(f"there is no option {name}" + (f": is it {near[0]}?" if near else ""))
     if not option.takes_value:
+        if option.kind == "flag" and inline in ("true", "false"):
+            return option, value_of(option.kind, inline)
         if equals:
             raise UsageError(f"{name} takes no value")
         return option, value_of(option.kind, "true" if option.kind == "flag" else "false")

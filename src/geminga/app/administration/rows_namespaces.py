@@ -77,7 +77,8 @@ set-schema-autoupdate-strategy PUT {_AT}/schemaAutoUpdateCompatibilityStrategy;
 get-schema-compatibility-strategy GET {_AT}/schemaCompatibilityStrategy
 set-schema-compatibility-strategy PUT {_AT}/schemaCompatibilityStrategy; @:text! --compatibility -c
 get-is-allow-auto-update-schema GET {_AT}/isAllowAutoUpdateSchema
-set-is-allow-auto-update-schema POST {_AT}/isAllowAutoUpdateSchema; @:flag^ --enable -e; @:off^ --disable -d
+set-is-allow-auto-update-schema POST {_AT}/isAllowAutoUpdateSchema; @:flag^ --enable -e; @:off^ --disable -d;
+ ?allowAutoUpdateSchemaWithReplicator:flag --enable-for-replicator
 get-schema-validation-enforce GET {_AT}/schemaValidationEnforced; ?applied:flag -ap --applied
 set-schema-validation-enforce POST {_AT}/schemaValidationEnforced; @:flag^ --enable -e; @:off^ --disable -d
 set-offload-policies POST {_AT}/offloadPolicies; {NAMESPACE_OFFLOAD}

@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from geminga.broker.policies.core.schema_rows import ALLOW_SCHEMA_UPDATE, SCHEMA_COMPATIBILITY, SCHEMA_VALIDATION
+from geminga.broker.core.dedup_source import is_replicator
+from geminga.broker.policies.core.schema_rows import (
+    ALLOW_REPLICATED_SCHEMAS,
+    ALLOW_SCHEMA_UPDATE,
+    SCHEMA_COMPATIBILITY,
+    SCHEMA_VALIDATION,
+)
 from geminga.broker.policies.rules import TopicRules
 from geminga.broker.schema.core.strategy import Strategy
 from geminga.broker.schema.registry import SchemaRegistry, schema_id_of
@@ -60,9 +66,10 @@ class Schemas:
         """What a new schema of the topic must keep to."""
         return (await self._rules(name))[SCHEMA_COMPATIBILITY]
 
-    async def may_add(self, name: TopicName) -> bool:
-        """Whether producers may bring new schemas."""
-        return (await self._rules(name))[ALLOW_SCHEMA_UPDATE]
+    async def may_add(self, name: TopicName, producer_name: str = "") -> bool:
+        """Whether a producer of this name may bring new schemas; replicators may where others may not, if told so."""
+        rules = await self._rules(name)
+        return rules[ALLOW_SCHEMA_UPDATE] or (is_replicator(producer_name) and rules[ALLOW_REPLICATED_SCHEMAS])
 
     async def _is_enforced(self, name: TopicName) -> bool:
         return (await self._rules(name))[SCHEMA_VALIDATION]
@@ -71,14 +78,14 @@ class Schemas:
 
     async def admit_producer(self, topic: Topic, request: pb.CommandProducer) -> bytes:
         """The schema version of a new producer (empty: it has none). Raises IncompatibleSchemaError and others."""
-        return await self.add(topic.name, schema_of(request))
+        return await self.add(topic.name, schema_of(request), request.producer_name)
 
-    async def add(self, name: TopicName, info: SchemaInfo | None) -> bytes:
+    async def add(self, name: TopicName, info: SchemaInfo | None, producer_name: str = "") -> bytes:
         """The version of a producer's schema, added if need be; empty for None. Raises as the registry does."""
         schema_id = schema_id_of(name)
         if info is not None:
             version = await self.registry.put_if_absent(
-                schema_id, info, await self.strategy(name), may_add=await self.may_add(name)
+                schema_id, info, await self.strategy(name), may_add=await self.may_add(name, producer_name)
             )
             return encode_version(version)
         if await self._is_enforced(name) and await self.registry.has_schema(schema_id):
@@ -125,8 +132,11 @@ class Schemas:
 
 
 def _is_used(topic: Topic) -> bool:
-    """Whether the topic holds messages, or has clients whose messages are not what AUTO_CONSUME makes of them."""
-    if topic.producers or topic.stored_bytes:
+    """Whether the topic holds messages, or has clients whose messages are not what AUTO_CONSUME makes of them.
+
+    A replicator brings the schema of each message before it.
+    """
+    if topic.stored_bytes or not all(map(is_replicator, topic.producers)):
         return True
     return any(
         not consumer.is_auto_consume

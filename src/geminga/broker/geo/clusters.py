@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.core.coercion import Json
@@ -21,11 +22,13 @@ from geminga.runtime import Part, Runtime, get_logger, spawn, wait_ms
 
 if TYPE_CHECKING:
     from geminga.broker.configuration.broker_config import BrokerConfig
+    from geminga.broker.geo.leading import Leading
     from geminga.broker.geo.ports import RemoteTopic
     from geminga.broker.geo.remote_cluster import RemoteCluster
     from geminga.broker.geo.replicator import Replicator
     from geminga.broker.peers.http_client import PeerAnswer, PeerHttp
     from geminga.broker.resources import Resources
+    from geminga.broker.topic.base import Topic
     from geminga.broker.topic.parts import OtherPlace, PartTopic
     from geminga.managed_ledger import ManagedCursor
 
@@ -38,10 +41,12 @@ BYTES_MAX: Final = 64 << 20
 class OutgoingBytes:
     """What is on its way to all other clusters together, and who waits until it is less."""
 
-    __slots__ = ("_waiting", "bytes")
+    __slots__ = ("_waiting", "bytes", "clusters")
 
     def __init__(self) -> None:
         self.bytes = 0
+        #: How many there are.
+        self.clusters = 0
         self._waiting: list[asyncio.Future[None]] = []
 
     @property
@@ -67,6 +72,40 @@ class OutgoingBytes:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         await future
+
+
+class ClusterBytes:
+    """What is on its way to one of them: no more than its part, so that one that hangs leaves the others theirs."""
+
+    __slots__ = ("_all", "_is_counted", "bytes", "changed", "wake")
+
+    def __init__(self, outgoing: OutgoingBytes) -> None:
+        self._all = outgoing
+        self._is_counted = False
+        self.bytes = 0
+        self.changed, self.wake = outgoing.changed, outgoing.wake
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is as much as may be, of this one or of all."""
+        return self._all.is_full or self.bytes * self._all.clusters >= BYTES_MAX
+
+    def add(self, size_bytes: int) -> None:
+        """So much more, or less."""
+        self.bytes += size_bytes
+        self._all.add(size_bytes)
+
+    def begin(self) -> None:
+        """It has its part from now on."""
+        self._is_counted = True
+        self._all.clusters += 1
+
+    def end(self) -> None:
+        """Nothing more goes there; harmless twice."""
+        if self._is_counted:
+            self._is_counted = False
+            self._all.clusters -= 1
+            self.wake()
 
 
 class OtherClusters:
@@ -141,7 +180,7 @@ class OtherClusters:
         self.watch.add(made, self._runtime.clock.monotonic())
         return made
 
-    async def prepare(self, topic: PartTopic, place: OtherPlace) -> None:
+    async def prepare(self, topic: PartTopic | Topic, place: OtherPlace) -> None:
         """As of the port."""
         from geminga.broker.geo.green import prepare
         from geminga.broker.peers.http_client import PeerHttp
@@ -149,6 +188,12 @@ class OtherClusters:
         if self._moving is None:
             self._moving = PeerHttp(self._runtime, self._links)
         await prepare(self._moving, self._resources, topic, place)
+
+    def lead_away(self, topic: Topic, place: OtherPlace) -> Leading:
+        """As of the port."""
+        from geminga.broker.geo.leading import Leading
+
+        return Leading(topic, place, partial(self.prepare, topic, place))
 
     async def open(self, cluster: str, topic: TopicName) -> RemoteTopic:
         """As of :class:`geminga.broker.geo.ports.Links`."""
@@ -177,7 +222,9 @@ class OtherClusters:
             self._forget(cluster, known)
         from geminga.broker.geo.remote_cluster import RemoteCluster
 
-        made = RemoteCluster(self._runtime, cluster, document, self._links, self.local, self._outgoing)
+        outgoing = ClusterBytes(self._outgoing)
+        made = RemoteCluster(self._runtime, cluster, document, self._links, self.local, outgoing)
+        outgoing.begin()
         self._clusters[cluster] = made
         if self._looking is None:
             self._looking = spawn(self._look(), name="look at other clusters", part=self._part)

@@ -11,17 +11,20 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from geminga.broker.core.coercion import Json
+from geminga.broker.core.coercion import Document, Json
 from geminga.broker.peers.http_client import PeerAnswer, PeerHttp, addresses_of
 from geminga.broker.peers.topics import topic_path
+from geminga.broker.subscription.seek import is_replicated
+from geminga.broker.subscription.subscription import Subscription
 from geminga.model.errors import UnavailableError
 
 if TYPE_CHECKING:
     from geminga.broker.resources import Resources
+    from geminga.broker.topic.base import Topic
     from geminga.broker.topic.parts import OtherPlace, PartTopic
 
 
-async def prepare(http: PeerHttp, resources: Resources, topic: PartTopic, place: OtherPlace) -> None:
+async def prepare(http: PeerHttp, resources: Resources, topic: PartTopic | Topic, place: OtherPlace) -> None:
     """See the module. Raises UnavailableError that says what could not be made; a later call goes on."""
     addresses = addresses_of(place.service_url_tls if http.links.uses_tls else place.service_url)
     if not addresses:
@@ -57,11 +60,20 @@ async def prepare(http: PeerHttp, resources: Resources, topic: PartTopic, place:
         there = answer.json() if answer.is_good else None
         if not isinstance(there, dict) or there.get("partitions") != count:
             raise UnavailableError(f"{whole} has {count} partitions here and not there: {answer.reason} {there}")
-        if not is_made:
+        if not is_made and name.is_persistent:
             # Whoever made it may have died before its partitions were.
             await make(f"partitions of {whole}", f"{topic_path(whole)}/createMissedPartitions", method="POST")
-    else:
+    elif name.is_persistent:
         await make(f"{whole}", topic_path(whole))
-    for subscription in [one.name for one in topic.subscriptions.values() if one.is_durable]:
-        path = f"{topic_path(name)}/subscription/{quote(quote(subscription, safe=''), safe='')}"
-        await make(f"subscription {subscription} of {name}", path, "earliest")
+    if not name.is_persistent:
+        return  # what nobody stores is made by who uses it
+    for subscription in [*topic.subscriptions.values()]:
+        if not isinstance(subscription, Subscription) or not subscription.is_durable:
+            continue
+        path = f"{topic_path(name)}/subscription/{quote(quote(subscription.name, safe=''), safe='')}"
+        if is_replicated(subscription):
+            path += "?replicated=true"
+        # What it gets may depend on them.
+        properties: Document = {**subscription.cursor.cursor_properties}
+        start: Json = {"ledgerId": -1, "entryId": -1, "properties": properties} if properties else "earliest"
+        await make(f"subscription {subscription.name} of {name}", path, start)

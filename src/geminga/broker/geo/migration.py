@@ -15,6 +15,7 @@ that comes later is made there alone. That a topic moved is a property of its lo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -40,6 +41,8 @@ LEAVING_MS: Final = 20
 PARTS_MS_MAX: Final = 5000
 #: So long subscriptions that are being made are waited for; then it goes on here, and tries again.
 SUBSCRIPTIONS_MS_MAX: Final = 10_000
+#: So long a producer waits for the first try, where nobody here wants what it publishes.
+FIRST_TRY_MS_MAX: Final = 5000
 #: Property of a managed ledger: nothing is published here any more (Pulsar's name).
 MOVED_PROPERTY: Final = "migrated"
 #: Between two tries to make what has to be there: doubled from the first to the last.
@@ -60,7 +63,7 @@ class Stage(Enum):
 class TopicMigration(AdmitsSubscriptions):
     """See the module."""
 
-    __slots__ = ("_leaving", "_midst", "_place", "_task", "_topic", "reason", "stage")
+    __slots__ = ("_leaving", "_midst", "_place", "_task", "_topic", "_was_tried", "reason", "stage")
 
     name: ClassVar[str] = "migration"
 
@@ -72,6 +75,8 @@ class TopicMigration(AdmitsSubscriptions):
         #: Why it does not go on; empty: it does.
         self.reason = ""
         self._task: asyncio.Task[None] | None = None
+        #: It moved, or could not yet.
+        self._was_tried = asyncio.Event()
         #: Producers of which something was dropped: they send it again when they are gone from here.
         self._leaving: set[BatchProducer] = set()
         #: Producers in the midst of a message in parts, of which the first are stored here: so is the rest.
@@ -101,6 +106,7 @@ class TopicMigration(AdmitsSubscriptions):
 
     def drop(self) -> None:
         """It stays, or somebody else goes on."""
+        self._was_tried.set()
         if self._task is not None:
             self._task.cancel()
 
@@ -148,7 +154,15 @@ class TopicMigration(AdmitsSubscriptions):
             self._midst.discard(batch.producer)
 
     async def admit_producer(self, producer: Producer) -> None:
-        """Raise TopicMovedError, or UnavailableError while what is here is still copied elsewhere."""
+        """Raise TopicMovedError, or UnavailableError while what is here is still copied elsewhere.
+
+        Where no subscription is here it is waited for that it moves, or can not yet: those that want what comes may be
+        there alone, as of a topic that is made while all move.
+        """
+        if self.stage is Stage.PREPARING and not self._topic.subscriptions and not self._topic.producers:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FIRST_TRY_MS_MAX / 1000):
+                    await self._was_tried.wait()
         self._admit()
 
     async def admit_subscription(self) -> None:
@@ -174,6 +188,7 @@ class TopicMigration(AdmitsSubscriptions):
                 if self.reason != f"{error}":
                     _log.warning("%s does not move yet: %s", self._topic.name, error)
                 self.reason = f"{error}"
+                self._was_tried.set()
                 while not all(producer.is_closed for producer in self._leaving):
                     await wait_ms(LEAVING_MS)  # what they send now would overtake what was dropped
                 self._leaving.clear()
@@ -188,7 +203,7 @@ class TopicMigration(AdmitsSubscriptions):
                 for producer in [*self._topic.producers.values()]:
                     producer.move(place.broker_url, place.broker_url_tls)
                 for consumer in self._done_consumers():
-                    _send(consumer, place)
+                    send_away(consumer, place)
             await wait_ms(CHECK_MS)
 
     async def _move(self) -> None:
@@ -205,11 +220,13 @@ class TopicMigration(AdmitsSubscriptions):
         while self._uncopied():
             self.reason = f"{self._uncopied()} entries are not copied to the clusters of its namespace yet"
             await wait_ms(CHECK_MS)
+        self.reason = "the last of its subscriptions are made there"
         # Subscriptions that came meanwhile; no other can come any more once those are made that were let in before.
         await self._subscriptions_made()
         await self._make()
         await self._topic.ledger.stored.add_properties({MOVED_PROPERTY: "true"})
         self.stage = Stage.MOVED
+        self._was_tried.set()
 
     async def _subscriptions_made(self) -> None:
         for _ in range(SUBSCRIPTIONS_MS_MAX // LEAVING_MS):
@@ -253,7 +270,8 @@ def _rest_count(entries: Sequence[bytes]) -> int:
     return len(entries)
 
 
-def _send(consumer: Consumer, place: OtherPlace) -> None:
+def send_away(consumer: Consumer, place: OtherPlace) -> None:
+    """To the other cluster."""
     moved = commands.topic_migrated(consumer.consumer_id, place.broker_url, place.broker_url_tls, is_producer=False)
     consumer.connection.output.write_soon(moved)
     consumer.disconnect()

@@ -50,12 +50,18 @@ class GeoReplication(TopicPart):
 
     @classmethod
     async def prepare(cls, topic: PartTopic, *, is_wanted: bool) -> None:
-        """Have a cursor for each cluster that is named; that of another would keep everything from being trimmed."""
+        """Have a cursor for each cluster that is named; that of another would keep everything from being trimmed.
+
+        Where others are named and this one is not, all stay: they say what the others have not, and it may come back.
+        """
         del is_wanted
         clusters, wanted = _clusters_around(topic), _clusters_of(topic)
         part = topic.parts.find(cls)
         if part is not None:
             await part.stop_others(wanted)
+        named: tuple[str, ...] = topic.rules[REPLICATION]
+        if named and clusters.local not in named:
+            return
         for name, cursor in [*topic.ledger.cursors.items()]:
             is_made_before = cursor.cursor_properties == MADE_BEFORE
             if name.startswith(CURSOR_PREFIX) and name.removeprefix(CURSOR_PREFIX) not in wanted:

@@ -48,7 +48,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.schema_info import SchemaInfo
 
 if TYPE_CHECKING:
-    from geminga.broker.geo.clusters import OutgoingBytes
+    from geminga.broker.geo.clusters import ClusterBytes
     from geminga.broker.geo.ports import CopyDone
 
 _log = get_logger(__name__)
@@ -82,6 +82,8 @@ NOT_NOW: Final = (
     Timeout,
     TooManyLookupRequestException,
 )
+#: Behind a replicator's name, of the producer that brings a schema: it is to be let in wherever a replicator is.
+SCHEMAS: Final = ".schemas"
 #: How long a link that ends waits for answers that are under way.
 CLOSE_S_MAX: Final = 1.0
 
@@ -111,7 +113,7 @@ class RemoteCluster:
         document: Mapping[str, Json],
         links: PeerLinks,
         local: str,
-        outgoing: OutgoingBytes,
+        outgoing: ClusterBytes,
     ) -> None:
         """``document``: its ``ClusterData``. Raises UnavailableError where that leads nowhere."""
         self._runtime = runtime
@@ -155,7 +157,7 @@ class RemoteCluster:
         try:
             producer = await self._client.create_producer(
                 str(topic),
-                producer_name=f"{REPLICATOR_PREFIX}{self._local}-->{self.name}",
+                producer_name=self._producer_name,
                 batching_enabled=False,
                 max_pending_messages=0,
                 send_timeout_millis=ANSWER_S_MAX * 1000,
@@ -170,11 +172,18 @@ class RemoteCluster:
         producer.end_with_refusal()
         return RemoteLink(self, topic, cast("EntryProducer[bytes]", producer), self._outgoing)
 
+    @property
+    def _producer_name(self) -> str:
+        return f"{REPLICATOR_PREFIX}{self._local}-->{self.name}"
+
     async def version_of(self, topic: TopicName, schema: SchemaInfo) -> bytes:
         """As of :class:`geminga.broker.geo.ports.RemoteTopic`. Raises UnavailableError."""
         try:
             producer = await self._client.create_producer(
-                str(topic), schema=EncodedSchema(schema), batching_enabled=False
+                str(topic),
+                producer_name=f"{self._producer_name}{SCHEMAS}",
+                schema=EncodedSchema(schema),
+                batching_enabled=False,
             )
         except PulsarException as error:
             raise UnavailableError(f"{error}") from error
@@ -190,6 +199,7 @@ class RemoteCluster:
 
     async def close(self) -> None:
         """Its links end."""
+        self._outgoing.end()
         if self._probing is not None:
             self._probing.cancel()
         self._is_back()
@@ -281,7 +291,7 @@ class RemoteLink:
     __slots__ = ("_bytes", "_cluster", "_entries", "_is_ended", "_outgoing", "_producer", "_topic")
 
     def __init__(
-        self, cluster: RemoteCluster, topic: TopicName, producer: EntryProducer[bytes], outgoing: OutgoingBytes
+        self, cluster: RemoteCluster, topic: TopicName, producer: EntryProducer[bytes], outgoing: ClusterBytes
     ) -> None:
         self._cluster = cluster
         self._topic = topic

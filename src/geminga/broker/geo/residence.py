@@ -23,12 +23,6 @@ MAKE_ONLY: Final = "gemingaMakeOnly"
 PEERS: Final = "peerClusterNames"
 
 
-def lives_in(policies: Policies, cluster: str) -> bool:
-    """Whether a namespace with these policies has topics in ``cluster``; one that names no cluster is everywhere."""
-    clusters = policies.replication_clusters
-    return not clusters or cluster in clusters or cluster in policies.allowed_clusters
-
-
 def other_homes(policies: Policies, cluster: str) -> list[str]:
     """Names of the other clusters that such a namespace lives in, or may, sorted."""
     return sorted({*policies.replication_clusters, *policies.allowed_clusters} - {cluster})
@@ -36,7 +30,7 @@ def other_homes(policies: Policies, cluster: str) -> list[str]:
 
 def require_life_in(policies: Policies, namespace: str, cluster: str) -> None:
     """Raise NotInThisClusterError unless the namespace lives in ``cluster``."""
-    if not lives_in(policies, cluster):
+    if not policies.lives_in(cluster):
         clusters = ", ".join(policies.replication_clusters)
         raise NotInThisClusterError(
             f"Namespace missing local cluster name in clusters list: local_cluster={cluster} ns={namespace} "

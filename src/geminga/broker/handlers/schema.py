@@ -126,7 +126,7 @@ async def _get_or_create_schema(
 ) -> None:
     try:
         topic = await _existing(services, request.topic)
-        version = await services.schemas.add(topic.name, schema_of(request))
+        version = await services.schemas.add(topic.name, schema_of(request), request.producerName)
         answer = pb.CommandGetOrCreateSchemaResponse(request_id=request.request_id, schema_version=version)
     except GemingaError as error:
         answer = _version_error(connection, request.request_id, error)

@@ -58,8 +58,8 @@ class Schemas(Protocol):
         """The version that a producer publishes with, added if it is new; empty: it has none."""
         ...
 
-    async def add(self, name: TopicName, info: SchemaInfo | None) -> bytes:
-        """The version of a schema, added if it is new and fits; empty for None."""
+    async def add(self, name: TopicName, info: SchemaInfo | None, producer_name: str = "") -> bytes:
+        """The version of a schema, added if it is new, fits and that producer may bring it; empty for None."""
         ...
 
 

@@ -143,9 +143,9 @@ class TopicProducers(Generic[P]):
         self._watch = watch
         #: Those that wait for exclusive access are here too.
         self.by_name: dict[str, P] = {}
-        #: How many there may be; 0: any number.
+        #: How many there may be beside replicators, as in Pulsar; 0: any number.
         self.most = 0
-        #: The same of those from one address, but for replicators.
+        #: The same of those from one address.
         self.most_from_one = 0
         #: Made when the first one comes; None: there is nothing to remember.
         self._access: ProducerAccess[P] | None = None
@@ -161,9 +161,12 @@ class TopicProducers(Generic[P]):
         self._check_open()
         await self._make_room_for(producer)
         self._check_open()
-        if is_reached(self.most, len(self.by_name)):
-            raise ProducerBusyError("Topic reached max producers limit")
-        if self.most_from_one and not is_replicator(producer.name):
+        is_one_of_most = not is_replicator(producer.name)
+        if is_one_of_most and is_reached(self.most, len(self.by_name)):
+            others = sum(not is_replicator(name) for name in self.by_name)
+            if is_reached(self.most, others):
+                raise ProducerBusyError("Topic reached max producers limit")
+        if is_one_of_most and self.most_from_one:
             host = host_of(producer.connection.peer)
             others = sum(host_of(each.connection.peer) == host for each in self.by_name.values())
             if is_reached(self.most_from_one, others):

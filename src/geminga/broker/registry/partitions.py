@@ -189,7 +189,7 @@ class Partitions:
             if not force:
                 await self._require_unused(name)
             if self._sharing is not None and await self._sharing.holders(name):
-                await self._delete_stored(name, force=force)
+                await self._delete_stored(name)
                 await self._forget(name)
                 return
             marked = await self._mark(name, found)
@@ -273,19 +273,20 @@ class Partitions:
         """What is stored of the topic itself goes last: until then the request can be sent again."""
         if not force:
             await self._require_unused(name)
-        await self._delete_stored(name, force=force)
+        await self._delete_stored(name)
         if not is_namespace_going:
             await self._forget(name)
         await self._resources.delete_partitioned_topic(name, expected_version=marked.version)
 
-    async def _delete_stored(self, name: TopicName, *, force: bool) -> None:
+    async def _delete_stored(self, name: TopicName) -> None:
+        """Nobody used it when that was looked at, or it goes all the same: who came since ends none of it half-way."""
         batch: list[TopicName] = []
         async for partition in self._stored(name):
             batch.append(partition)
             if len(batch) == PARTITIONS_AT_ONCE:
-                await self._delete(batch, force)
+                await self._delete(batch)
                 batch = []
-        await self._delete(batch, force)
+        await self._delete(batch)
 
     async def _require_unused(self, name: TopicName) -> None:
         for topic in self._registry.loaded_of(name):
@@ -412,12 +413,12 @@ class Partitions:
         if was_free and not topic.is_in_use:
             await registry.unload(partition)
 
-    async def _delete(self, partitions: list[TopicName], force: bool) -> None:
+    async def _delete(self, partitions: list[TopicName]) -> None:
         """Each at its owner, who alone knows whether it is used. Raises TopicNotServedError where that is not we."""
         registry = self._registry
         if self._elsewhere is not None:
             away = [partition for partition in partitions if not await self._elsewhere.is_here(partition)]
-            await asyncio.gather(*(self._elsewhere.delete(partition, force=force) for partition in away))
+            await asyncio.gather(*(self._elsewhere.delete(partition, force=True) for partition in away))
             partitions = [partition for partition in partitions if partition not in away]
         for partition in partitions:
             await registry.require_here(partition)
@@ -429,7 +430,7 @@ class Partitions:
             await steps.next()
             if partition not in gone:
                 try:
-                    await registry.delete(partition, force=force)
+                    await registry.delete(partition, force=True)
                 except TopicNotFoundError:
                     if await registry.exists(partition):
                         raise

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from geminga.broker.geo.residence import lives_in
 from geminga.model.errors import GemingaError
 from geminga.runtime import Part, next_turn, spawn
 
@@ -97,7 +96,7 @@ async def leave_if_elsewhere(registry: TopicRegistry, namespaces: Namespaces, cl
     Raises MetadataError: then nothing is unloaded.
     """
     policies = await namespaces.policies(namespace)
-    if policies is None or policies.is_deleted or lives_in(policies, cluster):
+    if policies is None or policies.is_deleted or policies.lives_in(cluster):
         return False
     await registry.taken(lambda name: name.namespace == namespace)
     return True

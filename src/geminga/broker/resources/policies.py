@@ -46,6 +46,11 @@ class Policies(NamedTuple):
         """Clusters it may live in, those that it lives in included; empty: nobody said."""
         return _strings(self.document.get("allowed_clusters"))
 
+    def lives_in(self, cluster: str) -> bool:
+        """Whether the namespace has topics in ``cluster``; one that names no cluster is everywhere."""
+        clusters = self.replication_clusters
+        return not clusters or cluster in clusters or cluster in self.allowed_clusters
+
     @property
     def bundle_boundaries(self) -> tuple[str, ...]:
         """Hash boundaries as hex words, ascending, first and last included."""

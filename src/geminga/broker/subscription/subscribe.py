@@ -205,6 +205,11 @@ async def _subscription_for(
     return subscription
 
 
+def begins_with_what_is_new(request: pb.CommandSubscribe) -> bool:
+    """Whether a Reader wants nothing of what is there."""
+    return request.start_message_rollback_duration_sec <= 0 and _start_position(request) == LATEST
+
+
 def _start_position(request: pb.CommandSubscribe) -> Position:
     """First entry for a Reader: that of the start id itself, also if the id is inside a batch or was read already.
 

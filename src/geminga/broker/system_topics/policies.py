@@ -75,12 +75,14 @@ class PolicyService:
         return self.levels(namespace, await self._of_topic(name, namespace))
 
     async def rules_now(self, name: TopicName) -> TopicRules | None:
-        """By the namespace's policies as they are stored now; None: there is no such namespace. Raises StorageError.
+        """By the namespace's policies as they are stored now; None: there is no such namespace, or it lives in other
+        clusters alone, and what is left here of it is nobody's to delete unasked. Raises StorageError.
 
         For what can not be undone: a watch may be late or lost.
         """
         self._namespaces.forget(name.namespace)
-        if await self._namespaces.policies(name.namespace) is None:
+        policies = await self._namespaces.policies(name.namespace)
+        if policies is None or not policies.lives_in(self._cluster):
             return None
         return await self.rules(name)
 

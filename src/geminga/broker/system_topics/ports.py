@@ -44,7 +44,7 @@ class CurrentRules(Protocol):
     """Rules by what is stored now."""
 
     async def rules_now(self, name: TopicName) -> TopicRules | None:
-        """None: there is no such namespace. Raises StorageError."""
+        """None: there is no such namespace, or it lives in other clusters alone. Raises StorageError."""
         ...
 
 

@@ -28,6 +28,8 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
     from geminga.broker.subscription.consumer import Consumer, ConsumerConnection
+    from geminga.broker.topic.parts import LedAway
+    from geminga.broker.topic.producer import Producer
 
 
 class NonPersistentTopic(Topic):
@@ -36,7 +38,7 @@ class NonPersistentTopic(Topic):
     Its own policies outlive it: it is there while somebody uses it, and holds to them whenever it comes back.
     """
 
-    __slots__ = ("_subscriptions",)
+    __slots__ = ("_led_away", "_subscriptions")
 
     publishing: DirectPublishing
     #: No part of it hides anything: it has none.
@@ -45,9 +47,11 @@ class NonPersistentTopic(Topic):
     def __init__(self, services: TopicServices, name: TopicName) -> None:
         clock = services.runtime.clock
         self._subscriptions: dict[str, NonPersistentSubscription] = {}
+        #: While it moves to another cluster.
+        self._led_away: LedAway | None = None
         life = TopicLife(name, clock)
         publishing = DirectPublishing(clock, self._subscriptions)
-        super().__init__(services, name, life, publishing, TopicProducers(name, life, self))
+        super().__init__(services, name, life, publishing, TopicProducers(name, life, self, watch=self))
 
     @property
     def subscriptions(self) -> dict[str, NonPersistentSubscription]:
@@ -64,9 +68,57 @@ class NonPersistentTopic(Topic):
         await super().apply_policies()
         self.publishing.entry_bytes_max = self.rules[MAX_MESSAGE_SIZE]
 
+        self._follow_move()
+
+    def _follow_move(self) -> None:
+        moves, clusters = self.services.moves, self.services.remote_clusters
+        if moves is None or clusters is None or self.name.is_system:
+            return
+        place = moves.place_of(self.rules)
+        if self._led_away is not None and self._led_away.place != place:
+            self._end_move()
+        if place is not None and self._led_away is None:
+            self._led_away = clusters.lead_away(self, place)
+
+    # ---- who publishes
+
+    async def admit_producer(self, _producer: Producer) -> None:
+        """Raise TopicMovedError where it moved to another cluster."""
+        if self._led_away is not None:
+            self._led_away.check()
+
+    async def producer_joined(self, _producer: Producer) -> None:
+        """Nothing is kept of it."""
+
+    def producer_left(self, _producer: Producer) -> None:
+        """Nothing is kept of it."""
+
+    # ---- its end
+
+    async def close_storage(self) -> None:
+        """Nothing is stored."""
+        self._end_move()
+
+    async def drop_storage(self) -> None:
+        """The same."""
+        self._end_move()
+
+    async def delete_storage(self) -> None:
+        """The same."""
+        self._end_move()
+
+    def _end_move(self) -> None:
+        if self._led_away is not None:
+            self._led_away.end()
+            self._led_away = None
+
+    # ---- who listens
+
     async def subscribe(self, connection: ConsumerConnection, request: pb.CommandSubscribe) -> Consumer:
         """Attach a consumer, creating its subscription if need be; raises GemingaError."""
         await self.check_may_subscribe(request)
+        if self._led_away is not None:
+            self._led_away.check()
         consumer = await subscribe_non_persistent(self, connection, request)
         self.life.touch()
         if self.life.is_closing:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from geminga.broker.policies.config import PolicyConfig
     from geminga.broker.publishing.rates import HeldRates
     from geminga.broker.subscription.subscription import Subscription
+    from geminga.broker.topic.base import Topic
     from geminga.broker.topic.producer import Producer
     from geminga.broker.topic.services import TopicServices
 
@@ -258,11 +259,12 @@ class AdmitsSubscriptions(TopicPart):
     __slots__ = ("made_now",)
 
     def __init__(self) -> None:
-        #: Durable subscriptions that were let in, and are being made.
+        #: Subscriptions that were let in, and are being made.
         self.made_now = 0
 
     async def admit_subscription(self) -> None:
-        """Before a durable subscription is made: raise GemingaError to keep it out."""
+        """Before a subscription is made that is durable, or wants what is published from now on: raise GemingaError to
+        keep it out."""
 
 
 class CopiedTopic(Protocol):
@@ -330,8 +332,29 @@ class RemoteClusters(Protocol):
         """Begin to copy ``topic`` to ``cluster``, from where ``cursor`` is; loads the code for it."""
         ...
 
-    async def prepare(self, topic: PartTopic, place: OtherPlace) -> None:
+    def lead_away(self, topic: Topic, place: OtherPlace) -> LedAway:
+        """Begin to send the clients of a topic that stores nothing to the cluster that it moves to."""
+        ...
+
+    async def prepare(self, topic: PartTopic | Topic, place: OtherPlace) -> None:
         """Make in the cluster that ``topic`` moves to what has to be there before its clients. Raises GemingaError."""
+        ...
+
+
+class LedAway(Protocol):
+    """A topic that stores nothing and moves to another cluster."""
+
+    @property
+    def place(self) -> OtherPlace:
+        """Where to."""
+        ...
+
+    def check(self) -> None:
+        """Before somebody is let in: raise TopicMovedError once the topic can be used there."""
+        ...
+
+    def end(self) -> None:
+        """It stays, or somebody else goes on."""
         ...
 
 
@@ -477,7 +500,10 @@ class Parts:
 
     @asynccontextmanager
     async def new_subscription(self) -> AsyncIterator[None]:
-        """Around the making of a durable one. Raises GemingaError: it is not let in."""
+        """Around the making of one that is durable, or wants what is published from now on.
+
+        Raises GemingaError: it is not let in.
+        """
         asked = [part for part in self._active if isinstance(part, AdmitsSubscriptions)]
         for part in asked:
             await part.admit_subscription()

@@ -21,7 +21,7 @@ from geminga.broker.subscription import seek
 from geminga.broker.subscription.last_message_id import NO_TAIL
 from geminga.broker.subscription.limits import UnackedLimits
 from geminga.broker.subscription.rates import Rates
-from geminga.broker.subscription.subscribe import create_subscription, subscribe
+from geminga.broker.subscription.subscribe import begins_with_what_is_new, create_subscription, subscribe
 from geminga.broker.subscription.subscription import Subscription
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.deduplication import TopicDeduplication
@@ -187,7 +187,9 @@ class PersistentTopic(Topic):
             from geminga.broker.compacted.reads import ready
 
             await ready(self)
-        is_new = request.durable and request.subscription not in self._subscriptions
+        is_new = request.subscription not in self._subscriptions and (
+            request.durable or begins_with_what_is_new(request)
+        )
         async with self.parts.new_subscription() if is_new else nullcontext():
             consumer = await subscribe(self, connection, request, allow_creation=allow_creation)
         self.life.touch()

@@ -120,7 +120,7 @@ class InactiveTopics:
     async def _why_it_stays_after_all(self, topic: Topic) -> Hold | None:
         """The topic is closed: by what is stored. Raises GemingaError."""
         rules = await self._rules_now(topic.name)
-        # Its namespace is not there any more: nobody knows what was to be kept.
+        # Its namespace is not there any more, or left this cluster: nobody knows what was to be kept.
         return Hold.UNKNOWN if rules is None else self._judge(topic, rules)
 
     @staticmethod

@@ -218,11 +218,13 @@ class TopicConsumer:
         if isinstance(assigned, str):
             self._detached(assigned)
             return
-        # Another cluster, whose ids are others: all that is there is new.
+        # Another cluster, whose ids are others: all that is there is new, but to who was never here and wants what is
+        # published from now on.
         self._link.moved(assigned)
         self._detached("")
         self.start_over()
-        self.standing.move(MessageId.earliest)
+        if self._phase is not Phase.NEW or self.standing.start_message_id != MessageId.latest:
+            self.standing.move(MessageId.earliest)
 
     def _detached(self, assigned_url: str) -> None:
         if self._attachment.detach() is None:

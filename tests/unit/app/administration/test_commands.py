@@ -214,6 +214,18 @@ def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
     assert runs > 800
 
 
+def test_a_flag_of_5_0_is_sent_where_it_is_said() -> None:
+    one = command_of("namespaces set-is-allow-auto-update-schema")
+    said = {
+        (): {},
+        ("--enable-for-replicator",): {"allowAutoUpdateSchemaWithReplicator": "true"},
+        ("--enable-for-replicator=false",): {"allowAutoUpdateSchemaWithReplicator": "false"},
+    }
+    for words, query in said.items():
+        (sent,) = asked(one, ["public/ns", "--disable", *words])
+        assert (sent.method, sent.query, sent.body) == ("POST", query, False)
+
+
 def test_what_can_not_be_undone_is_marked_as_in_the_calls() -> None:
     calls = {(call.method, call.path): call.destroys for noun in NOUNS for call in noun.calls}
     differing = [

@@ -12,19 +12,22 @@ import pytest
 from geminga import sim
 from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.core.coercion import Json
+from geminga.broker.core.dedup_source import cluster_of
 from geminga.broker.geo.clusters import BYTES_MAX, OtherClusters, OutgoingBytes
 from geminga.broker.geo.ports import AwayError
-from geminga.broker.geo.remote_cluster import OPENING_MAX, PROBE_PATH, PROBE_S, _arguments
+from geminga.broker.geo.remote_cluster import OPENING_MAX, PROBE_PATH, PROBE_S, TOPIC_BYTES_MAX, _arguments
 from geminga.broker.geo.watch import LOOK_S
 from geminga.broker.peers.http_client import REQUESTS_AT_ONCE
 from geminga.broker.peers.links import PLAIN
 from geminga.broker.resources import Resources
 from geminga.metadata.memory import MemoryMetadataStore
 from geminga.model.errors import UnavailableError
+from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
 from geminga.runtime import next_turn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
+from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
 from support.worlds.scripted_broker import Scripted, polite
 
 TOPIC = TopicName.parse("persistent://public/default/t")
@@ -278,6 +281,43 @@ def test_nobody_waits_for_a_cluster_that_hangs_to_be_left() -> None:
     sim.run(main)
 
 
+def test_who_brings_a_schema_is_known_as_a_replicator_over_there() -> None:
+    """Others are refused where encryption is required, producers are limited or bring no schemas."""
+    asked: list[pb.CommandProducer] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == pb.BaseCommand.LOOKUP:
+            return mute(command)
+        if command.type == pb.BaseCommand.PRODUCER:
+            asked.append(command.producer)
+        return polite(command)
+
+    async def main(world: sim.SimWorld) -> None:
+        async def on_node(node: sim.SimNode) -> None:
+            resources = Resources(MemoryMetadataStore(node.runtime))
+            await resources.clusters.create("west", DATA)
+            clusters = OtherClusters(node.runtime, resources, BrokerConfig(cluster_name="east"))
+            Answering.statuses, Answering.body = [200], b'{"partitions":0}'
+            west = world.node("west")
+            await west.run(lambda there: there.runtime.network.listen(Answering, "0.0.0.0", 8080))
+            await west.run(lambda there: there.runtime.network.listen(lambda: Scripted(script), "0.0.0.0", 6650))
+            link = await clusters.open("west", TOPIC)
+            await link.version_of(SchemaInfo("text", SchemaType.STRING))
+            names = [request.producer_name for request in asked]
+            # Not the same name: each is there but once at a time.
+            assert names == ["pulsar.repl.east-->west", "pulsar.repl.east-->west.schemas"]
+            assert cluster_of(names[1]) == "east"
+            assert asked[1].schema.type == pb.Schema.String
+            await clusters.close()
+
+        try:
+            await world.node("broker").run(on_node)
+        finally:
+            Answering.body = b""
+
+    sim.run(main)
+
+
 def test_nothing_is_opened_when_the_broker_closes() -> None:
     async def scenario(clusters: OtherClusters, resources: Resources) -> None:
         await resources.clusters.create("west", DATA)
@@ -294,6 +334,60 @@ def test_where_it_begins_is_configured(value: str, is_earliest: bool) -> None:
         assert (clusters.local, clusters.starts_at_earliest) == ("east", is_earliest)
 
     run_with(scenario, replication_start_at=value)
+
+
+def test_what_a_cluster_that_answers_nothing_was_sent_leaves_room_for_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("geminga.broker.geo.clusters.BYTES_MAX", 2 * TOPIC_BYTES_MAX)
+    mebibyte = bytes(1 << 20)
+    metadata = pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1)
+
+    def at(name: str) -> Callable[[pb.BaseCommand], list[bytes]]:
+        def script(command: pb.BaseCommand) -> list[bytes]:
+            if command.type != pb.BaseCommand.LOOKUP:
+                return polite(command)
+            url = DATA["brokerServiceUrl"].replace("west", name)
+            return [commands.lookup_connect(command.lookupTopic.request_id, url, "", is_authoritative=True)]
+
+        return script
+
+    async def main(world: sim.SimWorld) -> None:
+        async def on_node(node: sim.SimNode) -> None:
+            resources = Resources(MemoryMetadataStore(node.runtime))
+            clusters = OtherClusters(node.runtime, resources, BrokerConfig(cluster_name="east"))
+            Answering.statuses, Answering.body = [200], b'{"partitions":0}'
+            for name in ("west", "north"):
+                await resources.clusters.create(name, {key: url.replace("west", name) for key, url in DATA.items()})
+                there, script = world.node(name), at(name)
+                await there.run(lambda one: one.runtime.network.listen(Answering, "0.0.0.0", 8080))
+                await there.run(
+                    lambda one, script=script: one.runtime.network.listen(lambda: Scripted(script), "0.0.0.0", 6650)
+                )
+            await resources.clusters.create("nowhere", {})
+            for _ in range(10):
+                # What is no cluster to copy to takes no part.
+                assert "nowhere has no" in await refusal(clusters, "nowhere")
+            links = [await clusters.open("west", TopicName.parse(f"{TOPIC}-{number}")) for number in range(3)]
+            other = await clusters.open("north", TOPIC)
+            for link in links[:2]:
+                for entry in range(TOPIC_BYTES_MAX // len(mebibyte)):
+                    if not link.is_full:
+                        link.send(metadata, mebibyte, Position(1, entry), lambda _: None)
+            assert [link.is_full for link in links] == [True] * 3
+            assert not other.is_full
+            other.send(metadata, bytes(TOPIC_BYTES_MAX - len(mebibyte)), Position(1, 0), lambda _: None)
+            assert not other.is_full
+            async with asyncio.timeout(1):
+                await other.room()
+            await clusters.close()
+
+        try:
+            await world.node("broker").run(on_node)
+        finally:
+            Answering.body = b""
+
+    sim.run(main)
 
 
 def test_who_waits_for_room_looks_again_when_there_is_less() -> None:

@@ -8,9 +8,10 @@ import json
 import pytest
 
 from geminga.broker.core.coercion import Json
-from geminga.broker.geo.residence import lives_in
+from geminga.broker.geo.residence import other_homes
 from geminga.broker.resources import Policies
 from geminga.model.topic_name import TopicName
+from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import TOPIC, BrokerWorld, Client, run_with_broker
 from support.worlds.other_cluster import join
@@ -38,7 +39,8 @@ ELSEWHERE = (
 )
 def test_a_namespace_lives_where_it_is_replicated_or_allowed(replicated: Json, allowed: Json, is_here: bool) -> None:
     policies = Policies({"replication_clusters": replicated, "allowed_clusters": allowed})
-    assert lives_in(policies, "standalone") is is_here
+    assert policies.lives_in("standalone") is is_here
+    assert other_homes(policies, "standalone") == (["far"] if replicated == ["far"] else [])
 
 
 async def asked(world: BrokerWorld, method: str, path: str, body: Json = None) -> int:
@@ -148,3 +150,36 @@ def test_what_is_heard_of_the_store_alone_unloads_it_too() -> None:
             await client.expect(Type.CLOSE_PRODUCER)
 
     run_with_broker(scenario, delete_inactive_topics=False)
+
+
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_who_looks_at_a_topic_of_a_namespace_that_was_taken_out_changes_nothing_of_it(is_copied: bool) -> None:
+    """It is loaded then: what was not copied stays so, and it is not deleted as one that nobody uses."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        other = join(world)
+        await prepared(world)
+        client = await world.client()
+        await client.create_producer(producer_name="producer")
+        assert await asked(world, "POST", f"{NAMESPACE}/replication", [*LOCAL, "far"]) == 200
+        if not is_copied:
+            other.refused.add(b"kept")
+        await client.publish(0, b"kept")
+        await wait_ms(100)
+        assert await asked(world, "POST", f"{NAMESPACE}/replication", ["far"]) == 200
+        assert world.broker.topics == {}
+        left = json.loads((await ask(rest_application(world.broker), "GET", f"{NAMESPACE}/leftTopics", b"")).body)
+        assert (left["topics"], left["topicsNotCopied"]) == (1, int(not is_copied))
+        path = "/admin/v2/persistent/public/default/topic/stats"
+        assert await asked(world, "GET", path) == 200
+        assert list(world.broker.topics) == [TOPIC]
+        await wait_ms(200_000)
+        again = json.loads((await ask(rest_application(world.broker), "GET", f"{NAMESPACE}/leftTopics", b"")).body)
+        assert again == left
+        other.refused.clear()
+        assert await asked(world, "POST", f"{NAMESPACE}/replication", [*LOCAL, "far"]) == 200
+        assert await asked(world, "GET", path) == 200
+        await wait_ms(60_000)
+        assert other.payloads == [b"kept"]
+
+    run_with_broker(scenario, delete_inactive_topics_after_s=60)

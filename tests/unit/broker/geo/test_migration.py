@@ -10,11 +10,13 @@ from dataclasses import replace
 import pytest
 
 from geminga.broker.geo.green import prepare
+from geminga.broker.geo.leading import Leading
 from geminga.broker.geo.migration import MOVED_PROPERTY, PARTS_MS_MAX, SUBSCRIPTIONS_MS_MAX, Stage, TopicMigration
 from geminga.broker.geo.moves import MovedTo
 from geminga.broker.peers.http_client import PeerAnswer, PeerHttp
 from geminga.broker.peers.links import PLAIN
 from geminga.broker.resources.clusters import policies_path
+from geminga.broker.subscription.seek import is_replicated
 from geminga.model.errors import UnavailableError
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
@@ -23,6 +25,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker, send_frame
 from support.worlds.holding_part import with_parts
 from support.worlds.policy_levels import set_namespace, topic_of
+from support.worlds.rest_world import ask, rest_application
 
 GREEN = {"serviceUrl": "http://green:8080", "brokerServiceUrl": "pulsar://green:6650"}
 PLACE = MovedTo("http://green:8080", "", "pulsar://green:6650", "")
@@ -37,6 +40,9 @@ class Green:
     def __init__(self, refusal: str = "") -> None:
         self.refusal = refusal
         self.prepared: list[tuple[str, MovedTo]] = []
+
+    def lead_away(self, topic, place) -> Leading:
+        return Leading(topic, place, lambda: self.prepare(topic, place))
 
     async def prepare(self, topic, place) -> None:
         if self.refusal:
@@ -93,6 +99,60 @@ def test_who_comes_to_a_topic_that_moved_is_led_there() -> None:
         client.request_producer()
         assert moved_of(await client.expect(Type.TOPIC_MIGRATED)) == (0, 1, GREEN["brokerServiceUrl"])
         assert (await client.error()).error == pb.ServiceNotReady
+
+    run_with_broker(scenario)
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+def test_nothing_is_published_to_a_topic_that_is_made_while_all_move_unless_the_other_cluster_is_away(
+    is_away: bool,
+) -> None:
+    """The subscriptions that would want it are there, and none is here."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        green = ready(world, Green("it does not answer" if is_away else ""))
+        prepare_now = green.prepare
+
+        async def prepare_slowly(topic, place) -> None:
+            await wait_ms(1000)
+            await prepare_now(topic, place)
+
+        green.prepare = prepare_slowly  # type: ignore[method-assign]
+        await world.resources.clusters.set_policies("standalone", {"migrated": True, "migratedClusterUrl": GREEN})
+        client = await world.client()
+        client.request_producer()
+        if is_away:
+            assert (await client.expect(Type.PRODUCER_SUCCESS)).producer_success.producer_ready
+            await client.publish(0)
+        else:
+            assert moved_of(await client.expect(Type.TOPIC_MIGRATED)) == (0, 1, GREEN["brokerServiceUrl"])
+            assert (await client.error()).error == pb.ServiceNotReady
+
+    run_with_broker(scenario)
+
+
+def test_a_reader_that_wants_what_is_new_is_led_to_where_that_is_and_others_read_what_is_left() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        ready(world, Green())
+        await client.create_producer()
+        ledger_id, entry_id = await client.publish(0)
+        await moving(world)
+        await client.expect(Type.CLOSE_PRODUCER)
+        await wait_ms(100)
+        start = pb.MessageIdData(ledgerId=ledger_id, entryId=entry_id)
+        newest = pb.MessageIdData(ledgerId=(1 << 63) - 1, entryId=(1 << 63) - 1)
+        for consumer_id, position in enumerate((start, newest), 1):
+            request = pb.CommandSubscribe(
+                topic=TOPIC, subscription=f"r{consumer_id}", subType=pb.CommandSubscribe.Exclusive, durable=False
+            )
+            request.consumer_id, request.request_id = consumer_id, 90 + consumer_id
+            request.start_message_id.CopyFrom(position)
+            client.send(pb.BaseCommand(type=Type.SUBSCRIBE, subscribe=request))
+        told = await client.expect(Type.TOPIC_MIGRATED)
+        assert moved_of(told) == (1, 2, GREEN["brokerServiceUrl"])
+        assert (await client.error()).request_id == 92
+        assert [*(await topic_of(world)).subscriptions] == ["r1"]
 
     run_with_broker(scenario)
 
@@ -273,6 +333,38 @@ class Asked(PeerHttp):
         return PeerAnswer(status, b"" if answer is None else json.dumps(answer).encode(), "green")
 
 
+def test_clients_of_a_topic_that_stores_nothing_are_led_there_consumers_first() -> None:
+    name = TOPIC.replace("persistent://", "non-persistent://")
+
+    async def scenario(world: BrokerWorld) -> None:
+        client, green = await world.client(), ready(world, Green("it does not answer"))
+        await client.create_producer(name)
+        await client.subscribe(name, consumer_id=2)
+        await world.resources.clusters.set_policies("standalone", {"migrated": True, "migratedClusterUrl": GREEN})
+        await wait_ms(1000)
+        # Meanwhile it goes on here.
+        await client.publish(0)
+        green.refusal = ""
+        told = [moved_of(await client.expect(Type.TOPIC_MIGRATED)) for _ in range(2)]
+        assert told == [(1, 2, GREEN["brokerServiceUrl"]), (0, 1, GREEN["brokerServiceUrl"])]
+        assert green.prepared == [(name, PLACE)]
+        client.request_producer(name, producer_id=3)
+        assert moved_of(await client.expect(Type.TOPIC_MIGRATED)) == (0, 3, GREEN["brokerServiceUrl"])
+        assert (await client.error()).error == pb.ServiceNotReady
+        request = pb.CommandSubscribe(topic=name, subscription="new", subType=pb.CommandSubscribe.Shared)
+        request.consumer_id, request.request_id = 7, 9
+        client.send(pb.BaseCommand(type=Type.SUBSCRIBE, subscribe=request))
+        assert moved_of(await client.expect(Type.TOPIC_MIGRATED)) == (1, 7, GREEN["brokerServiceUrl"])
+        await client.error()
+        await world.resources.clusters.set_policies("standalone", {"migrated": False, "migratedClusterUrl": GREEN})
+        await wait_ms(100)
+        await client.create_producer(name, producer_id=4)
+        await wait_ms(5000)
+        await client.publish(0, producer_id=4)
+
+    run_with_broker(scenario)
+
+
 def test_tenant_namespace_topic_and_subscriptions_are_made_there() -> None:
     async def scenario(world: BrokerWorld) -> None:
         topic = await topic_of(world)
@@ -289,6 +381,31 @@ def test_tenant_namespace_topic_and_subscriptions_are_made_there() -> None:
         ]
         assert asked.asked[2][2] == {"adminRoles": [], "allowedClusters": ["g"]}
         assert asked.asked[-1][2] == "earliest"
+
+    run_with_broker(scenario)
+
+
+def test_a_subscription_is_made_there_with_what_it_gets_by_and_whether_it_is_replicated() -> None:
+    """Entry filters go by its properties: without them it would get there what it did not here."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        topic = await topic_of(world)
+        await topic.create_subscription("s", EARLIEST, {"only": "red"}, is_replicated=True)
+        asked = Asked({})
+        await prepare(asked, world.resources, topic, PLACE)
+        assert asked.asked[-1] == (
+            "PUT",
+            "persistent/public/default/topic/subscription/s?replicated=true",
+            {"ledgerId": -1, "entryId": -1, "properties": {"only": "red"}},
+        )
+        # As the other cluster takes it.
+        path = "/admin/v2/persistent/public/default/there"
+        application = rest_application(world.broker)
+        assert (await ask(application, "PUT", path, b"")).status == 204
+        body = json.dumps(asked.asked[-1][2]).encode()
+        assert (await ask(application, "PUT", f"{path}/subscription/s?replicated=true", body)).status == 204
+        there = world.broker.topics[f"{TOPIC.rpartition('/')[0]}/there"].subscriptions["s"]
+        assert (dict(there.cursor.cursor_properties), is_replicated(there)) == ({"only": "red"}, True)
 
     run_with_broker(scenario)
 
@@ -319,6 +436,22 @@ def test_partitions_that_are_missing_over_there_are_made() -> None:
             asked = Asked({**found, ("PUT", f"{at}/partitions"): (status, None)})
             await prepare(asked, world.resources, topic, PLACE)
             assert (("POST", f"{at}/createMissedPartitions", None) in asked.asked) is is_asked
+
+    run_with_broker(scenario)
+
+
+def test_of_a_topic_that_stores_nothing_its_number_of_partitions_is_made_there_alone() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        whole = TopicName.parse("non-persistent://public/default/whole")
+        await world.broker.partitions.create(whole, 3)
+        at = "non-persistent/public/default/whole/partitions"
+        found = {("GET", f"{at}?checkAllowAutoCreation=false"): (200, {"partitions": 3})}
+        for name, expected in ((whole.with_partition(1), [("PUT", at)]), (TopicName.parse(f"{whole}-single"), [])):
+            topic = await world.broker.registry.load(name)
+            await topic.create_subscription("s", EARLIEST)
+            asked = Asked({**found, ("PUT", at): (409, None)})
+            await prepare(asked, world.resources, topic, PLACE)
+            assert [(method, path) for method, path, _ in asked.asked if method != "GET"] == expected
 
     run_with_broker(scenario)
 

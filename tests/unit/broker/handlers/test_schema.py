@@ -22,8 +22,12 @@ async def get_schema(client: Client, topic: str = TOPIC, **fields) -> pb.Command
     return answer
 
 
-async def get_or_create(client: Client, info: SchemaInfo, topic: str = TOPIC) -> pb.CommandGetOrCreateSchemaResponse:
-    request = pb.CommandGetOrCreateSchema(request_id=client.next_request_id(), topic=topic, schema=info.to_wire())
+async def get_or_create(
+    client: Client, info: SchemaInfo, topic: str = TOPIC, **fields: str
+) -> pb.CommandGetOrCreateSchemaResponse:
+    request = pb.CommandGetOrCreateSchema(
+        request_id=client.next_request_id(), topic=topic, schema=info.to_wire(), **fields
+    )
     client.send(pb.BaseCommand(type=Type.GET_OR_CREATE_SCHEMA, getOrCreateSchema=request))
     answer = (await client.expect(Type.GET_OR_CREATE_SCHEMA_RESPONSE)).getOrCreateSchemaResponse
     assert answer.request_id == request.request_id
@@ -134,5 +138,22 @@ def test_who_asks_for_schemas_and_takes_none_is_given_no_more_of_them() -> None:
         for _ in range(100):
             await next_turn()
         client.lose()
+
+    run_with_broker(scenario)
+
+
+def test_get_or_create_adds_for_a_replicator_that_says_its_name() -> None:
+    """As those of Pulsar 5.0 do; a name without it is anybody's."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await world.broker.registry.create(TopicName.parse(TOPIC))
+        for key, value in (("", False), ("_with_replicator", True)):
+            await world.resources.namespaces.set_policy("public/default", f"is_allow_auto_update_schema{key}", value)
+        for fields in ({}, {"producerName": "producer"}):
+            answer = await get_or_create(client, FIRST, **fields)
+            assert answer.error_code == pb.IncompatibleSchema
+        answer = await get_or_create(client, FIRST, producerName="pulsar.repl.west-->standalone")
+        assert answer.schema_version == bytes(8)
 
     run_with_broker(scenario)

@@ -157,6 +157,19 @@ def test_a_producer_whose_connection_is_dead_makes_room() -> None:
     in_room(scenario)
 
 
+def test_replicators_are_neither_kept_out_by_limits_nor_do_they_use_them_up() -> None:
+    async def scenario(room: Room) -> None:
+        room.producers.most = 1
+        await room.add("pulsar.repl.west-->east")
+        await room.add("p")
+        with pytest.raises(ProducerBusyError, match="max producers limit"):
+            await room.add("q")
+        await room.add("pulsar.repl.north-->east")
+        assert len(room.producers.by_name) == 3
+
+    in_room(scenario)
+
+
 def test_limits_the_end_of_a_topic_and_its_watch_keep_producers_out() -> None:
     async def scenario(room: Room) -> None:
         room.producers.most = 1

@@ -17,7 +17,7 @@ from geminga.model.errors import (
 )
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
-from geminga.runtime import next_turn, spawn
+from geminga.runtime import next_turn, spawn, wait_ms
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
 from support.worlds.policy_levels import seconds
 
@@ -440,5 +440,30 @@ def test_refused_deletion_leaves_the_topic_served() -> None:
         for deletion in both:
             await deletion
         assert await stored(world) == []
+
+    run_with_broker(scenario)
+
+
+def test_client_that_comes_while_partitions_are_deleted_does_not_leave_half_of_them() -> None:
+    """What is in memory of an idle partition lets it in; the others are gone by then."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        registry = world.broker.registry
+        await world.broker.partitions.create(NAME, 3)
+        client = await world.client()
+        for index in range(3):
+            await client.create_producer(f"{NAME}-partition-{index}", producer_id=index)
+            await client.publish(0, producer_id=index)
+            await client.close_producer(index)
+        world.metadata.faults.delay_ms_max = 20
+        deletion = spawn(world.broker.partitions.delete(NAME), name="deletion")
+        while await registry.exists(NAME.with_partition(0)):
+            await wait_ms(1)
+        assert not deletion.done()
+        await client.create_producer(f"{NAME}-partition-2", producer_id=7)
+        await deletion
+        assert await world.resources.partitioned_topics.find_stored(NAME) is None
+        assert [index for index in range(3) if await registry.exists(NAME.with_partition(index))] == []
+        assert (await client.expect(Type.CLOSE_PRODUCER)).close_producer.producer_id == 7
 
     run_with_broker(scenario)

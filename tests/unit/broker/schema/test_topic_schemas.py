@@ -259,3 +259,33 @@ def test_where_producers_may_not_add_they_need_a_known_schema() -> None:
         assert "auto updating is disabled" in await refused(client)
 
     run_with_broker(scenario, allow_auto_update_schema=False)
+
+
+def test_replicators_may_add_where_they_are_told_to_and_others_may_not() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await set_policy(world, "is_allow_auto_update_schema", False)
+        replicator = {"producer_name": "pulsar.repl.west-->standalone"}
+        client.request_producer(producer_id=1, schema=FIRST, **replicator)
+        assert "auto updating is disabled" in await refused(client)
+        await set_policy(world, "is_allow_auto_update_schema_with_replicator", True)
+        client.request_producer(producer_id=2, schema=FIRST)
+        assert "auto updating is disabled" in await refused(client)
+        success = await client.create_producer(producer_id=3, schema=FIRST, **replicator)
+        assert success.schema_version == version(0)
+        client.request_producer(producer_id=4, schema=UNFIT, producer_name="pulsar.repl.north-->standalone")
+        assert "FULL" in await refused(client)
+
+    run_with_broker(scenario)
+
+
+def test_replicator_that_brought_nothing_yet_keeps_no_consumer_with_a_schema_out() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(producer_id=1, producer_name="pulsar.repl.west-->standalone")
+        await client.subscribe(consumer_id=1, schema=FIRST)
+        # One of its own without a schema does, as before: nobody knows what it sends.
+        await client.create_producer(TOPIC + "2", producer_id=2)
+        assert "does not have schema" in await subscribe_refused(client, topic=TOPIC + "2", schema=FIRST)
+
+    run_with_broker(scenario)

@@ -41,7 +41,7 @@ MAX_PRODUCERS: Final = PolicyRow(
     ),
     topic=TopicLevel({"maxProducerPerTopic": _INT}, Rest("maxProducers", nothing=Nothing.IS_REFUSED)),
     followed_by=("topic/base.py", "publishing/producers.py"),
-    text="Producers that a topic takes at the same time; 0: no limit.",
+    text="Producers that a topic takes at the same time, beside replicators; 0: no limit.",
 )
 MAX_CONSUMERS: Final = PolicyRow(
     name="maxConsumers",

@@ -58,6 +58,10 @@ class Rest:
     missing: str = NO_NAMESPACE
     #: Whether the broker's own value is answered where nothing is set.
     answers_broker: bool = False
+    #: A boolean of the query that is set with it where it is said, and the member of the policies that holds it.
+    beside: tuple[str, str] | None = None
+    #: What is said where this one is true and that one false.
+    refused_beside: str = ""
     #: Served by handlers of its own: several paths, or values one by one.
     is_by_hand: bool = False
 

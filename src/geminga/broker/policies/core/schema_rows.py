@@ -11,6 +11,7 @@ from geminga.broker.policies.core.row import NamespaceLevel, Nothing, PolicyRow,
 from geminga.broker.policies.core.values import SCHEMA_STRATEGIES, check_boolean, check_strategy
 from geminga.broker.schema.core.strategy import Strategy
 
+_WITH_REPLICATOR: Final = "is_allow_auto_update_schema_with_replicator"
 SCHEMA_COMPATIBILITY: Final = PolicyRow(
     name="schemaCompatibilityStrategy",
     policy=PolicyName.SCHEMA_COMPATIBILITY_STRATEGY,
@@ -66,10 +67,30 @@ ALLOW_SCHEMA_UPDATE: Final = PolicyRow(
     keys=("isAllowAutoUpdateSchemaEnabled",),
     namespace=NamespaceLevel(
         "is_allow_auto_update_schema",
-        Rest("isAllowAutoUpdateSchema", nothing=Nothing.IS_REFUSED, answers_broker=True),
+        Rest(
+            "isAllowAutoUpdateSchema",
+            nothing=Nothing.IS_REFUSED,
+            answers_broker=True,
+            beside=("allowAutoUpdateSchemaWithReplicator", _WITH_REPLICATOR),
+            refused_beside="Can not enable for all producers but denies for replicators, which is meaningless",
+        ),
     ),
     followed_by=("admission/topic_schemas.py",),
     text="Whether producers may bring new schemas.",
 )
+ALLOW_REPLICATED_SCHEMAS: Final = PolicyRow(
+    name="isAllowAutoUpdateSchemaWithReplicator",
+    policy=PolicyName.SCHEMA_COMPATIBILITY_STRATEGY,
+    read=flag_of,
+    # As in Pulsar 4.2, which has no such policy; 5.0 lets replicators where nothing is said.
+    otherwise=False,
+    check=check_boolean,
+    namespace=NamespaceLevel(_WITH_REPLICATOR),
+    followed_by=("admission/topic_schemas.py",),
+    text=(
+        "Whether replicators may bring new schemas where other producers may not; set by "
+        "`allowAutoUpdateSchemaWithReplicator` of `isAllowAutoUpdateSchema`."
+    ),
+)
 
-ROWS: Final = (SCHEMA_COMPATIBILITY, SCHEMA_VALIDATION, ALLOW_SCHEMA_UPDATE)
+ROWS: Final = (SCHEMA_COMPATIBILITY, SCHEMA_VALIDATION, ALLOW_SCHEMA_UPDATE, ALLOW_REPLICATED_SCHEMAS)

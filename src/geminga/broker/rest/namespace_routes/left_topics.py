@@ -17,7 +17,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from geminga.broker.access.core.actions import NamespaceOperation, TenantOperation
-from geminga.broker.geo.residence import lives_in
 from geminga.broker.rest.calls.requests import RestError, context_of, json_response, namespace_of, no_content, query_int
 from geminga.broker.rest.calls.routing import Route
 from geminga.broker.rest.namespace_routes.deletion import partitioned_topics_of_namespace, topics_of_namespace
@@ -125,7 +124,7 @@ async def _require_gone(context: RestContext, namespace: str) -> None:
     NotFoundError, MetadataError: nothing may be concluded then.
     """
     policies = await context.resources.namespaces.get(namespace)
-    if policies.is_deleted or lives_in(policies, context.cluster):
+    if policies.is_deleted or policies.lives_in(context.cluster):
         raise RestError(412, f"{namespace} lives in cluster {context.cluster}: nothing of it is left over")
 
 

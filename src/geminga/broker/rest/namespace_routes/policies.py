@@ -35,6 +35,7 @@ from geminga.broker.rest.calls.requests import (
     NO_BODY,
     RestError,
     context_of,
+    flag,
     json_body,
     json_response,
     namespace_of,
@@ -97,14 +98,28 @@ def _checked_quotas(value: Json, namespace: str) -> Document:
 
 async def _set(request: Request, row: PolicyRow[Any], level: NamespaceLevel, value: Json) -> Response:
     cluster = context_of(request).cluster
+    beside = _beside(request, level.rest, value)
 
     def change(document: Document) -> Document:
         if row is RETENTION and not is_quota_within_retention(_quotas(Policies(document)), value):
             raise RestError(412, "Retention Quota must exceed configured backlog quota for namespace.")
-        return level.changed(document, cluster, value)
+        return {**level.changed(document, cluster, value), **beside}
 
     missing = level.rest.missing if level.rest is not None else NO_NAMESPACE
     return await change_policy(request, change, missing)
+
+
+def _beside(request: Request, rest: Rest | None, value: Json) -> Document:
+    """What is set with a policy by its query, by member; raises RestError."""
+    if rest is None or rest.beside is None or request.method == "DELETE":
+        return {}
+    parameter, key = rest.beside
+    if parameter not in request.query_params:
+        return {}
+    is_set = flag(request, parameter)
+    if value is True and not is_set:
+        raise RestError(400, rest.refused_beside)
+    return {key: is_set}
 
 
 async def change_policy(request: Request, change: Callable[[Document], Document], missing: str) -> Response:
