@@ -57,7 +57,8 @@ def test_the_doctor_says_of_a_partition_whose_broker_is_gone_that_nobody_serves_
 
 
 def test_backlogs_of_other_brokers_are_told_and_the_rest_is_named() -> None:
-    rows, untold = asyncio.run(backlogs(admin(HalfCluster())))
+    rows, untold, refused = asyncio.run(backlogs(admin(HalfCluster())))
+    assert refused == {}
     assert [(row.place[0], row.entries) for row in rows] == [(f"{TOPIC}-partition-{number}", 5) for number in (0, 2)]
     assert untold == [f"{TOPIC}-partition-1"]
 
@@ -83,7 +84,8 @@ def test_what_is_deleted_between_two_lists_has_no_backlog() -> None:
                 raise NotFoundError(f"{request.method} {request.path}", 404, "does not exist")
             return listed.get(request.path) or await super().ask(request)
 
-    rows, _ = asyncio.run(backlogs(admin(Deleted())))
+    rows, _, refused = asyncio.run(backlogs(admin(Deleted())))
+    assert refused == {}
     assert [row.place[0] for row in rows] == [f"{TOPIC}-partition-{number}" for number in (0, 2)]
     with pytest.raises(NotFoundError):
         asyncio.run(backlogs(admin(Deleted()), "public/gone"))
