@@ -183,6 +183,7 @@ class ProducerFacade(Facade[AsyncProducer[T]], Generic[T]):
             sent = attempt(send, content, callback, **fields)
             if isinstance(sent, Raised):
                 if isinstance(sent.error, ProducerQueueIsFull | MemoryBufferIsFull):
+                    del sent  # its traceback has this frame, which has the content: see runtime's value_of
                     await self._target.drain()
                     return
                 # Also what an interceptor, a router or a schema raises: those behind it must not wait for ever.
@@ -194,6 +195,8 @@ class ProducerFacade(Facade[AsyncProducer[T]], Generic[T]):
                     callback(error, None)
                 elif self._unheard is None:
                     self._unheard = error
+                del error
+            del sent
             items.popleft()
             size_bytes = _counted_bytes(content)
             if size_bytes:
