@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable
 from copy import copy
 from typing import ParamSpec, TypeVar
 
+from geminga.model.errors import GemingaError
+
 P = ParamSpec("P")
 R = TypeVar("R")
 E = TypeVar("E", bound=BaseException)
@@ -62,8 +64,11 @@ def value_of(outcome: R | BaseException) -> R:
 
 def again(error: E) -> E:
     """A copy of an error that is kept, to raise it: the kept one would grow by a traceback each time it is raised, and
-    hold the frames of all who were told."""
-    return copy(error)
+    hold the frames of all who were told. A cause that nobody foresaw stays its cause, for who looks for the bug."""
+    copied = copy(error)
+    if not isinstance(error.__cause__, GemingaError):
+        copied.__cause__ = error.__cause__
+    return copied
 
 
 def tell(log: logging.Logger, what: str, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:

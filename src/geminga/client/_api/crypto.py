@@ -257,6 +257,7 @@ class MessageDecryptor:
                 if not isinstance(clear, Raised):
                     return clear
                 why = str(clear.error)
+                del clear  # its traceback has this frame, and the payload: see runtime's value_of
         if not why:
             until_s, why = self._failures.get(metadata.encryption_keys[0].value, (0.0, ""))
             if not why or self._clock.monotonic() >= until_s:
@@ -272,10 +273,12 @@ class MessageDecryptor:
             info = await attempt_await(self._source.private_key(text_of(entry.key), texts_of(entry.metadata)))
             if isinstance(info, Raised):
                 why = str(info.error)
+                del info  # see runtime's value_of
                 continue
             data_key = attempt(encryption.unwrap_data_key, info.key, entry.value)
             if isinstance(data_key, Raised):
                 why = f"private key {entry.key!r}: {data_key.error}"
+                del data_key
                 continue
             _remember(self._data_keys, entry.value, data_key)
             return

@@ -89,7 +89,7 @@ class Attachment:
         self._failure = error
         self._handler = None
         for future in self._no_longer_waiting():
-            future.set_exception(error)
+            future.set_exception(again(error))
 
     def _no_longer_waiting(self) -> list[asyncio.Future[None]]:
         waiting, self._waiting = self._waiting, []

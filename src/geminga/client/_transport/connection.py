@@ -126,7 +126,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._frames: list[Frame] = []
         #: Frames that had been written when the last of them were handled.
         self._written_before = 0
-        self._connected: asyncio.Future[None] = self._loop.create_future()
+        #: What went wrong before the broker answered CONNECT, or None.
+        self._connected: asyncio.Future[PulsarException | None] = self._loop.create_future()
         #: Producers, consumers and watches that are registered here.
         self.listeners = Listeners(uses_tls=url.startswith("pulsar+ssl"))
         self._requests = PendingRequests(self._loop)
@@ -152,7 +153,12 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     async def wait_connected(self) -> None:
         """Until the broker answered CONNECT; raises what went wrong."""
-        await asyncio.shield(self._connected)
+        error = await asyncio.shield(self._connected)
+        if error is not None:
+            try:
+                raise again(error)
+            finally:
+                del error  # see runtime's value_of
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Gone: what came before is handled, everybody is told, every request fails."""
@@ -196,9 +202,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._keep_alive_timer.cancel()
         if not self._connected.done():
             told = isinstance(error, TOLD_AT_CONNECT)
-            self._connected.set_exception(error if told else ConnectError(str(error)))
-            self._connected.exception()  # nobody may be waiting any more
-        self._requests.fail(error)
+            self._connected.set_result(error if told else ConnectError(str(error)))
+        # Theirs is raised: with a traceback it would hold who waits, and be held by this connection.
+        self._requests.fail(again(error))
         self._on_lost(self)
         self.listeners.end(error)
 
@@ -341,6 +347,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if isinstance(outcome, Raised):
             # Also what nobody foresaw: the rest of the frames is gone, and only over a new connection comes it again.
             self._break(outcome.error)
+            del outcome  # its traceback has this frame, and the frames: see runtime's value_of
         elif outcome < len(frames):
             self._frames[:0] = frames[outcome:]
         if self.is_closed:

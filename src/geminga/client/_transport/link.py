@@ -29,7 +29,7 @@ from geminga.client._transport.connection import ClientConnection
 from geminga.client._transport.handlers import ServiceUrl
 from geminga.client._transport.pool import BrokerAddress
 from geminga.client.rules.backoff import Backoff
-from geminga.runtime import Raised, attempt_await, get_logger, spawn
+from geminga.runtime import Raised, again, attempt_await, get_logger, spawn
 
 _log = get_logger(__name__)
 
@@ -174,7 +174,8 @@ class Link:
         if not isinstance(outcome, Raised):
             return True
         # What nobody foresaw ends the trying, not those who wait for it.
-        error = as_client_error(outcome.error, f"reconnecting {self.topic}")
+        error = again(as_client_error(outcome.error, f"reconnecting {self.topic}"))
+        del outcome  # what failed holds frames, and this one among them: see runtime's value_of
         if self._cluster.pool.is_closed:
             return True
         if not (error.retriable or isinstance(error, _MENDED_BY_TIME)):

@@ -78,7 +78,10 @@ class ConnectionPool:
             except (ConnectError, Timeout) as error:
                 last = error
                 urls.failed(address)
-        raise last or ConnectError("the service URL has no address")
+        try:
+            raise last or ConnectError("the service URL has no address")
+        finally:
+            del last  # see value_of
 
     @property
     def uses_tls(self) -> bool:
@@ -102,7 +105,10 @@ class ConnectionPool:
                 except (ConnectError, Timeout) as error:
                     last = error
                     urls.failed(physical)
-            raise last or ConnectError("the service URL has no address")
+            try:
+                raise last or ConnectError("the service URL has no address")
+            finally:
+                del last  # see value_of
         return await self._shared(address.broker_url, parse_addresses(address.physical_url)[0])
 
     def go_on_with(self, urls: ServiceUrls, options: ClientOptions, why: PulsarException) -> None:
