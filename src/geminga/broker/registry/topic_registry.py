@@ -215,13 +215,20 @@ class TopicRegistry:
         ``is_namespace_going``: its policies and schemas are left to who deletes the namespace, with all others'.
         """
         topic = await self._load(name, create=False, is_for_deletion=True)
-        if not force:
-            if topic.producers:
-                raise PreconditionFailedError(f"Topic has {len(topic.producers)} connected producers")
-            consumers = sum(len(subscription.consumers) for subscription in topic.subscriptions.values())
-            if consumers:
-                raise PreconditionFailedError(f"Topic has {consumers} connected consumers")
-        await self._end(name, delete=True, is_namespace_going=is_namespace_going)
+        while True:
+            if not force:
+                if topic.producers:
+                    raise PreconditionFailedError(f"Topic has {len(topic.producers)} connected producers")
+                consumers = sum(len(subscription.consumers) for subscription in topic.subscriptions.values())
+                if consumers:
+                    raise PreconditionFailedError(f"Topic has {consumers} connected consumers")
+            if await self._end(name, delete=True, is_namespace_going=is_namespace_going) is None:
+                return
+            # Somebody else ended it first: unloaded, it is still stored.
+            try:
+                topic = await self._load(name, create=False, is_for_deletion=True)
+            except TopicNotFoundError:
+                return
 
     async def delete_unless(self, topic: Topic, why_it_stays: WhyItStays) -> Hold | None:
         """Delete a loaded topic that nobody uses; what held it, else None.

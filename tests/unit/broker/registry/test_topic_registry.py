@@ -192,6 +192,23 @@ def test_topic_in_use_is_deleted_only_by_force() -> None:
     run_with_broker(scenario)
 
 
+def test_topic_that_is_unloaded_between_its_load_and_its_deletion_is_deleted() -> None:
+    """The answer was that it was done, and the topic stayed."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        registry = world.broker.registry
+        await registry.get(NAME, create=True)
+        await registry.unload(NAME)
+        deletion = asyncio.ensure_future(registry.delete(NAME))
+        while TOPIC not in registry.loaded:
+            await next_turn()
+        await registry.unload(NAME)
+        await deletion
+        assert not await registry.exists(NAME)
+
+    run_with_broker(scenario)
+
+
 def test_lists_tell_persistent_from_non_persistent() -> None:
     async def scenario(world: BrokerWorld) -> None:
         other = TopicName.parse("non-persistent://public/default/fleeting")
