@@ -40,7 +40,7 @@ from geminga.model.topic_name import (
     is_internal_cursor,
     is_of_transactions,
 )
-from geminga.runtime import Clock, Part, Turns, get_logger, spawn
+from geminga.runtime import Clock, Contained, Part, Turns, get_logger, spawn
 
 if TYPE_CHECKING:
     from geminga.broker.configuration.broker_config import BrokerConfig
@@ -273,7 +273,9 @@ class TopicRegistry:
             if isinstance(result, GemingaError):
                 _log.warning("closing %s: %s", name, result)
             elif result is not None:
-                raise result
+                # The others are closed all the same.
+                with Contained(self._part, f"closing {name}", is_last=True):
+                    raise result
 
     # ---- what is told of ownership
 
