@@ -214,20 +214,14 @@ class TopicRegistry:
 
         ``is_namespace_going``: its policies and schemas are left to who deletes the namespace, with all others'.
         """
-        topic = await self._load(name, create=False, is_for_deletion=True)
         while True:
-            if not force:
-                if topic.producers:
-                    raise PreconditionFailedError(f"Topic has {len(topic.producers)} connected producers")
-                consumers = sum(len(subscription.consumers) for subscription in topic.subscriptions.values())
-                if consumers:
-                    raise PreconditionFailedError(f"Topic has {consumers} connected consumers")
+            topic = await self._load(name, create=False, is_for_deletion=True)
+            consumers = sum(len(subscription.consumers) for subscription in topic.subscriptions.values())
+            for count, what in ((len(topic.producers), "producers"), (consumers, "consumers")):
+                if count and not force:
+                    raise PreconditionFailedError(f"Topic has {count} connected {what}")
+            # Who ended it first may have unloaded it only.
             if await self._end(name, delete=True, is_namespace_going=is_namespace_going) is None:
-                return
-            # Somebody else ended it first: unloaded, it is still stored.
-            try:
-                topic = await self._load(name, create=False, is_for_deletion=True)
-            except TopicNotFoundError:
                 return
 
     async def delete_unless(self, topic: Topic, why_it_stays: WhyItStays) -> Hold | None:
@@ -237,8 +231,7 @@ class TopicRegistry:
         and the ledger is ours for certain; if something holds it then, it has been unloaded and no more.
         Raises GemingaError; then it is unloaded, and as much of it is left as could not be deleted.
         """
-        key = str(topic.name)
-        if self.loaded.get(key) is not topic or key in self._ending or topic.is_closing:
+        if self.loaded.get(str(topic.name)) is not topic or str(topic.name) in self._ending or topic.is_closing:
             return Hold.CLOSING
         return await self._end(topic.name, delete=True, why_it_stays=why_it_stays)
 
@@ -273,7 +266,6 @@ class TopicRegistry:
             if isinstance(result, GemingaError):
                 _log.warning("closing %s: %s", name, result)
             elif result is not None:
-                # The others are closed all the same.
                 with Contained(self._part, f"closing {name}", is_last=True):
                     raise result
 
