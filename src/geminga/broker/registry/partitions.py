@@ -187,7 +187,12 @@ class Partitions:
                 return  # by who had the turn before
             await self._require_here(name)
             if not force:
-                await self._require_unused(name)
+                try:
+                    await self._require_unused(name)
+                except PreconditionFailedError:
+                    if found.is_deleted:
+                        await self._serve_again(name, found)
+                    raise
             if self._sharing is not None and await self._sharing.holders(name):
                 await self._delete_stored(name)
                 await self._forget(name)
@@ -196,9 +201,18 @@ class Partitions:
             try:
                 await self._delete_marked(name, marked, force=force, is_namespace_going=is_namespace_going)
             except PreconditionFailedError:
-                if not found.is_deleted or found.is_if_empty:
-                    await topics.mark_deleted(name, False, partitions=found.partitions)
+                await self._serve_again(name, found)
                 raise
+
+    async def _serve_again(self, name: TopicName, found: PartitionedTopic) -> None:
+        """Its deletion is refused. One that was begun before goes on being one, unless all that it is of is there."""
+        if found.is_deleted and not found.is_if_empty:
+            if self._sharing is not None and await self._sharing.others(name.namespace):
+                return  # another cluster may be at it
+            for index in range(found.partitions):
+                if not await self._registry.exists(name.with_partition(index)):
+                    return
+        await self._resources.partitioned_topics.mark_deleted(name, False, partitions=found.partitions)
 
     async def delete_if_empty(self, name: TopicName) -> bool:
         """Delete a partitioned topic none of whose partitions is there; whether it was.

@@ -561,3 +561,26 @@ def test_a_deletion_that_is_asked_for_takes_the_place_of_one_that_was_not() -> N
         assert await world.broker.registry.list(NAME.namespace) == []
 
     run_with_broker(scenario, delete_inactive_topics=False)
+
+
+@pytest.mark.parametrize("gone", [0, 1])
+def test_refused_deletion_of_a_topic_that_could_not_be_unmarked_has_it_served_again(gone: int) -> None:
+    """It stayed marked for as long as somebody used it, and nobody else could. What is half gone is not served."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        await world.broker.partitions.create(NAME, 3)
+        client = await world.client()
+        await client.create_producer(str(NAME.with_partition(2)))
+        # A refusal that could not write so.
+        await world.resources.partitioned_topics.mark_deleted(NAME, True, partitions=3)
+        for index in range(gone):
+            await world.broker.ledgers.delete_unused(NAME.with_partition(index).managed_ledger_name)
+        with pytest.raises(PreconditionFailedError, match="active producers"):
+            await world.broker.partitions.delete(NAME)
+        found = await world.resources.partitioned_topics.find_stored(NAME)
+        assert found is not None
+        assert found.is_deleted == bool(gone)
+        if not gone:
+            await world.broker.registry.get(NAME.with_partition(1), create=True)
+
+    run_with_broker(scenario)
