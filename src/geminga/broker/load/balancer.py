@@ -1,8 +1,9 @@
 """Load management of one broker: it reports what it carries, and where it leads it has bundles moved and split.
 
-One task does one thing after the other. What can not be read or carried out now is told in the log and left for the
-next round. Nothing is done twice: a move counts as made when its owner said so, and grace periods and promises are
-this broker's own, so a new leader begins with what histories in metadata say.
+It goes on reporting while a round is under way, whose steps wait for other brokers; there is one round at a time. What
+can not be read or carried out now is told in the log and left for the next round. Nothing is done twice: a move counts
+as made when its owner said so, and grace periods and promises are this broker's own, so a new leader begins with what
+histories in metadata say.
 """
 
 from __future__ import annotations
@@ -84,6 +85,8 @@ class LoadBalancer:
         self._woken = asyncio.Event()
         self._round_interval_s = self._config.shedding_interval_minutes * 60
         self._task: asyncio.Task[None] | None = None
+        #: The round that is under way, or was the last.
+        self._leading: asyncio.Task[None] | None = None
         #: What could not be read was told.
         self._logged: set[str] = set()
         #: What could not be read of isolation policies when they were read last.
@@ -188,16 +191,18 @@ class LoadBalancer:
 
     async def _run(self) -> None:
         while not self._ending.is_set():
-            # What breaks in one round is done again in the next.
+            # What breaks is done again the next time.
             with Contained(self._part, "the load of the cluster", is_last=True):
                 await self._report()
-                await self._lead()
+            self._begin_round()
             try:
                 async with asyncio.timeout(self._config.report_interval_ms / 1000):
                     await self._woken.wait()
                 self._woken.clear()
             except TimeoutError:
                 pass
+        if self._leading is not None:
+            await asyncio.wait([self._leading])
 
     async def _report(self) -> None:
         usage, stats = self._usage(), await self._stats()
@@ -210,19 +215,24 @@ class LoadBalancer:
         self._peers.report(encode_report(self._peers.document, usage, stats, now_ms=now_ms, bundles_before=before))
         self._said = Said(usage, stats, now_s)
 
-    async def _lead(self) -> None:
+    def _begin_round(self) -> None:
+        """If this broker leads, it is time, and none is under way."""
         now_s = self._runtime.clock.monotonic()
         if not self._peers.is_leader:
             # A round after it is elected: who led until now may be carrying out moves.
             self._next_round_s = now_s + self._config.shedding_interval_minutes * 60
             return
-        if now_s < self._next_round_s:
+        if now_s < self._next_round_s or (self._leading is not None and not self._leading.done()):
             return
         self._next_round_s = now_s + self._config.shedding_interval_minutes * 60
-        try:
-            await self._round(now_s)
-        except MetadataError as error:
-            _log.warning("load is not balanced in this round: %s", error)
+        self._leading = spawn(self._lead(now_s), name="a round of the leader", part=self._part)
+
+    async def _lead(self, now_s: float) -> None:
+        with Contained(self._part, "the load of the cluster", is_last=True):
+            try:
+                await self._round(now_s)
+            except MetadataError as error:
+                _log.warning("load is not balanced in this round: %s", error)
 
     async def _round(self, now_s: float) -> None:
         reports = await self._reports()

@@ -296,7 +296,9 @@ class BundleOwnership:
         for one in leaving:
             one.is_leaving = True
         if leaving:
-            await self._release(leaving)
+            # A task of its own: who asked may be called off, and others wait for the bundles to be gone.
+            name = f"release {len(leaving)} bundles"
+            await asyncio.wait([spawn(self._release(leaving), name=name, part=self._part)])
         for one in found:
             await one.gone.wait()
 
@@ -439,7 +441,9 @@ class BundleOwnership:
 
     async def _taken(self, topics: Topics) -> None:
         for listener in list(self._listeners):
-            await listener.taken(topics)
+            # A bundle whose topics can not be closed in good order goes all the same: its ledgers are fenced.
+            with Contained(self._part, "closing the topics of bundles", is_last=True):
+                await listener.taken(topics)
 
     def _end(self, ended: Iterable[_Owned]) -> None:
         for one in ended:

@@ -42,6 +42,8 @@ class LeaderElection:
         """Lead no more, at once; what can not be taken away ends with the session."""
         for end in self._ends:
             end()
+        # What a look that is under way finds is void.
+        self._session += 1
         self._lead(False)
         await self._rounds.end()
         try:

@@ -187,7 +187,12 @@ class Partitions:
                 return  # by who had the turn before
             await self._require_here(name)
             if not force:
-                await self._require_unused(name)
+                try:
+                    await self._require_unused(name)
+                except PreconditionFailedError:
+                    if found.is_deleted:
+                        await self._serve_again(name, found)
+                    raise
             if self._sharing is not None and await self._sharing.holders(name):
                 await self._delete_stored(name)
                 await self._forget(name)
@@ -196,9 +201,18 @@ class Partitions:
             try:
                 await self._delete_marked(name, marked, force=force, is_namespace_going=is_namespace_going)
             except PreconditionFailedError:
-                if not found.is_deleted:
-                    await topics.mark_deleted(name, False, partitions=found.partitions)
+                await self._serve_again(name, found)
                 raise
+
+    async def _serve_again(self, name: TopicName, found: PartitionedTopic) -> None:
+        """Its deletion is refused. One that was begun before goes on being one, unless all that it is of is there."""
+        if found.is_deleted and not found.is_if_empty:
+            if self._sharing is not None and await self._sharing.others(name.namespace):
+                return  # another cluster may be at it
+            for index in range(found.partitions):
+                if not await self._registry.exists(name.with_partition(index)):
+                    return
+        await self._resources.partitioned_topics.mark_deleted(name, False, partitions=found.partitions)
 
     async def delete_if_empty(self, name: TopicName) -> bool:
         """Delete a partitioned topic none of whose partitions is there; whether it was.
@@ -215,7 +229,7 @@ class Partitions:
             if self._sharing is not None and await self._sharing.others(name.namespace):
                 # They may have some, and are not asked each time that nobody uses the topic here.
                 return False
-            marked = await self._mark(name, found)
+            marked = await self._mark(name, found, is_if_empty=True)
             if await self._has_any(name, found.partitions):
                 await topics.mark_deleted(name, False, partitions=found.partitions)
                 return False
@@ -240,9 +254,15 @@ class Partitions:
         try:
             async with self._turn(name):
                 found = await self._resources.partitioned_topics.find_stored(name)
-                if found is not None and found.is_deleted and not await self._is_others_deletion(name, found):
-                    await self._delete_marked(name, found, force=False, is_namespace_going=False)
-                    _log.info("finished the deletion of %s", name)
+                if found is None or not found.is_deleted or await self._is_others_deletion(name, found):
+                    return
+                if found.is_if_empty and await self._has_any(name, found.partitions):
+                    # They came before the mark, and nobody asked for their deletion.
+                    await self._resources.partitioned_topics.mark_deleted(name, False, partitions=found.partitions)
+                    _log.info("%s was to be deleted without partitions, and has some: it is served again", name)
+                    return
+                await self._delete_marked(name, found, force=False, is_namespace_going=False)
+                _log.info("finished the deletion of %s", name)
         except GemingaError as error:
             _log.warning("the deletion of %s could not be finished: %s", name, error)
         finally:
@@ -260,12 +280,12 @@ class Partitions:
             _log.warning("%s was marked as deleted, by this cluster or one that shares it, and has partitions", name)
         return True
 
-    async def _mark(self, name: TopicName, found: PartitionedTopic) -> PartitionedTopic:
+    async def _mark(self, name: TopicName, found: PartitionedTopic, *, is_if_empty: bool = False) -> PartitionedTopic:
         """On return nothing that found the topic unmarked is being loaded any more."""
         topics, partitions = self._resources.partitioned_topics, found.partitions
-        version = await topics.mark_deleted(name, True, partitions=partitions)
+        version = await topics.mark_deleted(name, True, partitions=partitions, is_if_empty=is_if_empty)
         await self._registry.until_loaded(f"{name}{PARTITION_SUFFIX}")
-        return replace(found, is_deleted=True, version=version)
+        return replace(found, is_deleted=True, is_if_empty=is_if_empty, version=version)
 
     async def _delete_marked(
         self, name: TopicName, marked: PartitionedTopic, *, force: bool, is_namespace_going: bool

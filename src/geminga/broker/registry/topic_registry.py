@@ -40,7 +40,7 @@ from geminga.model.topic_name import (
     is_internal_cursor,
     is_of_transactions,
 )
-from geminga.runtime import Clock, Part, Turns, get_logger, spawn
+from geminga.runtime import Clock, Contained, Part, Turns, get_logger, spawn
 
 if TYPE_CHECKING:
     from geminga.broker.configuration.broker_config import BrokerConfig
@@ -214,14 +214,15 @@ class TopicRegistry:
 
         ``is_namespace_going``: its policies and schemas are left to who deletes the namespace, with all others'.
         """
-        topic = await self._load(name, create=False, is_for_deletion=True)
-        if not force:
-            if topic.producers:
-                raise PreconditionFailedError(f"Topic has {len(topic.producers)} connected producers")
+        while True:
+            topic = await self._load(name, create=False, is_for_deletion=True)
             consumers = sum(len(subscription.consumers) for subscription in topic.subscriptions.values())
-            if consumers:
-                raise PreconditionFailedError(f"Topic has {consumers} connected consumers")
-        await self._end(name, delete=True, is_namespace_going=is_namespace_going)
+            for count, what in ((len(topic.producers), "producers"), (consumers, "consumers")):
+                if count and not force:
+                    raise PreconditionFailedError(f"Topic has {count} connected {what}")
+            # Who ended it first may have unloaded it only.
+            if await self._end(name, delete=True, is_namespace_going=is_namespace_going) is None:
+                return
 
     async def delete_unless(self, topic: Topic, why_it_stays: WhyItStays) -> Hold | None:
         """Delete a loaded topic that nobody uses; what held it, else None.
@@ -230,8 +231,7 @@ class TopicRegistry:
         and the ledger is ours for certain; if something holds it then, it has been unloaded and no more.
         Raises GemingaError; then it is unloaded, and as much of it is left as could not be deleted.
         """
-        key = str(topic.name)
-        if self.loaded.get(key) is not topic or key in self._ending or topic.is_closing:
+        if self.loaded.get(str(topic.name)) is not topic or str(topic.name) in self._ending or topic.is_closing:
             return Hold.CLOSING
         return await self._end(topic.name, delete=True, why_it_stays=why_it_stays)
 
@@ -266,7 +266,8 @@ class TopicRegistry:
             if isinstance(result, GemingaError):
                 _log.warning("closing %s: %s", name, result)
             elif result is not None:
-                raise result
+                with Contained(self._part, f"closing {name}", is_last=True):
+                    raise result
 
     # ---- what is told of ownership
 

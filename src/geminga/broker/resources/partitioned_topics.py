@@ -1,7 +1,8 @@
 """Partitioned topics: ``/admin/partitioned-topics/{tenant}/{namespace}/{domain}/{topic}``.
 
 The value is Pulsar's ``PartitionedTopicMetadata``: ``{"partitions": n, "deleted": false, "properties": {...}}``.
-``deleted`` says that a deletion began: nothing of the topic is served any more, and it takes no change.
+``deleted`` says that a deletion began: nothing of the topic is served any more, and it takes no change. Where nobody
+asked for it, a property (:data:`IF_EMPTY`, which is told to nobody) says that it is for a topic without partitions.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from geminga.model.errors import ConflictError, NotFoundError, PreconditionFaile
 from geminga.model.topic_name import TopicName, decode_name
 
 PARTITIONED_TOPICS_PATH: Final = "/admin/partitioned-topics"
+#: A property, since Pulsar's class has no member for it.
+IF_EMPTY: Final = "geminga.deleted-if-empty"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,8 @@ class PartitionedTopic:
     partitions: int
     properties: Mapping[str, str] = field(default_factory=dict)
     is_deleted: bool = False
+    #: It is only to go if none of its partitions is there: nobody asked for it.
+    is_if_empty: bool = False
     #: Of its metadata node.
     version: int = -1
 
@@ -51,7 +56,9 @@ class PartitionedTopics:
             return None
         properties = found.document.get("properties")
         texts = {key: str(value) for key, value in properties.items()} if isinstance(properties, dict) else {}
-        return PartitionedTopic(partitions, texts, found.document.get("deleted") is True, found.version)
+        is_deleted = found.document.get("deleted") is True
+        is_if_empty = texts.pop(IF_EMPTY, None) is not None and is_deleted
+        return PartitionedTopic(partitions, texts, is_deleted, is_if_empty, found.version)
 
     async def list(self, namespace: str, domain: str = "persistent") -> list[str]:
         """Full names of the namespace's partitioned topics, sorted."""
@@ -91,8 +98,11 @@ class PartitionedTopics:
 
         await self._store.change(_path(name), put, _missing(name))
 
-    async def mark_deleted(self, name: TopicName, is_deleted: bool, *, partitions: int) -> int:
-        """Say whether it is being deleted; the version that says so.
+    async def mark_deleted(
+        self, name: TopicName, is_deleted: bool, *, partitions: int, is_if_empty: bool = False
+    ) -> int:
+        """Say whether it is being deleted; the version that says so. ``is_if_empty``: if none of its partitions is
+        there, and nobody asked for it.
 
         Raises NotFoundError (404), ConflictError (409) if it has not that many ``partitions`` any more.
         """
@@ -100,7 +110,13 @@ class PartitionedTopics:
         def mark(document: Document) -> Document:
             if document.get("partitions") != partitions:
                 raise ConflictError(f"{name} has got other partitions meanwhile; try again")
-            return {**document, "deleted": is_deleted}
+            present = document.get("properties")
+            properties: Document = {**present} if isinstance(present, dict) else {}
+            properties.pop(IF_EMPTY, None)
+            if is_if_empty:
+                properties[IF_EMPTY] = "true"
+            marked: Document = {**document, "deleted": is_deleted}
+            return {**marked, "properties": properties} if properties or "properties" in document else marked
 
         return (await self._store.change(_path(name), mark, _missing(name))).version
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from string import hexdigits
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from geminga.broker.core.coercion import BodyError
 from geminga.broker.policies.core.rows import ROWS
 from geminga.broker.resources.documents import Document, Json
 from geminga.model.errors import PreconditionFailedError
@@ -86,27 +88,39 @@ def new_policies(replication_clusters: Sequence[str], bundles: int = BUNDLES_DEF
 def completed(document: Mapping[str, Json], replication_clusters: Sequence[str]) -> Document:
     """A body given at creation, with what it leaves out filled in; raises where a value makes no sense."""
     bundles = document.get("bundles")
-    count = BUNDLES_DEFAULT
+    count, given = BUNDLES_DEFAULT, list[int]()
     if isinstance(bundles, dict):
-        given = _strings(bundles.get("boundaries"))
+        given = [_boundary_value(text) for text in _strings(bundles.get("boundaries"))]
+        if given and (min(given) != int(FIRST_BOUNDARY, 16) or max(given) != int(LAST_BOUNDARY, 16)):
+            # No broker of several could say in which bundle a topic lies.
+            raise BodyError(
+                "Input bundles do not cover the whole hash range. "
+                f"first:{_boundary_text(min(given))}, last:{_boundary_text(max(given))}"
+            )
         number = _number(bundles.get("numBundles"))
         count = number or (len(given) - 1 if len(given) > 1 else BUNDLES_DEFAULT)
-        if given and (len(given) != count + 1 or list(given) != sorted(given, key=_boundary_value)):
-            raise PreconditionFailedError(f"{count} bundles need {count + 1} ascending boundaries, not {given}")
+        if given and (len(given) != count + 1 or given != sorted(set(given))):
+            raise PreconditionFailedError(
+                f"{count} bundles need {count + 1} ascending boundaries, not {bundles['boundaries']}"
+            )
     whole = new_policies(replication_clusters, count)
     whole.update({key: value for key, value in document.items() if value is not None and key != "bundles"})
-    if isinstance(bundles, dict) and bundles.get("boundaries"):
-        whole["bundles"] = {"boundaries": bundles["boundaries"], "numBundles": count}
+    if given:
+        whole["bundles"] = {"boundaries": [_boundary_text(boundary) for boundary in given], "numBundles": count}
     if not whole.get("replication_clusters"):
         whole["replication_clusters"] = list(replication_clusters)
     return whole
 
 
 def _boundary_value(text: str) -> int:
-    try:
-        return int(text, 16)
-    except ValueError as error:
-        raise PreconditionFailedError(f"bundle boundary {text!r}: expected hex digits such as 0x40000000") from error
+    digits = text[2:] if text[:2] in ("0x", "0X") else ""
+    if not 1 <= len(digits) <= 8 or not all(digit in hexdigits for digit in digits):
+        raise PreconditionFailedError(f"bundle boundary {text!r}: expected hex digits such as 0x40000000")
+    return int(digits, 16)
+
+
+def _boundary_text(boundary: int) -> str:
+    return f"0x{boundary:08x}"
 
 
 def _strings(value: Json) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from geminga.broker.load_rules.histories import BROKER_AVERAGES_PATH, BUNDLE_DAT
 from geminga.broker.load_rules.isolation import isolation_path
 from geminga.broker.load_rules.reports import BundleStats, LoadRates, decode_report, report_path
 from geminga.metadata.core.faults import WriteFault
+from geminga.model.errors import UnavailableError
 from geminga.runtime import set_strict
 from support.clusters.load_brokers import LoadedCluster, run_cluster
 from support.stories.load_patterns import BALANCED_CONFIG, stats_of
@@ -228,6 +229,37 @@ def test_who_leads_no_more_ends_in_the_middle_of_a_round() -> None:
         cluster.leader = first.id
         await cluster.run(5 * MINUTE_S)
         assert (len(cluster.moved), cluster.split) == (1, large[:1])
+
+    run_cluster(story)
+
+
+def test_the_leader_reports_what_it_carries_while_an_owner_does_not_answer() -> None:
+    """Its report was as old as the round, which waited for each of the moves."""
+
+    async def story(cluster: LoadedCluster) -> None:
+        first, second = (cluster.join(name, BALANCED_CONFIG) for name in "ab")
+        fill(cluster, second.id)
+        answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        begun: list[str] = []
+
+        async def hang(bundle: str, destination: str) -> None:
+            del destination
+            begun.append(bundle)
+            await asyncio.shield(answered)
+            raise UnavailableError("no answer")
+
+        first.unload = hang
+        await cluster.run(2 * MINUTE_S)
+        assert len(begun) == 1
+        reports = first.reports
+        name = "a/x/0x00000000_0xffffffff"
+        cluster.stats[name] = BundleStats(LoadRates(20_000.0), topics=1)
+        cluster.owners[name] = first.id
+        await cluster.run(20)
+        assert first.reports == reports + 1
+        await cluster.run(2 * MINUTE_S)
+        assert len(begun) == 1, "a second round beside the first"
+        answered.set_result(None)
 
     run_cluster(story)
 

@@ -134,6 +134,56 @@ def test_while_it_lets_go_nobody_is_served_and_the_next_begins_afterwards():
     run_pair(story)
 
 
+def test_a_release_whose_request_is_called_off_is_finished():
+    """Who waited for it, as a stop does, waited for ever; the bundle was nobody's until the session ended."""
+
+    async def story(pair: Pair):
+        assert await pair.a.ask() is HERE
+        closing, closed = asyncio.Event(), asyncio.Event()
+
+        async def close(_: object) -> None:
+            closing.set()
+            await closed.wait()
+
+        pair.a.told.taken = close  # type: ignore[method-assign]
+        asked = asyncio.ensure_future(pair.a.ownership.release([BUNDLE]))
+        await closing.wait()
+        again = asyncio.ensure_future(pair.a.ownership.release([BUNDLE]))
+        asked.cancel()
+        await asyncio.wait([asked])
+        closed.set()
+        async with asyncio.timeout(60):
+            await again
+        assert await pair.b.ask(is_authoritative=True) is HERE
+
+    run_pair(story)
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_what_breaks_while_topics_are_closed_keeps_no_bundle(is_lost):
+    async def story(pair: Pair):
+        set_strict(asyncio.get_running_loop(), False)
+        assert await pair.a.ask() is HERE
+
+        async def breaks(_: object) -> None:
+            raise RuntimeError("nobody thought of it")
+
+        pair.a.told.taken = breaks  # type: ignore[method-assign]
+        if is_lost:
+            pair.take_node()
+            await wait_ms(2 * ROUND_MS)
+        else:
+            await asyncio.wait([asyncio.ensure_future(pair.a.ownership.release([BUNDLE]))])
+        assert [text.rpartition(": ")[2] for text in pair.a.broken] == ["nobody thought of it"]
+        async with asyncio.timeout(60):
+            await pair.a.ownership.release([BUNDLE])
+        assert await pair.b.ask(is_authoritative=True) is HERE
+        await pair.b.ownership.release([BUNDLE])
+        assert await pair.a.ask(is_authoritative=True) is HERE
+
+    run_pair(story)
+
+
 def test_whose_a_lost_bundle_is_now_is_said_while_its_topics_are_still_being_closed():
     """One of them may wait for the policies of another, which are where the bundle went."""
 

@@ -319,6 +319,26 @@ def test_who_leaves_the_election_makes_room_at_once_and_takes_nobody_elses_place
     run(main)
 
 
+@pytest.mark.parametrize("after_ms", range(0, 60, 5))
+def test_who_leaves_the_election_while_it_looks_does_not_lead_afterwards(after_ms: int) -> None:
+    async def main(cluster: Cluster) -> None:
+        faults = MetadataFaults()
+        store = MemoryMetadataStore(cluster.runtime, cluster.server, faults)
+        election = LeaderElection(store, Leader("a:8080", "http://a:8080"))
+        told: list[bool] = []
+        election.listen(told.append)
+        faults.delay_ms_max = 20
+        election.start()
+        await wait_ms(after_ms)
+        await election.close()
+        assert (election.is_leader, told[-1:]) in ((False, []), (False, [False]))
+        faults.delay_ms_max = 0
+        assert await store.get(LEADER_PATH) is None
+        await store.close()
+
+    run(main)
+
+
 class Whole:
     """Who hears of what was not expected."""
 

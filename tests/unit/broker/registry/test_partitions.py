@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
 import pytest
 
 from geminga.broker.registry import partitions
 from geminga.broker.registry.partitions import PARTITIONS_AT_ONCE, PARTITIONS_MAX
+from geminga.broker.resources import Resources
+from geminga.broker.topic.persistent import PersistentTopic
+from geminga.managed_ledger import AppendResult
 from geminga.metadata.core.faults import MetadataFaults
+from geminga.metadata.memory import MemoryMetadataStore
+from geminga.metadata.ports import Node
 from geminga.model.errors import (
     ConflictError,
     InvalidTopicNameError,
@@ -465,5 +474,113 @@ def test_client_that_comes_while_partitions_are_deleted_does_not_leave_half_of_t
         assert await world.resources.partitioned_topics.find_stored(NAME) is None
         assert [index for index in range(3) if await registry.exists(NAME.with_partition(index))] == []
         assert (await client.expect(Type.CLOSE_PRODUCER)).close_producer.producer_id == 7
+
+    run_with_broker(scenario)
+
+
+class LatePartitionStore(MemoryMetadataStore):
+    """A client makes a partition just before its topic is marked as deleted; nothing is written after the mark."""
+
+    late: Callable[[], Awaitable[None]] | None = None
+    is_cut = False
+
+    async def put(self, path: str, value: bytes, **options) -> Node:
+        if self.is_cut:
+            raise MetadataError("the store can not be reached")
+        late = self.late
+        if late is not None and path == f"/admin/partitioned-topics/{NAME.managed_ledger_name}":
+            self.late = None
+            await late()
+            node = await super().put(path, value, **options)
+            self.is_cut = True
+            return node
+        return await super().put(path, value, **options)
+
+
+def test_what_came_while_an_empty_topic_was_to_go_unasked_is_kept_though_the_broker_was_cut_off() -> None:
+    """The next client that asked had the deletion finished, which nobody had asked for, with all that was published."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        await world.resources.create_partitioned_topic(NAME, 3)
+        metadata = LatePartitionStore(world.runtime, world.metadata.server)
+        world.metadata, world.resources = metadata, Resources(metadata)
+        await world.restart()
+
+        async def publish() -> None:
+            topic = await world.broker.registry.get(NAME.with_partition(1), create=True)
+            assert isinstance(topic, PersistentTopic)
+            stored: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
+            topic.ledger.append([b"message"], stored.set_result)
+            assert (await stored).error is None
+
+        metadata.late = publish
+        with pytest.raises(MetadataError):
+            await world.broker.partitions.delete_if_empty(NAME)
+        metadata.is_cut = False
+        await world.restart()
+        for _ in range(2):
+            # Clients come again.
+            with suppress(TopicNotFoundError):
+                await world.broker.registry.get(NAME.with_partition(1), create=True)
+            await seconds(1)
+        topic = await world.broker.registry.get(NAME.with_partition(1), create=True)
+        assert isinstance(topic, PersistentTopic)
+        assert topic.ledger.ledgers.entry_count == 1
+        found = await world.resources.partitioned_topics.find_stored(NAME)
+        assert found is not None
+        assert (found.partitions, found.properties, found.is_deleted) == (3, {}, False)
+
+    run_with_broker(scenario, delete_inactive_topics=False)
+
+
+def test_an_empty_topic_that_was_to_go_unasked_goes_when_a_client_asks() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await world.resources.create_partitioned_topic(NAME, 3)
+        topics = world.resources.partitioned_topics
+        await topics.mark_deleted(NAME, True, partitions=3, is_if_empty=True)
+        with pytest.raises(TopicNotFoundError):
+            await world.broker.registry.get(NAME.with_partition(1), create=True)
+        await seconds(1)
+        assert await topics.find_stored(NAME) is None
+
+    run_with_broker(scenario, delete_inactive_topics=False)
+
+
+def test_a_deletion_that_is_asked_for_takes_the_place_of_one_that_was_not() -> None:
+    """Cut off, it is finished by who asks next, whatever is there."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        await world.broker.partitions.create(NAME, 3)
+        topics = world.resources.partitioned_topics
+        await topics.mark_deleted(NAME, True, partitions=3, is_if_empty=True)
+        await topics.mark_deleted(NAME, True, partitions=3)
+        with pytest.raises(TopicNotFoundError):
+            await world.broker.registry.get(NAME.with_partition(1), create=True)
+        await seconds(1)
+        assert await topics.find_stored(NAME) is None
+        assert await world.broker.registry.list(NAME.namespace) == []
+
+    run_with_broker(scenario, delete_inactive_topics=False)
+
+
+@pytest.mark.parametrize("gone", [0, 1])
+def test_refused_deletion_of_a_topic_that_could_not_be_unmarked_has_it_served_again(gone: int) -> None:
+    """It stayed marked for as long as somebody used it, and nobody else could. What is half gone is not served."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        await world.broker.partitions.create(NAME, 3)
+        client = await world.client()
+        await client.create_producer(str(NAME.with_partition(2)))
+        # A refusal that could not write so.
+        await world.resources.partitioned_topics.mark_deleted(NAME, True, partitions=3)
+        for index in range(gone):
+            await world.broker.ledgers.delete_unused(NAME.with_partition(index).managed_ledger_name)
+        with pytest.raises(PreconditionFailedError, match="active producers"):
+            await world.broker.partitions.delete(NAME)
+        found = await world.resources.partitioned_topics.find_stored(NAME)
+        assert found is not None
+        assert found.is_deleted == bool(gone)
+        if not gone:
+            await world.broker.registry.get(NAME.with_partition(1), create=True)
 
     run_with_broker(scenario)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import ClassVar
 
 import pytest
 
+from geminga.broker.failures import Kind
 from geminga.broker.registry import topic_registry
 from geminga.broker.registry.namespaces import TopicMode
+from geminga.broker.topic.parts import PartTopic, TopicPart
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.model.errors import (
     ConflictError,
@@ -18,8 +21,9 @@ from geminga.model.errors import (
 )
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
-from geminga.runtime import next_turn
+from geminga.runtime import next_turn, set_strict
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
+from support.worlds.holding_part import with_parts
 from support.worlds.policy_levels import seconds
 
 NAME = TopicName.parse(TOPIC)
@@ -162,6 +166,36 @@ def test_more_topics_than_are_unloaded_at_a_time_go_with_their_bundle(monkeypatc
     run_with_broker(scenario)
 
 
+class BreakingPart(TopicPart):
+    """Of one topic, which can not be closed."""
+
+    name: ClassVar[str] = "breaking"
+
+    def __init__(self, topic: PartTopic) -> None:
+        self._is_breaking = topic.name.local_name == "topic-1"
+
+    async def close(self) -> None:
+        if self._is_breaking:
+            raise RuntimeError("nobody thought of it")
+
+
+def test_a_topic_that_breaks_when_it_is_closed_keeps_no_other_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those after it stayed open, and were served by a broker that did not own them any more."""
+    monkeypatch.setattr(topic_registry, "UNLOADS_AT_ONCE", 2)
+
+    async def scenario(world: BrokerWorld) -> None:
+        set_strict(asyncio.get_running_loop(), False)
+        with_parts(world.broker, BreakingPart)
+        for index in range(5):
+            await world.broker.registry.get(TopicName.parse(f"topic-{index}"), create=True)
+        await world.broker.registry.taken(lambda _: True)
+        assert not world.broker.topics
+        assert world.broker.failures.counts[Kind.BROKER] == 1
+        await world.broker.registry.get(TopicName.parse("topic-1"), create=True)
+
+    run_with_broker(scenario)
+
+
 def test_gets_during_an_unload_wait_for_a_fresh_topic() -> None:
     async def scenario(world: BrokerWorld) -> None:
         before = await world.broker.registry.get(NAME, create=True)
@@ -188,6 +222,23 @@ def test_topic_in_use_is_deleted_only_by_force() -> None:
         assert not await world.broker.registry.exists(NAME)
         with pytest.raises(TopicNotFoundError):
             await world.broker.registry.delete(NAME)
+
+    run_with_broker(scenario)
+
+
+def test_topic_that_is_unloaded_between_its_load_and_its_deletion_is_deleted() -> None:
+    """The answer was that it was done, and the topic stayed."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        registry = world.broker.registry
+        await registry.get(NAME, create=True)
+        await registry.unload(NAME)
+        deletion = asyncio.ensure_future(registry.delete(NAME))
+        while TOPIC not in registry.loaded:
+            await next_turn()
+        await registry.unload(NAME)
+        await deletion
+        assert not await registry.exists(NAME)
 
     run_with_broker(scenario)
 

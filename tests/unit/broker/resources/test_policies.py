@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from geminga.broker.core.coercion import BodyError
+from geminga.broker.ownership.core.local_policies import bundles_in, first_local_policies
 from geminga.broker.resources.policies import Policies, bundle_boundaries, completed, new_policies
 from geminga.model.errors import PreconditionFailedError
 
@@ -59,9 +61,27 @@ def test_given_policies_are_completed_with_defaults() -> None:
         {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 2},
         {"boundaries": ["0x80000000", "0x00000000", "0xffffffff"]},
         {"boundaries": ["zero", "0xffffffff"]},
+        {"boundaries": ["0x00000000", "0x80000000", "0x80000000", "0xffffffff"]},
+        {"boundaries": ["-0x1", "0x00000000", "0xffffffff"]},
+        {"boundaries": ["0x00000000", "0x100000000"]},
         {"numBundles": 1000},
     ],
 )
 def test_bundles_that_make_no_sense_are_refused(bundles) -> None:
     with pytest.raises(PreconditionFailedError):
         completed({"bundles": bundles}, ["c"])
+
+
+@pytest.mark.parametrize(
+    "boundaries", [["0x10000000", "0xffffffff"], ["0x00000000", "0x80000000"], ["0x00000000"], ["0xffffffff"]]
+)
+def test_bundles_that_leave_out_hashes_are_refused_in_pulsars_words(boundaries) -> None:
+    """A namespace was made of them in which no topic could be looked up by a broker of several."""
+    with pytest.raises(BodyError, match="Input bundles do not cover the whole hash range"):
+        completed({"bundles": {"boundaries": boundaries}}, ["c"])
+
+
+def test_given_boundaries_are_kept_in_one_form_in_which_they_can_be_read() -> None:
+    whole = completed({"bundles": {"boundaries": ["0x0", "0X80000000", "0xFFFFFFFF"]}}, ["c"])
+    assert whole["bundles"] == {"boundaries": ["0x00000000", "0x80000000", "0xffffffff"], "numBundles": 2}
+    assert len(bundles_in("public/new", first_local_policies("public/new", whole)).all()) == 2

@@ -219,6 +219,46 @@ class UnreachableStore(MemoryMetadataStore):
         await super().delete(path, **options)
 
 
+class LateTopicStore(UnreachableStore):
+    """A topic comes just before the namespace is marked, and after the mark nothing is written."""
+
+    world: BrokerWorld | None = None
+
+    async def put(self, path: str, value: bytes, **options) -> Node:
+        world = self.world
+        if world is not None and path == f"/admin/policies/{NAMESPACE}":
+            self.world = None
+            assert await store(world)
+            node = await super().put(path, value, **options)
+            self.writes_left = 0
+            return node
+        return await super().put(path, value, **options)
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_namespace_that_could_not_be_unmarked_goes_on_with_the_next_refusal(is_restarted: bool) -> None:
+    """It stayed marked: nobody could use its topic, and each further request was refused, too."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        await world.resources.namespaces.create(NAMESPACE)
+        metadata = LateTopicStore(world.runtime, world.metadata.server)
+        world.metadata, world.resources = metadata, Resources(metadata)
+        await world.restart()
+        metadata.world = world
+        with pytest.raises(MetadataError):
+            await delete_empty_namespace(world.broker.administered, NAMESPACE)
+        metadata.writes_left = None
+        if is_restarted:
+            await world.restart()
+        assert (await world.resources.namespaces.get(NAMESPACE)).is_deleted
+        with pytest.raises(ConflictError, match="non empty"):
+            await delete_empty_namespace(world.broker.administered, NAMESPACE)
+        assert not (await world.resources.namespaces.get(NAMESPACE)).is_deleted
+        assert await store(world)
+
+    run_quietly(scenario)
+
+
 def test_forced_deletion_that_fails_anywhere_is_finished_by_the_same_request() -> None:
     """In a run of its own for each number of writes that the metadata take; the broker starts anew after it."""
 

@@ -48,12 +48,13 @@ async def partitioned_topics_of_namespace(topics: AdministeredTopics, namespace:
 
 
 async def delete_empty_namespace(topics: AdministeredTopics, namespace: str) -> None:
-    """Raises ConflictError if it has topics, also those that come while it is looked at; then nothing is deleted."""
-    for is_marked in (False, True):
-        if is_marked:
+    """Raises ConflictError if it has topics, also those that come while it is looked at; then nothing is deleted, and
+    it is served: also one that a deletion which was cut short left marked."""
+    for is_second in (False, True):
+        if is_second:
             await _mark_deleted(topics, namespace, True)
         if await topics_of_namespace(topics, namespace) or await partitioned_topics_of_namespace(topics, namespace):
-            if is_marked:
+            if (await topics.resources.namespaces.get(namespace)).is_deleted:
                 await _mark_deleted(topics, namespace, False)
             raise ConflictError("Cannot delete non empty namespace")
     await delete_namespace_and_topics(topics, namespace)

@@ -17,7 +17,8 @@ DEPTH_MAX: Final = 128
 
 _RECORDS: Final = ("record", "error")
 _NAMED: Final = (*_RECORDS, "enum", "fixed")
-_NAME: Final = re.compile(r"[^\W\d]\w*\Z")
+#: With the dollar that names of nested Java classes have, and that Pulsar takes.
+_NAME: Final = re.compile(r"(?!\d)[\w$]+\Z")
 
 JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
 
@@ -233,6 +234,8 @@ def _canonical(value: JsonValue, namespace: str) -> JsonValue:
         if isinstance(fields, list):
             own = full_name.rpartition(".")[0]
             rest["fields"] = [_canonical_field(item, own) for item in fields]
+        if kind == "enum" and rest.get("default") is None:
+            rest.pop("default", None)
         return rest
     if kind in ("array", "map"):
         inner = "items" if kind == "array" else "values"
@@ -247,6 +250,9 @@ def _canonical_field(item: JsonValue, namespace: str) -> JsonValue:
         return item
     rest = {key: value for key, value in item.items() if key not in ("doc", "aliases")}
     rest["type"] = _canonical(item["type"], namespace)
+    if str(rest.get("order")).lower() == "ascending":
+        # What holds where nothing is said.
+        del rest["order"]
     return rest
 
 
