@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from copy import copy
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -63,7 +62,14 @@ def value_of(outcome: R | BaseException) -> R:
 def again(error: E) -> E:
     """A copy of an error that is kept, to raise it: the kept one would grow by a traceback each time it is raised, and
     hold the frames of all who were told."""
-    return copy(error)
+    kind = type(error)
+    args = cast("tuple[object, ...]", error.__reduce__()[1])
+    copied = kind.__new__(kind, *args)
+    # Not by the kind's own constructor, which takes other arguments than it hands on.
+    builtin: Any = next(one for one in kind.__mro__ if one.__module__ == "builtins")
+    builtin.__init__(copied, *args)
+    vars(copied).update(vars(error))
+    return copied
 
 
 def tell(log: logging.Logger, what: str, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
