@@ -138,6 +138,7 @@ async def _examine(log: HoledLog, services: StorageServices, info: LedgerInfo, *
         return None
     # Of several the one that is not certain counts: the other may pass with it.
     told = next((each for each in failures if not is_lost(each)), failures[0])
+    failures.clear()  # see runtime's value_of
     return Hole(info.ledger_id, info.entries, info.size_bytes, info.closed_ms, str(told), is_lost(told), readable)
 
 
