@@ -69,6 +69,7 @@ def again(error: E) -> E:
     builtin: Any = next(one for one in kind.__mro__ if one.__module__ == "builtins")
     builtin.__init__(copied, *args)
     vars(copied).update(vars(error))
+    copied.__cause__, copied.__suppress_context__ = error.__cause__, error.__suppress_context__
     return copied
 
 

@@ -103,3 +103,13 @@ def test_kept_error_with_arguments_of_its_own_is_raised_again_with_them(kept) ->
     copied = again(kept)
     assert copied is not kept
     assert (type(copied), str(copied), vars(copied)) == (type(kept), str(kept), vars(kept))
+
+
+def test_kept_error_says_what_caused_it_each_time() -> None:
+    kept = NotConnected("x")
+    kept.__cause__ = cause = KeyError("k")
+    with pytest.raises(NotConnected) as raised:
+        raise again(again(kept))
+    assert raised.value.__cause__ is cause
+    alone = NotConnected("x")
+    assert not again(alone).__suppress_context__
