@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import errno
+import gc as collector
+import weakref
 
 import pytest
 
@@ -30,5 +32,31 @@ def test_append_and_read_wait_for_the_disk():
             await append(disk, file, 6, [b"x"], sync=False)
         await unlink_if_there(disk, "/f")
         await unlink_if_there(disk, "/f")
+
+    run_bookie(main, is_open=False)
+
+
+def test_what_could_not_be_written_waits_for_no_collector():
+    """A full disk fails groups of the journal and halves of the cache: megabytes each."""
+
+    async def main(case: BookieNode) -> None:
+        disk = case.node.runtime.disk
+        file = await disk.open_file("/f", lane="a", create=True)
+
+        async def failing() -> weakref.ref[memoryview]:
+            buffer = memoryview(b"x")
+            case.disk.inject("write", "/f")
+            with pytest.raises(OSError, match="injected"):
+                await append(disk, file, 0, [buffer], sync=False)
+            return weakref.ref(buffer)
+
+        await failing()
+        collector.disable()
+        try:
+            left = await failing()
+            await next_turn()
+            assert left() is None
+        finally:
+            collector.enable()
 
     run_bookie(main, is_open=False)
