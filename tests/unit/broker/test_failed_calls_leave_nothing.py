@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from geminga.broker.handlers.producer_names import ProducerNames
+from geminga.broker.system_topics.table import TopicTable
 from geminga.model.errors import GemingaError, MetadataUnavailableError
 from geminga.model.topic_name import TopicName
 from geminga.runtime import next_turn, wait_ms
@@ -48,6 +49,15 @@ def test_topic_that_may_not_be_made_leaves_nothing() -> None:
     async def scenario(world: BrokerWorld) -> None:
         name = TopicName.parse("persistent://public/nowhere/topic")
         assert await failing(lambda: world.broker.registry.get(name, create=True)) == []
+
+    run_with_broker(scenario)
+
+
+def test_value_of_a_table_that_can_not_be_stored_leaves_nothing() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        topic = await world.broker.registry.get(TopicName.parse(TOPIC), create=True)
+        await topic.ledger.close()
+        assert await failing(lambda: TopicTable._append(topic, [bytes(1000)])) == []
 
     run_with_broker(scenario)
 
