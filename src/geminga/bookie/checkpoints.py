@@ -14,7 +14,7 @@ from geminga.bookie.disk_room import DiskRoom
 from geminga.bookie.journal import Journal
 from geminga.bookie.ledger_storage import LedgerStorage
 from geminga.model.errors import DiskFullError, DiskIOError, StorageError
-from geminga.runtime import get_logger, spawn
+from geminga.runtime import again, get_logger, spawn
 
 _log = get_logger(__name__)
 
@@ -74,7 +74,7 @@ class Checkpoints:
     async def _settled(self) -> None:
         await self.go_on()
         if self._failed is not None:
-            raise self._failed
+            raise again(self._failed)
 
     async def _run(self) -> None:
         """Carry out the flush begun, and those begun meanwhile."""

@@ -7,7 +7,7 @@ import errno
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Self
 
-from geminga.runtime import Buffer, Disk, DiskFile, ReadRequest
+from geminga.runtime import Buffer, Disk, DiskFile, ReadRequest, again
 
 #: Errors that mean "no space": file system full, quota used up, file size limit reached; and "no descriptor" of the
 #: process or the system: a file that could not be opened had nothing written to it, and can be later.
@@ -42,18 +42,17 @@ def is_disk_full(error: OSError) -> bool:
 
 async def append(disk: Disk, file: DiskFile, offset: int, buffers: Sequence[Buffer], *, sync: bool) -> None:
     """``Disk.append`` as an awaitable; raises OSError."""
-    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    future: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
 
     def done(error: OSError | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(None)
-        else:
-            future.set_exception(error)
+        if not future.done():
+            future.set_result(error)
 
     disk.append(file, offset, buffers, sync=sync, done=done)
-    await future
+    error = await future
+    if error is not None:
+        # A copy: the error's frames have the future, and what was to be written.
+        raise again(error)
 
 
 async def read(disk: Disk, requests: Sequence[ReadRequest], *, lane: str) -> Sequence[bytes | OSError]:

@@ -22,7 +22,7 @@ from geminga.model.errors import (
     MetadataError,
     NoSuchNodeError,
 )
-from geminga.runtime import Runtime, get_logger, spawn, wait_ms
+from geminga.runtime import Runtime, again, get_logger, spawn, wait_ms
 from geminga.wire.bookkeeper.bookie_cookie import BookieCookie, decode_bookie_cookie, encode_bookie_cookie
 from geminga.wire.bookkeeper.bookie_registration import (
     AVAILABLE_PATH,
@@ -164,10 +164,10 @@ class Registration:
                     f"a bookie is registered as {self._id} already: does it run elsewhere, or did it end just now?"
                 )
             except MetadataError as error:
-                failure = error
+                failure = again(error)
             if clock() >= deadline:
                 self._unsubscribe()
-                raise failure
+                raise again(failure)
             await wait_ms(RETRY_MS)
         self._task = spawn(self._follow(), name=f"bookie-registration-{self._id}")
 

@@ -33,7 +33,7 @@ from geminga.model.errors import (
     WrongMasterKeyError,
     invariant,
 )
-from geminga.runtime import answer_of, crash_point, get_logger, spawn
+from geminga.runtime import again, answer_of, crash_point, get_logger, spawn
 from geminga.wire.bookkeeper.digest import EntryDigest, digest_for, master_key
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetadata, LedgerState
 
@@ -148,7 +148,8 @@ class LedgerHandle:
         first = self.last_add_pushed + 1
         count = len(entries)
         if not self._is_writable or self._error is not None or self._is_closing:
-            asyncio.get_running_loop().call_soon(done, first, count, self._error or self._closed_error())
+            error = again(self._error) if self._error is not None else self._closed_error()
+            asyncio.get_running_loop().call_soon(done, first, count, error)
             return first
         if not count:
             raise InvariantError(f"ledger {self.ledger_id}: an append without entries")
@@ -350,7 +351,7 @@ class LedgerHandle:
         """Fail everything pending, in order, and all appends to come."""
         if self._error is not None:
             return
-        self._error = error
+        self._error = again(error)
         self.last_add_pushed = self.last_add_confirmed
         self.length_bytes = self._confirmed_length_bytes
         queue = self._queue

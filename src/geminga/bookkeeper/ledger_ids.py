@@ -18,7 +18,7 @@ from geminga.bookkeeper import crash_points
 from geminga.metadata import cas
 from geminga.metadata.ports import SEQUENCES_MAX, MetadataStore
 from geminga.model.errors import BadVersionError, CorruptionError, MetadataError, StorageError, UnknownOutcomeError
-from geminga.runtime import crash_point, spawn
+from geminga.runtime import again, crash_point, spawn
 from geminga.wire.bookkeeper.ledger_path import LEDGERS_ROOT, SHORT_ID_LIMIT
 
 ID_GENERATOR_PATH: Final = f"{LEDGERS_ROOT}/idgen"
@@ -106,7 +106,8 @@ class LedgerIds:
         except (BadVersionError, UnknownOutcomeError):
             answers = [None] * len(group)
         except StorageError as error:
-            answers = [error] * len(group)
+            # Each has his own: what all of them raise would have the frames of all.
+            answers = [again(error) for _ in group]
         for told, answer in zip(group, answers, strict=True):
             if told.done():
                 continue  # an id that nobody waits for any more is lost

@@ -27,8 +27,15 @@ from geminga.bookkeeper.environment import LedgerEnvironment
 from geminga.bookkeeper.ledger_store import LedgerNode
 from geminga.bookkeeper.read_op import fragment_of
 from geminga.model.bookie_port import FenceDone, LacResult
-from geminga.model.errors import BadVersionError, CorruptionError, StorageError, UnknownEntryError, invariant
-from geminga.runtime import crash_point, get_logger
+from geminga.model.errors import (
+    BadVersionError,
+    CorruptionError,
+    GemingaError,
+    StorageError,
+    UnknownEntryError,
+    invariant,
+)
+from geminga.runtime import answer_of, crash_point, get_logger
 from geminga.wire.bookkeeper.digest import digest_for, master_key, read_header
 from geminga.wire.bookkeeper.ledger_metadata import META_PLACEMENT, LedgerFragment, LedgerMetadata, LedgerState
 
@@ -44,15 +51,18 @@ async def recover_stored_ledger(
 ) -> LedgerNode:
     """Fence, find the end, close. Raises UnknownEntryError (try again later), CorruptionError, MetadataError."""
     error: BadVersionError | None = None
-    for _ in range(RECOVERY_ATTEMPTS_MAX):
-        if stored.metadata.is_closed:
-            return stored
-        try:
-            return await _Session(env, ledger_id, stored).recover(batch_size)
-        except BadVersionError as lost:
-            error = lost
-            stored = await env.ledgers.read(ledger_id)
-    raise error if error is not None else BadVersionError(f"ledger {ledger_id}: no attempt was allowed")
+    try:
+        for _ in range(RECOVERY_ATTEMPTS_MAX):
+            if stored.metadata.is_closed:
+                return stored
+            try:
+                return await _Session(env, ledger_id, stored).recover(batch_size)
+            except BadVersionError as lost:
+                error = lost
+                stored = await env.ledgers.read(ledger_id)
+        raise error if error is not None else BadVersionError(f"ledger {ledger_id}: no attempt was allowed")
+    finally:
+        del error  # see runtime's value_of
 
 
 async def fence_ledger(env: LedgerEnvironment, ledger_id: int, stored: LedgerNode) -> None:
@@ -237,23 +247,21 @@ class _Session:
     async def read_lac(self, ensemble: Sequence[str], *, fence: bool) -> int:
         """The largest LAC, once enough bookies answered; raises UnknownEntryError."""
         quorum = LacQuorum(self._distribution)
-        outcome: asyncio.Future[int | StorageError] = asyncio.get_running_loop().create_future()
 
-        def on_lac(index: int, result: LacResult | StorageError) -> None:
-            verdict = quorum.answer(index, result if isinstance(result, StorageError) else self._lac_of(result))
-            if verdict is not None:
-                _resolve(outcome, verdict)
+        def ask_all(done: Callable[[int | GemingaError], None]) -> None:
+            def on_lac(index: int, result: LacResult | StorageError) -> None:
+                verdict = quorum.answer(index, result if isinstance(result, StorageError) else self._lac_of(result))
+                if verdict is not None:
+                    done(verdict)
 
-        for index, bookie_id in enumerate(ensemble):
-            ask = partial(self._env.bookies.get(bookie_id).read_lac, self._ledger_id, done=partial(on_lac, index))
-            if fence:
-                self._fence_then(bookie_id, ask, partial(on_lac, index))
-            else:
-                ask()
-        result = await outcome
-        if isinstance(result, StorageError):
-            raise result
-        return result
+            for index, bookie_id in enumerate(ensemble):
+                ask = partial(self._env.bookies.get(bookie_id).read_lac, self._ledger_id, done=partial(on_lac, index))
+                if fence:
+                    self._fence_then(bookie_id, ask, partial(on_lac, index))
+                else:
+                    ask()
+
+        return await answer_of(ask_all)
 
     def _lac_of(self, result: LacResult) -> int | StorageError:
         """What a bookie's answer proves to be confirmed."""
@@ -309,27 +317,25 @@ class _Session:
             ensemble = fragment_of(fragments, read.entry_id).ensemble
             for index in self._distribution.write_set(read.entry_id):
                 by_bookie.setdefault(ensemble[index], []).append((read, index))
-        outcome: asyncio.Future[tuple[bytes, ...] | StorageError] = asyncio.get_running_loop().create_future()
 
-        def on_read(asked: list[tuple[RecoveryRead, int]], results: Sequence[bytes | StorageError]) -> None:
-            for (read, index), result in zip(asked, results, strict=True):
-                read.answer(index, self._checked(read.entry_id, result))
-            found = _found_prefix(reads)
-            if found is not None:
-                _resolve(outcome, found)
+        def ask_all(done: Callable[[tuple[bytes, ...] | GemingaError], None]) -> None:
+            def on_read(asked: list[tuple[RecoveryRead, int]], results: Sequence[bytes | StorageError]) -> None:
+                for (read, index), result in zip(asked, results, strict=True):
+                    read.answer(index, self._checked(read.entry_id, result))
+                found = _found_prefix(reads)
+                if found is not None:
+                    done(found)
 
-        for bookie_id, asked in by_bookie.items():
-            done = partial(on_read, asked)
-            entry_ids = [read.entry_id for read, _ in asked]
-            ask = partial(self._env.bookies.get(bookie_id).read_entries, self._ledger_id, entry_ids, done)
-            if fence:
-                self._fence_then(bookie_id, ask, partial(_fail_all, done, len(asked)))
-            else:
-                ask()
-        result = await outcome
-        if isinstance(result, StorageError):
-            raise result
-        return result
+            for bookie_id, asked in by_bookie.items():
+                take = partial(on_read, asked)
+                entry_ids = [read.entry_id for read, _ in asked]
+                ask = partial(self._env.bookies.get(bookie_id).read_entries, self._ledger_id, entry_ids, take)
+                if fence:
+                    self._fence_then(bookie_id, ask, partial(_fail_all, take, len(asked)))
+                else:
+                    ask()
+
+        return await answer_of(ask_all)
 
     def _checked(self, entry_id: int, result: bytes | StorageError) -> bytes | StorageError:
         if isinstance(result, StorageError):

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from geminga.model.errors import LedgerClosedError, StorageError
+from geminga.runtime import again
 
 _Key = tuple[str, int]
 
@@ -43,8 +44,10 @@ class GroupCache:
             if loading is None:
                 return await self._read(key, read)
             result = await asyncio.shield(loading)
+            del loading  # see runtime's value_of
             if isinstance(result, StorageError):
-                raise result
+                # Others are told of it, too.
+                raise again(result)
             if result is not None:
                 return result
             # Who read it was called off, or stopped by what it works for: whoever still wants it reads it.
@@ -64,7 +67,8 @@ class GroupCache:
             raise
         finally:
             del self._loading[key]
-            loading.set_result(outcome)
+            loading.set_result(again(outcome) if isinstance(outcome, StorageError) else outcome)
+            del outcome, loading  # see runtime's value_of
 
     def _keep(self, key: _Key, entries: Sequence[bytes]) -> None:
         size = sum(map(len, entries))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from geminga.lake.core import names
@@ -63,17 +64,18 @@ class StopSignal:
         if self.is_set:
             raise _stopped()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def done() -> None:
-            if not future.done():
-                future.set_result(None)
-
         self._waiting.add(future)
         try:
-            begin(done)
+            begin(partial(_done, future))
             await future
         finally:
             self._waiting.discard(future)
+            del future  # see runtime's value_of
+
+
+def _done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _stopped() -> LedgerClosedError:
@@ -353,7 +355,7 @@ class Lake:
 
         await signal.wait(begin)
         if errors:
-            raise _as_storage_error(errors[0])
+            raise _as_storage_error(errors.pop())
         return results[0]
 
     def submit(self, lane: str, function: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:

@@ -34,7 +34,7 @@ from geminga.model.errors import (
 )
 from geminga.model.limits import MESSAGE_SIZE_BYTES_MAX_DEFAULT
 from geminga.model.position import EARLIEST
-from geminga.runtime import get_logger
+from geminga.runtime import again, get_logger
 from geminga.wire.managed_ledger import (
     CursorInfoRecord,
     ManagedLedgerRecord,
@@ -164,8 +164,10 @@ class ManagedLedgerFactory:
             if opening is None:
                 break
             result = await asyncio.shield(opening)
+            del opening  # see runtime's value_of
             if isinstance(result, GemingaError):
-                raise result
+                # Others are told of it, too.
+                raise again(result)
             return result
         opening = self._opening[name] = asyncio.get_running_loop().create_future()
         result = UnavailableError("Loading the topic was given up, try again")
@@ -177,13 +179,13 @@ class ManagedLedgerFactory:
             self._open[name] = result
             if self._services.is_shared:
                 result.watch_list()
+            return result
         except GemingaError as error:
-            result = error
+            result = again(error)
             raise
         finally:
             del self._opening[name]
             opening.set_result(result)
-        return result
 
     # ---- names
 

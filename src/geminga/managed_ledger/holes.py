@@ -20,7 +20,7 @@ from geminga.managed_ledger.shared import crash_points as points
 from geminga.managed_ledger.shared.ports import Ledger
 from geminga.managed_ledger.shared.services import StorageServices
 from geminga.model.errors import LedgerClosedError, NotFoundError, PreconditionFailedError, StorageError
-from geminga.runtime import answer_of, crash_point, get_logger
+from geminga.runtime import again, answer_of, crash_point, get_logger
 
 #: Entries, and bytes, of one read of an examination.
 EXAMINED_ENTRIES: Final = 1000
@@ -137,7 +137,8 @@ async def _examine(log: HoledLog, services: StorageServices, info: LedgerInfo, *
     if not failures:
         return None
     # Of several the one that is not certain counts: the other may pass with it.
-    told = next((each for each in failures if not is_lost(each)), failures[0])
+    told = again(next((each for each in failures if not is_lost(each)), failures[0]))
+    failures.clear()  # see runtime's value_of
     return Hole(info.ledger_id, info.entries, info.size_bytes, info.closed_ms, str(told), is_lost(told), readable)
 
 

@@ -17,7 +17,7 @@ from geminga.managed_ledger.shared.ports import Ledger
 from geminga.managed_ledger.shared.services import StorageServices
 from geminga.model.errors import LedgerClosedError, LedgerFencedError, MetadataError, StorageError
 from geminga.model.position import Position
-from geminga.runtime import answer_of, get_logger, next_turn
+from geminga.runtime import again, answer_of, get_logger, next_turn
 
 #: Ledgers out of reach, in the lake or on bookies, until no further one is asked there: each may take a time-out, and a
 #: topic is waited for.
@@ -55,16 +55,16 @@ async def replay(
         failure: StorageError | None = None
         of_place = out_of_reach[info.is_offloaded]
         if len(of_place) >= OUT_OF_REACH_MAX:
-            failure = of_place[-1]
+            failure = again(of_place[-1])
         else:
             try:
                 entries = await log.reader.read_range(position, count, bytes_max, is_limited=False)
             except (LedgerClosedError, LedgerFencedError, MetadataError):
                 raise
             except StorageError as error:
-                failure = error
+                failure = again(error)
                 if not is_lost(error):
-                    of_place.append(error)
+                    of_place.append(failure)
         if failure is not None:
             gap = Gap(info.ledger_id, position.entry_id, info.entries - 1, count, bytes_max, failure)
             log.stored.gaps[info.ledger_id] = gap

@@ -41,24 +41,27 @@ async def update(
     """
     error: BadVersionError | UnknownOutcomeError | None = None
     before = known
-    for attempt in range(attempts_max):
-        if attempt or known is None:
-            before = _written(await store.get(path))
-        value = change(None if before is None else before.value)
-        if value is None:
-            return before
-        version = MUST_NOT_EXIST if before is None else before.version
-        try:
-            result = await store.put(path, value, expected_version=version)
-            return CasResult(value, result.stat.version)
-        except BadVersionError as lost:
-            error = lost
-        except UnknownOutcomeError as unknown:
-            error = unknown
-            after = await store.get(path)
-            if after is not None and after.stat.version == version + 1 and after.value == value:
-                return _written(after)
-    raise error if error is not None else BadVersionError(f"{path}: no attempt was allowed")
+    try:
+        for attempt in range(attempts_max):
+            if attempt or known is None:
+                before = _written(await store.get(path))
+            value = change(None if before is None else before.value)
+            if value is None:
+                return before
+            version = MUST_NOT_EXIST if before is None else before.version
+            try:
+                result = await store.put(path, value, expected_version=version)
+                return CasResult(value, result.stat.version)
+            except BadVersionError as lost:
+                error = lost
+            except UnknownOutcomeError as unknown:
+                error = unknown
+                after = await store.get(path)
+                if after is not None and after.stat.version == version + 1 and after.value == value:
+                    return _written(after)
+        raise error if error is not None else BadVersionError(f"{path}: no attempt was allowed")
+    finally:
+        del error  # see runtime's value_of
 
 
 async def put_if_absent(store: MetadataStore, path: str, value: bytes, *, attempts_max: int = CAS_ATTEMPTS_MAX) -> bool:
@@ -77,15 +80,18 @@ async def remove(
     Raises BadVersionError if it has another version, NodeNotEmptyError, UnknownOutcomeError.
     """
     unknown: UnknownOutcomeError | None = None
-    for _ in range(attempts_max):
-        try:
-            await store.delete(path, expected_version=expected_version)
-            return True
-        except NoSuchNodeError:
-            return unknown is not None
-        except UnknownOutcomeError as error:
-            unknown = error
-    raise unknown if unknown is not None else UnknownOutcomeError(f"{path}: no attempt was allowed")
+    try:
+        for _ in range(attempts_max):
+            try:
+                await store.delete(path, expected_version=expected_version)
+                return True
+            except NoSuchNodeError:
+                return unknown is not None
+            except UnknownOutcomeError as error:
+                unknown = error
+        raise unknown if unknown is not None else UnknownOutcomeError(f"{path}: no attempt was allowed")
+    finally:
+        del unknown  # see runtime's value_of
 
 
 async def remove_read(store: MetadataStore, path: str, node: Node, *, attempts_max: int = CAS_ATTEMPTS_MAX) -> None:
@@ -95,22 +101,25 @@ async def remove_read(store: MetadataStore, path: str, node: Node, *, attempts_m
     Raises BadVersionError if somebody changed it since, NodeNotEmptyError, UnknownOutcomeError.
     """
     unknown: UnknownOutcomeError | None = None
-    for _ in range(attempts_max):
-        try:
-            await store.delete(path, expected_version=node.stat.version)
-            return
-        except NoSuchNodeError:
-            return
-        except UnknownOutcomeError as error:
-            unknown = error
-        after = await store.get(path)
-        if after is None or after.stat.created_ms != node.stat.created_ms or after.stat.version < node.stat.version:
-            return
-        if after.stat.version != node.stat.version:
-            raise BadVersionError(f"{path}: version {node.stat.version} expected, found {after.stat.version}")
-        if after.value != node.value:
-            return
-    raise unknown if unknown is not None else UnknownOutcomeError(f"{path}: no attempt was allowed")
+    try:
+        for _ in range(attempts_max):
+            try:
+                await store.delete(path, expected_version=node.stat.version)
+                return
+            except NoSuchNodeError:
+                return
+            except UnknownOutcomeError as error:
+                unknown = error
+            after = await store.get(path)
+            if after is None or after.stat.created_ms != node.stat.created_ms or after.stat.version < node.stat.version:
+                return
+            if after.stat.version != node.stat.version:
+                raise BadVersionError(f"{path}: version {node.stat.version} expected, found {after.stat.version}")
+            if after.value != node.value:
+                return
+        raise unknown if unknown is not None else UnknownOutcomeError(f"{path}: no attempt was allowed")
+    finally:
+        del unknown  # see runtime's value_of
 
 
 def _written(node: Node | None) -> CasResult | None:

@@ -27,7 +27,10 @@ async def use_up(store: MetadataStore, parent: str, counter: int) -> None:
             ended = await asyncio.gather(*(_one(store, parent) for _ in range(count)), return_exceptions=True)
             for error in ended:
                 if error is not None:
-                    raise error
+                    try:
+                        raise error
+                    finally:
+                        del error, ended  # see runtime's value_of
     raise MetadataError(f"the counter of {parent} could not be brought to {counter} in {LOOKS_MAX} attempts")
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from geminga.metadata.snapshot import SqliteSnapshot
 
 T = TypeVar("T")
+E = TypeVar("E", bound=StorageError)
 
 #: Writes waiting for a commit before new ones are refused.
 QUEUED_WRITES_MAX: Final = 100_000
@@ -312,7 +313,7 @@ def _read_group(tree: SqliteTree, group: list[_Read]) -> None:
         except sqlite3.Error as error:
             each.error = _error_of(error, tree.path)
         except StorageError as error:
-            each.error = error
+            each.error = _alone(error)
 
 
 def _commit_group(tree: SqliteTree, group: list[_Write], fatal: list[BaseException]) -> None:
@@ -329,7 +330,7 @@ def _commit_group(tree: SqliteTree, group: list[_Write], fatal: list[BaseExcepti
             try:
                 write.outcome, write.notifications = write.change(tree)
             except (MetadataError, CorruptionError) as error:
-                write.outcome = error
+                write.outcome = _alone(error)
     except sqlite3.Error as error:
         _fail_group(tree, group, _error_of(error, tree.path), fatal)
         return
@@ -351,6 +352,11 @@ def _fail_group(tree: SqliteTree, group: list[_Write], failure: StorageError, fa
         tree.roll_back()
     except sqlite3.Error as error:
         fatal.append(_error_of(error, tree.path))
+
+
+def _alone(error: E) -> E:
+    """Without the frames of this thread: they hold what gets the error, with all the others of the group."""
+    return error.with_traceback(None)
 
 
 def _error_of(error: sqlite3.Error, path: str) -> StorageError:

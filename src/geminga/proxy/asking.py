@@ -18,7 +18,7 @@ from geminga.proxy.core.saying import Caller
 from geminga.proxy.core.targets import Target
 from geminga.proxy.link import BrokerLink, RefusedByBrokerError
 from geminga.proxy.services import ProxyServices
-from geminga.runtime import Part, get_logger, spawn
+from geminga.runtime import Part, again, get_logger, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 #: Requests of one client that are under way.
@@ -119,8 +119,10 @@ class Asking:
             opening = spawn(work, name=f"link to the broker {target}", part=self._part)
             self._opening[target] = opening
         found = await asyncio.shield(opening)
+        del opening  # see runtime's value_of
         if isinstance(found, GemingaError):
-            raise found
+            # Others are told of it, too.
+            raise again(found)
         return found
 
     async def _open(self, target: Target, *, is_named: bool) -> BrokerLink | GemingaError:
@@ -128,7 +130,8 @@ class Asking:
         try:
             link = await brokers.link(target, self._caller, self._trip, is_relayed=False, is_named=is_named)
         except GemingaError as error:
-            return error
+            # A copy, as this task's outcome: a time-out that it is of has the task.
+            return again(error)
         finally:
             self._opening.pop(target, None)
         if self._is_closed:

@@ -84,7 +84,10 @@ class RegisteredBrokers:
             return
         if not self._are_known:
             self._looked_s = -FRESH_S
-            raise error
+            try:
+                raise error
+            finally:
+                del error, reading  # see runtime's value_of
         self._warnings.warn(f"brokers are asked that were registered before: {error}")
 
     async def _read(self) -> UnavailableError | None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from geminga.model.errors import GemingaError, ProtocolError, ServerError, UnavailableError
 from geminga.proxy.core.requests import ANSWERS, with_request_id
 from geminga.proxy.core.saying import Caller, is_about_caller, response_frame
 from geminga.proxy.core.targets import Target
-from geminga.runtime import Contained, get_logger, let_go, spawn, where
+from geminga.runtime import Contained, again, get_logger, let_go, spawn, where
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import PONG_FRAME, decode_command, encode_command
 from geminga.wire.pulsar.frame import Frame, FrameDecoder, encode_frame
@@ -67,7 +67,7 @@ class BrokerLink(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._decoder = FrameDecoder(_HANDSHAKE_BYTES_MAX)
-        self._welcome: asyncio.Future[bytes] = self._loop.create_future()
+        self._welcome: asyncio.Future[bytes | GemingaError] = self._loop.create_future()
         self._challenges = 0
         #: Request id -> who waits.
         self._waiting: dict[int, asyncio.Future[pb.BaseCommand]] = {}
@@ -82,7 +82,11 @@ class BrokerLink(asyncio.Protocol):
 
     async def welcomed(self) -> bytes:
         """CONNECTED as the broker sent it. Raises RefusedByBrokerError, UnavailableError."""
-        return await asyncio.shield(self._welcome)
+        answer = await asyncio.shield(self._welcome)
+        if isinstance(answer, GemingaError):
+            # It stays with the link, which the error's frames have.
+            raise again(answer)
+        return answer
 
     async def ask(self, command: pb.BaseCommand) -> pb.BaseCommand:
         """The answer, with an id of the link's own. Raises UnavailableError: the link is lost, or no answer came."""
@@ -102,6 +106,7 @@ class BrokerLink(asyncio.Protocol):
             raise UnavailableError(f"no answer of the broker {self.target} within {ANSWER_S_MAX:g} s") from None
         finally:
             self._waiting.pop(request_id, None)
+            del answer  # see runtime's value_of
 
     def hand_over(self, protocol: asyncio.Protocol) -> tuple[asyncio.Transport, bytes]:
         """Let ``protocol`` have the transport, which is paused; what came behind CONNECTED. Raises UnavailableError."""
@@ -172,8 +177,7 @@ class BrokerLink(asyncio.Protocol):
             self._welcome.set_result(encode_frame(frame[0]))
         elif command.type == _Type.ERROR:
             told = f"the broker {self.target} refuses: {command.error.message[:500]}"
-            self._welcome.set_exception(RefusedByBrokerError(told, command.error.error, encode_frame(frame[0])))
-            self._welcome.exception()
+            self._welcome.set_result(RefusedByBrokerError(told, command.error.error, encode_frame(frame[0])))
             self.abort()
         elif command.type == _Type.AUTH_CHALLENGE:
             self._challenged(command.authChallenge)
@@ -222,10 +226,11 @@ class BrokerLink(asyncio.Protocol):
         """Whoever waits for it is told."""
         transport, self._transport = self._transport, None
         lost = UnavailableError(f"the connection to the broker {self.target} is lost{self._why or _reason(exc)}")
-        waiting: list[asyncio.Future[Any]] = [self._welcome, *self._waiting.values()]
-        for future in waiting:
+        if not self._welcome.done():
+            self._welcome.set_result(lost)
+        for future in self._waiting.values():
             if not future.done():
-                future.set_exception(lost)
+                future.set_exception(again(lost))
                 future.exception()
         self._decoder.drop()
         # It knows this one: what is gone waits for no collector.

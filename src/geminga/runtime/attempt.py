@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from copy import copy
-from typing import ParamSpec, TypeVar
-
-from geminga.model.errors import GemingaError
+from typing import Any, ParamSpec, TypeVar, cast
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -64,10 +61,15 @@ def value_of(outcome: R | BaseException) -> R:
 
 def again(error: E) -> E:
     """A copy of an error that is kept, to raise it: the kept one would grow by a traceback each time it is raised, and
-    hold the frames of all who were told. A cause that nobody foresaw stays its cause, for who looks for the bug."""
-    copied = copy(error)
-    if not isinstance(error.__cause__, GemingaError):
-        copied.__cause__ = error.__cause__
+    hold the frames of all who were told."""
+    kind = type(error)
+    args = cast("tuple[object, ...]", error.__reduce__()[1])
+    copied = kind.__new__(kind, *args)
+    # Not by the kind's own constructor, which takes other arguments than it hands on.
+    builtin: Any = next(one for one in kind.__mro__ if one.__module__ == "builtins")
+    builtin.__init__(copied, *args)
+    vars(copied).update(vars(error))
+    copied.__cause__, copied.__suppress_context__ = error.__cause__, error.__suppress_context__
     return copied
 
 

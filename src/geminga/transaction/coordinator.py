@@ -28,7 +28,7 @@ from geminga.model.errors import (
 from geminga.model.histogram import Histogram
 from geminga.model.position import Position
 from geminga.model.txn_id import TxnId, TxnStatus, TxnSubscription
-from geminga.runtime import Clock, Part, Rng, get_logger, spawn
+from geminga.runtime import Clock, Part, Rng, again, answer_of, get_logger, spawn, value_of
 from geminga.transaction.core.coordinator import CoordinatorState, Transaction
 from geminga.transaction.core.shared_entries import SharedEntries
 from geminga.transaction.ports import Participants, RecordLog
@@ -239,18 +239,16 @@ class TransactionCoordinator:
             return self.begin_now(timeout_ms, owner)
         reserved = self.state.reserved
         record = self._begin(timeout_ms, owner)
-        stored: asyncio.Future[GemingaError | None] = asyncio.get_running_loop().create_future()
 
-        def done(error: GemingaError | None) -> None:
-            if error is None:
-                self._numbers.stored(reserved)
-            if not stored.done():
-                stored.set_result(error)
+        def store(told: Done) -> None:
+            def done(error: GemingaError | None) -> None:
+                if error is None:
+                    self._numbers.stored(reserved)
+                told(error)
 
-        self._store_now(record, done)
-        error = await stored
-        if error is not None:
-            raise error
+            self._store_now(record, done)
+
+        await answer_of(store)
         return record.txn_id
 
     @property
@@ -311,8 +309,10 @@ class TransactionCoordinator:
         ended = self._ending.get(txn_id.number)
         if ended is not None:
             error = await asyncio.shield(ended)
+            del ended  # see runtime's value_of
             if error is not None:
-                raise error
+                # Others are told of it, too.
+                raise again(error)
 
     def end_now(self, txn_id: TxnId, *, commit: bool, done: Done) -> None:
         """As :meth:`end`, which ``done`` hears of. Raises what is wrong with it now; whether there is no such
@@ -366,9 +366,10 @@ class TransactionCoordinator:
                 outcome.append(None)
 
         await asyncio.wait([spawn(end(), name=f"abort {txn_id}", part=self._part)], timeout=wait_s)
-        if outcome and outcome[0] is not None:
-            raise outcome[0]
-        return bool(outcome)
+        if not outcome:
+            return False
+        value_of(outcome.pop())
+        return True
 
     # ---- inside
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from geminga.managed_ledger import AppendResult, ManagedCursor, ManagedLedger
 from geminga.model.errors import GemingaError, LedgerClosedError
 from geminga.model.position import EARLIEST, Position
-from geminga.runtime import Contained, Part, next_turn
+from geminga.runtime import Contained, Part, answer_of, next_turn
 
 #: Entries, and bytes, that one read of a replay brings.
 REPLAY_ENTRIES: Final = 1_000
@@ -68,17 +69,7 @@ class LedgerRecordLog:
 
     async def append(self, data: bytes) -> Position:
         """As :class:`RecordLog` says."""
-        stored: asyncio.Future[Position | GemingaError] = self._loop.create_future()
-
-        def done(result: Position | GemingaError) -> None:
-            if not stored.done():
-                stored.set_result(result)
-
-        self.append_now(data, done)
-        result = await stored
-        if isinstance(result, GemingaError):
-            raise result
-        return result
+        return await answer_of(partial(self.append_now, data))
 
     def append_now(self, data: bytes, done: Done) -> None:
         """As :class:`RecordLog` says: at the end of this turn, with all that comes until then."""

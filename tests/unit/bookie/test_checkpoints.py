@@ -52,3 +52,17 @@ def test_failed_flush_is_told_to_who_waits_and_keeps_what_was_added(
         assert await case.read(1, 0, 1, 2, 3, 4) == entries_of(1, 0, 5)
 
     run_bookie(main)
+
+
+def test_failure_of_a_flush_does_not_keep_the_frames_of_those_who_were_told() -> None:
+    async def main(case: BookieNode) -> None:
+        checkpoints = case.bookie._checkpoints
+        assert await case.add(1, 0, entries_of(1, 0, 5)) is None
+        case.disk.inject("write", "*.log", error=errno.ENOSPC)
+        told = await asyncio.gather(*(checkpoints.flush() for _ in range(3)), return_exceptions=True)
+        assert {type(each) for each in told} == {DiskFullError}
+        kept = checkpoints._failed
+        assert kept is not None
+        assert kept.__traceback__ is None
+
+    run_bookie(main)

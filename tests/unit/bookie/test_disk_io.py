@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import errno
+import gc as collector
+import weakref
 
 import pytest
 
@@ -49,5 +51,31 @@ def test_file_that_can_not_go_keeps_no_other_there_and_is_tried_again():
         held.hold()
         await held.release()
         assert case.disk.paths() == []
+
+    run_bookie(main, is_open=False)
+
+
+def test_what_could_not_be_written_waits_for_no_collector():
+    """A full disk fails groups of the journal and halves of the cache: megabytes each."""
+
+    async def main(case: BookieNode) -> None:
+        disk = case.node.runtime.disk
+        file = await disk.open_file("/f", lane="a", create=True)
+
+        async def failing() -> weakref.ref[memoryview]:
+            buffer = memoryview(b"x")
+            case.disk.inject("write", "/f")
+            with pytest.raises(OSError, match="injected"):
+                await append(disk, file, 0, [buffer], sync=False)
+            return weakref.ref(buffer)
+
+        await failing()
+        collector.disable()
+        try:
+            left = await failing()
+            await next_turn()
+            assert left() is None
+        finally:
+            collector.enable()
 
     run_bookie(main, is_open=False)

@@ -8,7 +8,10 @@ import logging
 import pytest
 
 from geminga.client import NotConnected, PulsarException
+from geminga.model.errors import NotEnoughBookiesError
+from geminga.proxy.link import RefusedByBrokerError
 from geminga.runtime import Raised, again, attempt, attempt_await, tell, value_of
+from geminga.wire._generated import pulsar_api_pb2 as pb
 
 
 def test_result_or_what_was_raised() -> None:
@@ -84,3 +87,29 @@ def test_errors_of_the_client_can_be_copied() -> None:
         copied = again(kind("why"))
         assert type(copied) is kind
         assert str(copied) == str(kind("why"))
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        RefusedByBrokerError("no", pb.AuthorizationError, b"frame"),
+        NotEnoughBookiesError("need 3", "one is full"),
+        FileNotFoundError(2, "no such file", "/a"),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_kept_error_with_arguments_of_its_own_is_raised_again_with_them(kept) -> None:
+    copied = again(kept)
+    assert copied is not kept
+    assert (type(copied), str(copied), vars(copied)) == (type(kept), str(kept), vars(kept))
+
+
+def test_kept_error_says_what_caused_it_each_time() -> None:
+    kept = NotConnected("x")
+    kept.__cause__ = cause = KeyError("k")
+    with pytest.raises(NotConnected) as raised:
+        raise again(again(kept))
+    assert raised.value.__cause__ is cause
+    alone = NotConnected("x")
+    assert not again(alone).__suppress_context__

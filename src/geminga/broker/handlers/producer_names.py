@@ -7,6 +7,7 @@ from typing import Final
 
 from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore
 from geminga.model.errors import GemingaError, UnavailableError
+from geminga.runtime import again
 
 #: A sequential node below gives each broker its own number, so that generated names never repeat.
 PRODUCER_NAMES_PATH: Final = "/counters/producer-name"
@@ -40,11 +41,12 @@ class ProducerNames:
                 )
                 result = f"{self._cluster}-{int(node.path.rpartition('-')[2])}"
             except GemingaError as error:
-                result = error
+                result = again(error)
                 self._prefix = None
             finally:
                 known.set_result(result)
         found = await asyncio.shield(known)
         if isinstance(found, GemingaError):
-            raise found
+            # All who wait are told of it.
+            raise again(found)
         return found

@@ -32,7 +32,7 @@ from geminga.model.errors import (
     TopicMovedError,
     UnavailableError,
 )
-from geminga.runtime import Contained
+from geminga.runtime import Contained, again
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands, hot
 from geminga.wire.pulsar.commands import decode_command
@@ -133,7 +133,7 @@ async def _acknowledge_in_transaction(
     try:
         await long_commands.acknowledge_in_transaction(connection, ack)
     except GemingaError as raised:
-        error = raised
+        error = again(raised)
     if not ack.HasField("request_id"):
         return
     if not connection.is_closed:

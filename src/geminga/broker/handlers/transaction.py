@@ -23,7 +23,7 @@ from geminga.model.errors import (
 )
 from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import TxnId, TxnSubscription
-from geminga.runtime import Raised, attempt
+from geminga.runtime import Raised, again, attempt
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import encode_command
 
@@ -120,7 +120,7 @@ def _handled(kind: Kind, work: Work) -> Callable[[CommandServices, Connection, p
         try:
             txn_id = await work(transactions(), connection, command)
         except GemingaError as raised:
-            error = raised
+            error = again(raised)
         kind.answered(connection, command, error, txn_id)
 
     return handle
@@ -141,7 +141,7 @@ def _handle_begin(services: CommandServices, connection: Connection, command: pb
             return
         txn_id = coordinator.begin_now(_timeout_ms(command), connection.principal.speaker or None)
     except GemingaError as raised:
-        error = raised
+        error = again(raised)
     NEW.answered(connection, command, error, txn_id)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from geminga.broker.ownership.core.bundles import Bundle
 from geminga.broker.ownership.ports import Owner, Unknown
 from geminga.model.errors import GemingaError
-from geminga.runtime import Part, spawn
+from geminga.runtime import Part, again, spawn
 
 #: Bundles of which owners are read, or that are acquired, at the same time.
 QUESTIONS_MAX: Final = 1_000
@@ -41,7 +41,8 @@ class Questions:
         # A task of its own: the first to ask may go away, the others still want to know.
         answer = await asyncio.shield(task)
         if isinstance(answer, GemingaError):
-            raise answer
+            # All who ask are told of it.
+            raise again(answer)
         return answer
 
     async def settled(self, kind: str, bundle: Bundle) -> None:
@@ -53,6 +54,6 @@ class Questions:
         try:
             return await ask()
         except GemingaError as error:
-            return error
+            return again(error)
         finally:
             del self._tasks[key]

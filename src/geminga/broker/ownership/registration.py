@@ -12,7 +12,7 @@ from geminga.broker.ownership.core.broker_data import broker_path
 from geminga.broker.ownership.rounds import RETRY_MS, Rounds
 from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore, SessionEvent, Unsubscribe
 from geminga.model.errors import BadVersionError, ConflictError, MetadataError, NoSuchNodeError, UnknownOutcomeError
-from geminga.runtime import Part, get_logger, wait_ms
+from geminga.runtime import Part, again, get_logger, wait_ms
 
 #: Beyond a session's time-out: the server ends sessions in steps.
 WAIT_MARGIN_S: Final = 5.0
@@ -52,11 +52,15 @@ class BrokerRegistration:
                     break
                 error: MetadataError | None = None
             except MetadataError as failed:
-                error = failed
+                error = again(failed)
             if clock() >= deadline:
-                raise error or ConflictError(
-                    f"another broker is registered as {self._id}: does it run elsewhere, with the same "
-                    "advertisedAddress and webServicePort? Stop it, or give one of them another address"
+                raise (
+                    again(error)
+                    if error is not None
+                    else ConflictError(
+                        f"another broker is registered as {self._id}: does it run elsewhere, with the same "
+                        "advertisedAddress and webServicePort? Stop it, or give one of them another address"
+                    )
                 )
             if error is None and not was_logged:
                 was_logged = True

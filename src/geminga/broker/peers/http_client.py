@@ -13,7 +13,7 @@ import h11
 from geminga.broker.core.coercion import Json
 from geminga.broker.peers.links import PLAIN, PeerLinks
 from geminga.model.errors import UnavailableError
-from geminga.runtime import Runtime, StreamProtocol
+from geminga.runtime import Runtime, StreamProtocol, again
 from geminga.runtime.log import trace_id
 
 #: Seconds that a request may take, redirections and waiting for its turn included.
@@ -102,8 +102,8 @@ class PeerHttp:
             try:
                 return await self.request(method, address + path, body)
             except UnavailableError as error:
-                failure = error
-        raise failure
+                failure = again(error)
+        raise again(failure)
 
     async def _follow(self, method: str, url: str, body: bytes) -> PeerAnswer:
         for _ in range(REDIRECTS_MAX + 1):

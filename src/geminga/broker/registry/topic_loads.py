@@ -15,7 +15,7 @@ from geminga.broker.failures import Failures, Kind
 from geminga.model.errors import GemingaError, TooManyRequestsError, TopicNotFoundError, UnavailableError
 from geminga.model.histogram import Latencies, Quantiles
 from geminga.model.topic_name import TopicName
-from geminga.runtime import Clock, spawn
+from geminga.runtime import Clock, again, spawn
 
 if TYPE_CHECKING:
     from geminga.broker.core.load_queue import LoadQueue
@@ -147,7 +147,8 @@ class TopicLoads:
             if not load.wanted and not load.done.done():
                 self._give_up(load, UnavailableError(f"nobody waits for {load.name} any more"))
         if isinstance(result, GemingaError):
-            raise result
+            # All who wait are told of it, and it stays with the load.
+            raise again(result)
         return result
 
     async def make(self, load: Load, *, is_for_client: bool) -> bool:
@@ -225,7 +226,8 @@ class TopicLoads:
         try:
             result = await self._run(load)
         except GemingaError as error:
-            result = error
+            # A copy: the error's frames have the load, which keeps it.
+            result = again(error)
         finally:
             key = str(load.name)
             del self._loads[key]

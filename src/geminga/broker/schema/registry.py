@@ -33,6 +33,7 @@ from geminga.model.errors import (
     StorageError,
 )
 from geminga.model.topic_name import TopicName
+from geminga.runtime import again
 from geminga.runtime.ports import Clock
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
 
@@ -158,7 +159,7 @@ class SchemaRegistry:
                     return version
                 if failure is not None:
                     # It may be that one, or not fit it.
-                    raise failure
+                    raise again(failure)
                 if not may_add:
                     raise IncompatibleSchemaError("Schema not found and schema auto updating is disabled.")
                 if live:
@@ -252,7 +253,7 @@ class SchemaRegistry:
             except MetadataError:
                 raise
             except StorageError as error:
-                failure = error
+                failure = again(error)
         return live_versions(found), failure
 
     async def _live(self, locator: Locator | None) -> Sequence[StoredSchema]:

@@ -29,7 +29,7 @@ from geminga.model.errors import (
 )
 from geminga.model.position import Position
 from geminga.model.txn_id import Standing, TxnId, TxnSubscription
-from geminga.runtime import Contained, Part, get_logger, spawn
+from geminga.runtime import Contained, Part, again, get_logger, spawn
 from geminga.transaction.core.held_back import Hold
 from geminga.transaction.core.pending_acks import WHOLE, CumulativeAck, Released, TxnAck, whole_or_part
 from geminga.transaction.pending_ack_handle import PendingAckHandle, left_words
@@ -359,21 +359,12 @@ class TransactionAcks:
         """What ``action`` gives or raises, called with what was acknowledged of their ledgers in memory, which may be
         put away again by the next turn of the loop. Raises StorageError."""
         ready: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-        def act() -> None:
-            if ready.done():
-                return  # who waited was called off
-            try:
-                ready.set_result(action())
-            except GemingaError as error:
-                ready.set_exception(error)
-
-        def refuse(error: StorageError) -> None:
-            if not ready.done():
-                ready.set_exception(error)
-
+        act, refuse = partial(_act, ready, action), partial(_refuse, ready)
         self._subscription.cursor.when_loaded(_ledgers_of(acks), act, refuse)
-        return await ready
+        try:
+            return await ready
+        finally:
+            del ready, act, refuse  # see runtime's value_of
 
     def _when_in_memory(self, acks: Sequence[TxnAck], action: Callable[[], None], what: str) -> None:
         """The same for who does not wait, in the order in which it is asked for; nothing if the cursor ends first."""
@@ -512,3 +503,18 @@ class TransactionAcks:
         if batch_index >= (acks.batch_size(position) or batch_size):
             return "InvalidPosition"
         return "PendingAck" if bits >> batch_index & 1 else "NotInPendingAck"
+
+
+def _act(ready: asyncio.Future[T], action: Callable[[], T]) -> None:
+    if ready.done():
+        return  # who waited was called off
+    try:
+        ready.set_result(action())
+    except GemingaError as error:
+        # A copy: the error's frames have the future.
+        ready.set_exception(again(error))
+
+
+def _refuse(ready: asyncio.Future[T], error: StorageError) -> None:
+    if not ready.done():
+        ready.set_exception(error)

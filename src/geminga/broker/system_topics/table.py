@@ -22,7 +22,7 @@ from geminga.managed_ledger import AppendResult, ManagedCursor
 from geminga.model.errors import MetadataError, NotAllowedError, StorageError
 from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import COMPACTION_CURSOR, TopicName
-from geminga.runtime import Clock, Turns
+from geminga.runtime import Clock, Turns, again
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import encode_entry, split_entry, text_of
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, decode_version, encode_version
@@ -401,7 +401,8 @@ class TopicTable(Generic[S]):
         topic.ledger.append(entries, done)
         result = await stored
         if result.error is not None:
-            raise result.error
+            # A copy: the error's frames have the future, and so all the entries.
+            raise again(result.error)
         first = Position(results[0].ledger_id, results[0].first_entry_id)
         return first, Position(result.ledger_id, result.first_entry_id + result.count - 1)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from geminga.broker.policies.retries import PolicyRetries
 from geminga.broker.resources.topic_policies import NO_TOPIC_POLICIES, TopicPolicies
 from geminga.model.errors import ConflictError, GemingaError, NotAllowedError
-from geminga.runtime import get_logger, spawn
+from geminga.runtime import again, get_logger, spawn
 
 if TYPE_CHECKING:
     from geminga.broker.ownership.ports import Topics
@@ -124,7 +124,7 @@ class TopicPolicyStore:
         await (await self._namespace(name.namespace)).update(whole, change, is_global=is_global)
         problems = await self._changed(whole)
         if problems:
-            raise problems[0]
+            raise again(problems[0])
 
     async def _changed(self, whole: TopicName) -> list[GemingaError]:
         """Loaded topics follow; why some can not now."""
@@ -177,7 +177,7 @@ class TopicPolicyStore:
             failed = self._failed.get(namespace)
             if failed is not None and failed is not before:
                 # As long as one attempt takes, not as long as those of all who wait.
-                raise failed[1]
+                raise again(failed[1])
             # Loaded with the first topic.
             from geminga.broker.system_topics.namespace_events import NamespaceEvents
 

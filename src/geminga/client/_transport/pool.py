@@ -12,7 +12,7 @@ from geminga.client._api.errors import AlreadyClosed, ConnectError, LookupError,
 from geminga.client._api.options import ClientOptions
 from geminga.client._transport.connection import ClientConnection
 from geminga.client._transport.service_urls import Address, ServiceUrls, parse_addresses
-from geminga.runtime import Runtime, get_logger, spawn, value_of
+from geminga.runtime import Runtime, again, get_logger, spawn, value_of
 
 if TYPE_CHECKING:
     from geminga.runtime.tls.following import FollowedContext
@@ -76,12 +76,9 @@ class ConnectionPool:
                     return await self._shared(url, parse_addresses(url)[0])
                 return await self._shared(address.url, address)
             except (ConnectError, Timeout) as error:
-                last = error
+                last = again(error)
                 urls.failed(address)
-        try:
-            raise last or ConnectError("the service URL has no address")
-        finally:
-            del last  # see value_of
+        raise again(last) if last is not None else ConnectError("the service URL has no address")
 
     @property
     def uses_tls(self) -> bool:
@@ -103,12 +100,9 @@ class ConnectionPool:
                 try:
                     return await self._shared(address.broker_url, physical)
                 except (ConnectError, Timeout) as error:
-                    last = error
+                    last = again(error)
                     urls.failed(physical)
-            try:
-                raise last or ConnectError("the service URL has no address")
-            finally:
-                del last  # see value_of
+            raise again(last) if last is not None else ConnectError("the service URL has no address")
         return await self._shared(address.broker_url, parse_addresses(address.physical_url)[0])
 
     def go_on_with(self, urls: ServiceUrls, options: ClientOptions, why: PulsarException) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 from geminga.managed_ledger.cursor.cursor_segments import CursorSegments
 from geminga.managed_ledger.rules.cursor_format import Refs, WritePlan
 from geminga.managed_ledger.shared import crash_points as points
+from geminga.managed_ledger.shared.entry import AckDone
 from geminga.managed_ledger.shared.ports import AddsDone, OpenLedger
 from geminga.managed_ledger.shared.services import StorageServices
 from geminga.model.errors import StorageError
-from geminga.runtime import crash_point
+from geminga.runtime import answer_of, crash_point
 
 NO_REFS: Final[Refs] = {}
 
@@ -75,11 +75,11 @@ class CursorLedger:
                 crash_point(points.CURSOR_SEGMENTS_COPIED)
                 self.appended += len(pieces)
                 refs[part] = tuple(range(first, first + len(pieces)))
-        future: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
-        self.append_marker(handle, plan, refs, lambda _first, _count, error: future.set_result(error))
-        error = await future
-        if error is not None:
-            raise error
+
+        def append(done: AckDone) -> None:
+            self.append_marker(handle, plan, refs, lambda _first, _count, error: done(error))
+
+        await answer_of(append)
         return refs
 
 

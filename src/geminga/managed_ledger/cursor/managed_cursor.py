@@ -22,7 +22,7 @@ from geminga.managed_ledger.shared.entry import AckDone, Entry
 from geminga.managed_ledger.shared.services import CursorServices, TrimsLater
 from geminga.model.errors import LedgerClosedError, StorageError
 from geminga.model.position import LATEST, Position
-from geminga.runtime import Contained, Part
+from geminga.runtime import Contained, Part, answer_of
 from geminga.runtime.ports import Clock
 
 _NO_PROPERTIES: Final[Mapping[str, str]] = {}
@@ -329,34 +329,28 @@ class ManagedCursor:
         """Acknowledge the oldest ``count`` entries. Durable on return, in memory also with an error of the disk."""
         state, ledgers = self.state, self._extent.readable
         needed: set[int] = set()
-        future: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
 
-        def done(error: StorageError | None) -> None:
-            if not future.done():
-                future.set_result(error)
+        def begin(done: AckDone) -> None:
+            def change() -> None:
+                if self.is_closed:
+                    self._changed(NOTHING, done)
+                    return
+                target = state.skipping(count, ledgers)
+                wanted, state.wanted = state.wanted, None
+                around = self.ledgers_around(target)
+                missing = {wanted} if wanted is not None else around.intersection(state.acked.away or ())
+                if missing:
+                    needed.update(missing)
+                    self.when_loaded(needed, change, done)
+                else:
+                    self._changed(state.acknowledge_cumulative(target, None, ledgers), done)
 
-        def change() -> None:
             if self.is_closed:
-                self._changed(NOTHING, done)
-                return
-            target = state.skipping(count, ledgers)
-            wanted, state.wanted = state.wanted, None
-            missing = (
-                {wanted} if wanted is not None else self.ledgers_around(target).intersection(state.acked.away or ())
-            )
-            if missing:
-                needed.update(missing)
-                self.when_loaded(needed, change, done)
+                change()
             else:
-                self._changed(state.acknowledge_cumulative(target, None, ledgers), done)
+                self.when_loaded((), change, done)
 
-        if self.is_closed:
-            change()
-        else:
-            self.when_loaded((), change, done)
-        error = await future
-        if error is not None:
-            raise error
+        await answer_of(begin)
 
     async def clear_backlog(self, through: Position = LATEST) -> None:
         """Acknowledge everything there is, up to ``through``. Durable on return."""
@@ -418,16 +412,10 @@ class ManagedCursor:
             done(None)
 
     async def _durably(self, change: Callable[[], int], ledger_ids: Collection[int] = ()) -> None:
-        future: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
+        def begin(done: AckDone) -> None:
+            self._when_loaded(ledger_ids, change, done)
 
-        def done(error: StorageError | None) -> None:
-            if not future.done():
-                future.set_result(error)
-
-        self._when_loaded(ledger_ids, change, done)
-        error = await future
-        if error is not None:
-            raise error
+        await answer_of(begin)
 
     # ---- end
 

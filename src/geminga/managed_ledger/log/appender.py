@@ -35,7 +35,7 @@ from geminga.model.errors import (
     TopicTerminatedError,
     invariant,
 )
-from geminga.runtime import get_logger, spawn
+from geminga.runtime import again, get_logger, spawn
 
 if TYPE_CHECKING:
     from geminga.managed_ledger.log.new_ledgers import NewLedgers
@@ -236,7 +236,8 @@ class Appender:
     def _refuse(self, entries: Sequence[bytes], done: AppendDone, index: int, error: GemingaError) -> None:
         self._refusing += 1
         self._refused = error
-        result = AppendResult(-1, -1, index, len(entries) - index, error)
+        # Its own: what refuses many would grow by the frames of all who raise it.
+        result = AppendResult(-1, -1, index, len(entries) - index, again(error))
         asyncio.get_running_loop().call_soon(self._tell_refused, done, result)
 
     def _tell_refused(self, done: AppendDone, result: AppendResult) -> None:
@@ -383,7 +384,7 @@ class Appender:
         if isinstance(error, LedgerFencedError):
             self._managed.on_fenced(error)
             return
-        self._retry_error = error
+        self._retry_error = again(error)
         self._retry_ms = int(self._clock.monotonic() * 1000) + RETRY_DELAY_MS
         self._go_on()
         if self.state is AppenderState.SWITCHING:
@@ -437,7 +438,7 @@ class Appender:
         """Appends from now on, and those waiting for a ledger, fail with ``error``; written ones finish."""
         if self.state is not AppenderState.STOPPED or isinstance(error, TopicTerminatedError):
             self.state = AppenderState.STOPPED
-            self._stop_error = error
+            self._stop_error = again(error)
         self._fail_waiting(error)
 
     async def leave(self) -> Ledger | None:

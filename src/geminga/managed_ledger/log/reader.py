@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from geminga.managed_ledger.log.reads import READ_RUN_ENTRIES_MAX, LedgerReads, ReadDone, runs_of
@@ -24,6 +25,7 @@ from geminga.model.byte_budget import Claim
 from geminga.model.errors import LedgerClosedError, NoSuchLedgerError, StorageError
 from geminga.model.limits import count_within
 from geminga.model.position import Position
+from geminga.runtime import value_of
 from geminga.wire.managed_ledger.offload_context import decode_offload_context
 
 if TYPE_CHECKING:
@@ -247,22 +249,24 @@ class LogReader:
             if len(cached) == last - first + 1:
                 return cached[: count_within(map(len, cached), bytes_max)]
         future: asyncio.Future[Sequence[bytes] | StorageError] = asyncio.get_running_loop().create_future()
-
-        def done(result: Sequence[bytes] | StorageError) -> None:
-            if not future.done():
-                future.set_result(result)
-
-        claim = self.read_ledger(info, first, last, bytes_max, done)
+        claim = self.read_ledger(info, first, last, bytes_max, partial(_tell, future))
         try:
             result = await future
         finally:
             if future.cancelled():
                 claim.release()
-        if isinstance(result, StorageError):
-            if isinstance(result, NoSuchLedgerError) and self.extent.ledgers.find(info.ledger_id) is None:
-                return ()
-            raise result
-        return result
+            del future, claim  # see runtime's value_of
+        if isinstance(result, NoSuchLedgerError) and self.extent.ledgers.find(info.ledger_id) is None:
+            return ()
+        try:
+            return value_of(result)
+        finally:
+            del result
+
+
+def _tell(future: asyncio.Future[Sequence[bytes] | StorageError], result: Sequence[bytes] | StorageError) -> None:
+    if not future.done():
+        future.set_result(result)
 
 
 def _found(

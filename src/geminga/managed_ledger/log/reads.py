@@ -17,7 +17,7 @@ from geminga.managed_ledger.shared.ports import Ledger
 from geminga.model.byte_budget import ByteBudget, Claim
 from geminga.model.errors import LedgerClosedError, StorageError
 from geminga.model.position import Position
-from geminga.runtime import Contained, Part, spawn
+from geminga.runtime import Contained, Part, again, spawn
 
 #: Closed ledgers kept open for reading, per managed ledger; the one used longest ago is let go.
 READ_HANDLES_MAX: Final = 8
@@ -121,7 +121,7 @@ class LedgerReads:
         def granted(claim: Claim) -> None:
             answer = partial(self._answer, info, claim, done)
             if info.ledger_id in self._withheld:
-                asyncio.get_running_loop().call_soon(answer, self._withheld[info.ledger_id])
+                asyncio.get_running_loop().call_soon(answer, again(self._withheld[info.ledger_id]))
             elif shared is not None:
                 ask = Ask(first, last, bytes_max, answer)
                 shared.ask(info.ledger_id, ask, partial(self._read, info, handle))
@@ -156,14 +156,15 @@ class LedgerReads:
             info.opened_ms = handle.metadata.created_ms or 0
             self.keep(handle)
         except StorageError as failure:
-            error = failure
+            error = again(failure)
         finally:
             waiting = self._opening.pop(ledger_id, [])
         for first, last, bytes_max, done in waiting:
             if handle is not None:
                 handle.read(first, last, done, bytes_max=bytes_max)
             elif error is not None:
-                done(error)
+                # Each has his own, who raises it.
+                done(again(error))
 
     def _answer(self, info: LedgerInfo, claim: Claim, done: ReadDone, result: Sequence[bytes] | StorageError) -> None:
         """Pass an answer on; then its bytes are in flight no more."""
@@ -172,7 +173,7 @@ class LedgerReads:
                 # It may be gone from where it was opened.
                 self.forget(info.ledger_id)
             if not isinstance(result, LedgerClosedError):
-                self._failures[info.ledger_id] = result
+                self._failures[info.ledger_id] = again(result)
         elif self._failures:
             self._failures.pop(info.ledger_id, None)
         if claim.is_held:  # else it was called off while the bookies had it

@@ -43,7 +43,10 @@ class Tenure:
         """Raises LedgerFencedError, LedgerClosedError."""
         refusal = self.refusal()
         if refusal is not None:
-            raise refusal
+            try:
+                raise refusal
+            finally:
+                del refusal  # see runtime's value_of
 
     def lose(self, error: LedgerFencedError) -> bool:
         """Another owner took over; False if that was known. Who is to be told hears of it by :meth:`tell_lost`."""

@@ -16,7 +16,7 @@ from geminga.managed_ledger.rules.positions import LedgerInfo
 from geminga.managed_ledger.shared.services import StorageServices
 from geminga.model.errors import StorageError
 from geminga.model.topic_name import TopicName
-from geminga.runtime import get_logger
+from geminga.runtime import again, get_logger
 from geminga.wire.managed_ledger.offload_context import OffloadRecord
 
 _log = get_logger(__name__)
@@ -62,9 +62,9 @@ async def write(stored: StoredList, services: StorageServices, deleted: Sequence
         try:
             await _write_one(stored, services, root)
         except StorageError as error:
-            failure = error  # the others' files are named all the same
+            failure = again(error)  # the others' files are named all the same
     if failure is not None:
-        raise failure
+        raise again(failure)
 
 
 async def _write_one(stored: StoredList, services: StorageServices, root: Root) -> None:

@@ -27,7 +27,7 @@ from geminga.managed_ledger.shared.services import StorageServices
 from geminga.model.errors import ConflictError, LedgerClosedError, LedgerFencedError, NoSuchLedgerError, StorageError
 from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import TopicName
-from geminga.runtime import Rng, crash_point, get_logger, spawn
+from geminga.runtime import Rng, again, crash_point, get_logger, spawn
 from geminga.wire.managed_ledger.offload_context import OffloadRecord, encode_offload_context
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class Offloading:
                 except (LedgerClosedError, LedgerFencedError):
                     raise
                 except StorageError as error:
-                    untidy = error  # a root that is away: what goes to another one does not wait for it
+                    untidy = again(error)  # a root that is away: what goes to another one does not wait for it
             log = self._log
             failure = await self._offload_all(
                 due(log.stored.ledgers.infos, log.stored.extent.readable, self.policy, self._services.clock.wall_ms())
@@ -152,7 +152,7 @@ class Offloading:
             await self._leave_bookies()
             failure = failure or untidy
             if failure is not None:
-                raise failure
+                raise again(failure)
 
     async def _offload_all(self, ledger_ids: Sequence[int]) -> StorageError | None:
         """One after the other; the last failure: the others are no worse off.
@@ -171,14 +171,14 @@ class Offloading:
             except (LedgerClosedError, LedgerFencedError):
                 raise
             except StorageError as error:
-                failure = error
+                failure = again(error)
         if failure is not None:
             try:
                 await self.write_manifests()
             except (LedgerClosedError, LedgerFencedError):
                 raise
             except StorageError as error:
-                failure = error
+                failure = again(error)
         return failure
 
     def start(self, ledger_id: int) -> None:
@@ -206,7 +206,7 @@ class Offloading:
                 before(self._log.stored.ledgers.infos, self._log.stored.extent.readable, ledger_id)
             )
             if failure is not None:
-                raise failure
+                raise again(failure)
         for info in self._log.stored.ledgers.infos:
             record = record_of(info)
             if record is None or not record.is_complete:
@@ -282,11 +282,11 @@ class Offloading:
                 raise
             except StorageError as error:
                 _log.warning("%s: ledger %d: %s", self._log.name, info.ledger_id, error)
-                failure, in_a_row = error, in_a_row + 1
+                failure, in_a_row = again(error), in_a_row + 1
                 if in_a_row == FAILURES_MAX:
                     break
         if failure is not None:
-            raise failure
+            raise again(failure)
 
     async def _read_whole(self, info: LedgerInfo) -> None:
         """Each entry is read from bookies and its digest checked: the file goes only if nobody needs it."""
@@ -473,7 +473,7 @@ class Offloading:
 
         await self._stop.wait(begin)
         if isinstance(results[0], StorageError):
-            raise results[0]
+            raise again(results[0])
         return results[0]
 
     async def _verify(self, file: LakeFile, ledger: Ledger, facts: LedgerFacts) -> None:

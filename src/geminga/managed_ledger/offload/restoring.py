@@ -14,7 +14,7 @@ from geminga.managed_ledger.shared import crash_points as points
 from geminga.managed_ledger.shared.ports import Ledger, Ledgers, OpenLedger
 from geminga.managed_ledger.shared.services import placed_within
 from geminga.model.errors import StorageError
-from geminga.runtime import crash_point
+from geminga.runtime import crash_point, value_of
 
 #: Bytes of entries on their way to bookies.
 WRITE_BYTES_MAX: Final = 1024 * 1024
@@ -84,6 +84,5 @@ async def _append(ledger: OpenLedger, entries: Sequence[bytes], stop: StopSignal
             ledger.append(portion, appended)
 
         await stop.wait(begin)
-        if errors[0] is not None:
-            raise errors[0]
+        value_of(errors.pop())
         at = end

@@ -108,7 +108,10 @@ async def _instead(name: str, ledger_id: int, other: Callable[[], Awaitable[Ledg
     try:
         ledger = await other()
     except StorageError:
-        raise error from None
+        try:
+            raise error from None
+        finally:
+            del error  # see runtime's value_of
     _log.error("%s: ledger %d is read from the bookies, its file can not be: %s", name, ledger_id, error)
     return ledger
 

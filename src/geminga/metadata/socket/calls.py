@@ -91,7 +91,10 @@ class Calls:
         self._queue.append(_Call(request, f"{operation.name.lower()} {path}".rstrip(), reply))
         self._queued_bytes += len(request.value)
         self._send_soon()
-        return await reply
+        try:
+            return await reply
+        finally:
+            del reply  # see runtime's value_of
 
     def watch(self, watch: Watch) -> None:
         """Begin or end one, ahead of every call that is not sent yet; without a connection it is not said."""

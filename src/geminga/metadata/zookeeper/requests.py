@@ -36,6 +36,15 @@ Done: TypeAlias = Callable[[Kazoo, BaseException | None], None]
 _LOST: Final = (zk.ConnectionLoss, zk.ConnectionClosedError, zk.OperationTimeoutError, zk.SessionMovedError)
 
 
+def _tell(reply: asyncio.Future[Kazoo], value: Kazoo, error: BaseException | None) -> None:
+    if reply.done():
+        return  # whoever asked was cancelled
+    if error is None:
+        reply.set_result(value)
+    else:
+        reply.set_exception(error)
+
+
 def _nobody(_value: Kazoo, _error: BaseException | None) -> None:
     """Nobody is told."""
 
@@ -94,21 +103,14 @@ class Requests:
     async def ask(self, what: str, payload: Kazoo, *, is_write: bool, size_bytes: int = 0) -> Kazoo:
         """Send and wait. Raises kazoo's errors that are answers, else StorageError."""
         reply: asyncio.Future[Kazoo] = asyncio.get_running_loop().create_future()
-
-        def done(value: Kazoo, error: BaseException | None) -> None:
-            if reply.done():
-                return  # whoever asked was cancelled
-            if error is None:
-                reply.set_result(value)
-            else:
-                reply.set_exception(error)
-
-        request = self.start(what, payload, done, is_write=is_write, size_bytes=size_bytes)
+        request = self.start(what, payload, partial(_tell, reply), is_write=is_write, size_bytes=size_bytes)
         try:
             return await reply
         except asyncio.CancelledError:
             request.done = None  # a read that nobody waits for is not asked again and again
             raise
+        finally:
+            del reply, request  # see runtime's value_of
 
     def start(
         self, what: str, payload: Kazoo, done: Done, *, is_write: bool = False, size_bytes: int = 0

@@ -32,7 +32,7 @@ from geminga.model.errors import (
     SessionExpiredError,
     StorageError,
 )
-from geminga.runtime import get_logger, spawn
+from geminga.runtime import again, get_logger, spawn
 from geminga.runtime.ports import Runtime
 
 #: BookKeeper's ``zkTimeout``, Pulsar's ``metadataStoreSessionTimeoutMillis``.
@@ -239,7 +239,7 @@ class ZooKeeperMetadataStore:
                 errors = [each for each in made if isinstance(each, zk.ZookeeperError)]
                 if errors:
                     # All of them failed, and those behind the first for that reason alone.
-                    raise errors[0]
+                    raise again(errors[0])
             except zk.NoNodeError:
                 await self._make_with_parents(path)
             except zk.ZookeeperError as error:

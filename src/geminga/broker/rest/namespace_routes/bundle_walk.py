@@ -12,6 +12,7 @@ from geminga.broker.ownership.ports import Elsewhere, Here, Owner
 from geminga.broker.rest.calls.context import RestContext
 from geminga.broker.rest.calls.requests import RestError
 from geminga.model.errors import GemingaError, UnavailableError
+from geminga.runtime import again
 
 if TYPE_CHECKING:
     from geminga.broker.peers.http_client import PeerAnswer
@@ -45,7 +46,7 @@ async def at_owners(
     results = await asyncio.gather(here(own), _there(away, there), return_exceptions=True)
     refused += _refusals(results)
     if refused:
-        raise refused[0]
+        raise again(refused[0])
 
 
 async def _there(
@@ -56,7 +57,7 @@ async def _there(
         asked = (there(bundle, owner) for bundle, owner in away[start : start + BUNDLES_AT_ONCE])
         refused += _refusals(await asyncio.gather(*asked, return_exceptions=True))
     if refused:
-        raise refused[0]
+        raise again(refused[0])
 
 
 def _refusals(results: Iterable[BaseException | None]) -> list[GemingaError]:

@@ -1,0 +1,104 @@
+"""What a failed command held is gone with its error: no cycle of traceback and future waits for the collector."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from geminga.broker.handlers.producer_names import ProducerNames
+from geminga.broker.system_topics.table import TopicTable
+from geminga.model.errors import GemingaError, MetadataUnavailableError
+from geminga.model.topic_name import TopicName
+from geminga.runtime import next_turn, wait_ms
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.clusters.transacting import Transacting
+from support.house.uncollected import uncollected
+from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
+
+CALLS = 5
+
+
+async def failing(call: Callable[[], Awaitable[object]]) -> list[str]:
+    """What several that fail, one after the other and together, leave."""
+
+    async def one() -> bool:
+        try:
+            await call()
+        except GemingaError:
+            return True
+        return False
+
+    for at_once in (1, CALLS):
+        assert await asyncio.gather(*(one() for _ in range(at_once))) == [True] * at_once
+    with uncollected() as found:
+        for at_once in (1, 1, CALLS):
+            assert await asyncio.gather(*(one() for _ in range(at_once))) == [True] * at_once
+        await next_turn()
+    return found
+
+
+def test_topic_that_is_not_there_leaves_nothing() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        name = TopicName.parse(TOPIC)
+        assert await failing(lambda: world.broker.registry.get(name, create=False)) == []
+
+    run_with_broker(scenario)
+
+
+def test_topic_that_may_not_be_made_leaves_nothing() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        name = TopicName.parse("persistent://public/nowhere/topic")
+        assert await failing(lambda: world.broker.registry.get(name, create=True)) == []
+
+    run_with_broker(scenario)
+
+
+def test_value_of_a_table_that_can_not_be_stored_leaves_nothing() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        topic = await world.broker.registry.get(TopicName.parse(TOPIC), create=True)
+        await topic.ledger.close()
+        assert await failing(lambda: TopicTable._append(topic, [bytes(1000)])) == []
+
+    run_with_broker(scenario)
+
+
+class Away:
+    """Metadata that can not be had."""
+
+    async def put(self, path: str, value: bytes, **options: object) -> None:
+        await next_turn()
+        raise MetadataUnavailableError("away")
+
+
+def test_name_of_a_producer_that_can_not_be_made_leaves_nothing() -> None:
+    async def main() -> None:
+        names = ProducerNames(Away(), "c")  # type: ignore[arg-type]
+        assert await failing(names.next) == []
+
+    asyncio.run(main())
+
+
+def test_acknowledgment_that_a_transaction_can_not_have_leaves_nothing() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = Transacting(await world.client())
+        await client.client.subscribe(subType=pb.CommandSubscribe.Shared)
+        await client.client.create_producer()
+        client.client.send_message(1)
+        await wait_ms(50)
+        ((message_id, _),) = client.messages()
+        one, two = await client.begin(), await client.begin()
+        for txn_id in (one, two):
+            await client.add_subscription(txn_id)
+        assert not (await client.acknowledge([message_id], one)).HasField("error")
+
+        async def refused() -> None:
+            assert (await client.acknowledge([message_id], two)).error == pb.TransactionConflict
+
+        await refused()
+        with uncollected() as found:
+            await refused()
+            await refused()
+            await wait_ms(1)
+        assert found == []
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
