@@ -6,6 +6,7 @@ import errno
 import pytest
 
 from geminga.bookie import garbage_collection
+from geminga.bookie.limits import UNREAD_LOG_RETRY_S
 from geminga.bookie.questions import CLOSE_ASK_S
 from geminga.model.errors import DiskFullError, NoSuchLedgerError
 from support.clusters.bookie_node import BookieNode, Ledgers, entries_of, run_bookie
@@ -121,6 +122,26 @@ def test_log_that_can_not_be_read_is_kept_and_the_others_are_compacted():
         assert await case.add(20, 10, [b"next"]) is None
         for ledger_id in (5, 10, 15, 20):
             assert await case.read(ledger_id, *range(10)) == entries_of(ledger_id, 0, 10, size=100)
+
+    run_bookie(main)
+
+
+def test_log_that_could_not_be_read_for_a_moment_is_compacted_after_a_while():
+    async def main(case: BookieNode) -> None:
+        await fill(case, range(1, 9))
+        case.ledgers.live = {1, 8}
+        row = case.bookie.storage.index.find(1, 0)
+        assert row is not None
+        log = case.bookie.storage.logs.path(row.location >> 40)
+        fault = case.disk.inject("read", log, times=None)
+        await case.bookie.collect_garbage(compact_below=0.9)
+        fault.remove()
+        await case.bookie.collect_garbage(compact_below=0.9)
+        assert log in case.disk.paths(), "it is left alone for a while"
+        await case.world.sleep(UNREAD_LOG_RETRY_S)
+        assert (await case.bookie.collect_garbage(compact_below=0.9)).compacted_logs == 1
+        assert log not in case.disk.paths()
+        assert await case.read(1, *range(10)) == entries_of(1, 0, 10, size=100)
 
     run_bookie(main)
 
