@@ -6,7 +6,6 @@ import errno
 import pytest
 
 from geminga.bookie import garbage_collection
-from geminga.bookie.limits import UNREAD_LOG_RETRY_S
 from geminga.bookie.questions import CLOSE_ASK_S
 from geminga.model.errors import DiskFullError, NoSuchLedgerError
 from support.clusters.bookie_node import BookieNode, Ledgers, entries_of, run_bookie
@@ -126,7 +125,9 @@ def test_log_that_can_not_be_read_is_kept_and_the_others_are_compacted():
     run_bookie(main)
 
 
-def test_log_that_could_not_be_read_for_a_moment_is_compacted_after_a_while():
+def test_log_that_could_not_be_read_for_a_moment_is_compacted_after_a_while(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(garbage_collection, "UNREAD_LOG_RETRY_S", 60.0)
+
     async def main(case: BookieNode) -> None:
         await fill(case, range(1, 9))
         case.ledgers.live = {1, 8}
@@ -138,7 +139,7 @@ def test_log_that_could_not_be_read_for_a_moment_is_compacted_after_a_while():
         fault.remove()
         await case.bookie.collect_garbage(compact_below=0.9)
         assert log in case.disk.paths(), "it is left alone for a while"
-        await case.world.sleep(UNREAD_LOG_RETRY_S)
+        await case.world.sleep(60)
         assert (await case.bookie.collect_garbage(compact_below=0.9)).compacted_logs == 1
         assert log not in case.disk.paths()
         assert await case.read(1, *range(10)) == entries_of(1, 0, 10, size=100)
