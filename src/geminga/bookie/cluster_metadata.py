@@ -8,23 +8,20 @@ from __future__ import annotations
 import asyncio
 from typing import Final, NamedTuple
 
-from geminga.bookie.registration import draw_cluster_id, prepare_cluster
+from geminga.bookie.registration import draw_cluster_id, prepare_cluster, registered_ids
 from geminga.metadata import cas
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import DataDirectoryError
 from geminga.runtime import Runtime
 from geminga.wire.bookkeeper.bookie_registration import (
-    AVAILABLE_PATH,
     BOOKIE_MARKS_PATH,
     COOKIES_PATH,
     INSTANCE_ID_PATH,
-    READ_ONLY_PATH,
 )
 from geminga.wire.bookkeeper.ledger_path import LEDGERS_ROOT
 
 #: Kept by ``metaformat``: an id is never given twice.
 _KEPT: Final = ("idgen", "idgen-long")
-_READ_ONLY_NAME: Final = READ_ONLY_PATH.rpartition("/")[2]
 #: Removed at once.
 _AT_ONCE_MAX: Final = 200
 
@@ -42,7 +39,7 @@ class StoredCluster(NamedTuple):
 
 async def look(metadata: MetadataStore, ledgers: int) -> StoredCluster:
     """What there is beside ``ledgers``, which were counted. Raises MetadataError."""
-    up = {*await metadata.children(AVAILABLE_PATH), *await metadata.children(READ_ONLY_PATH)} - {_READ_ONLY_NAME}
+    up = await registered_ids(metadata)
     cookies = await metadata.children(COOKIES_PATH)
     return StoredCluster(ledgers, len(cookies), tuple(sorted(up)), bool(await metadata.children(LEDGERS_ROOT)))
 

@@ -36,7 +36,13 @@ from geminga.bookie.disk_io import is_disk_full, read, unlink_if_there
 from geminga.bookie.entry_logs import LogWriter
 from geminga.bookie.entry_reader import EntryReader
 from geminga.bookie.ledger_storage import LedgerStorage
-from geminga.bookie.limits import COMPACTION_BYTES_MAX, COMPACTION_ROOM_SHARE, FLUSH_BATCH_BYTES_MAX, GC_ROWS_PER_TURN
+from geminga.bookie.limits import (
+    COMPACTION_BYTES_MAX,
+    COMPACTION_ROOM_SHARE,
+    FLUSH_BATCH_BYTES_MAX,
+    GC_ROWS_PER_TURN,
+    UNREAD_LOG_RETRY_S,
+)
 from geminga.bookie.ports import LiveLedgers
 from geminga.model.errors import StorageError, invariant
 from geminga.runtime import ReadRequest, crash_point, get_logger, next_turn
@@ -75,8 +81,10 @@ class GarbageCollector:
         self._mark: int | None = None
         #: The counter of ids when it was left: behind it nothing new can have come to be.
         self._marked_next_id: int | None = None
-        #: Logs with a chunk that could not be read: kept as they are while anybody needs them.
+        #: Logs with a damaged chunk: kept as they are while anybody needs them.
         self._damaged_logs: set[int] = set()
+        #: Logs that could not be read, and until when they are left alone: it may pass.
+        self._unread_logs: dict[int, float] = {}
         #: True while deletions are not in the checkpoint (there was no space for it).
         self._is_deletion_pending = False
         self._last_minor_s = self._last_major_s = storage.runtime.clock.monotonic()
@@ -226,6 +234,8 @@ class GarbageCollector:
             rows = live_rows(storage.index.runs, lambda ledger_id: ledger_id in deleted)
             sizes, active_log_id = dict(storage.logs.sizes), storage.active_log_id
         room = await storage.runtime.disk.free_bytes(storage.directory)
+        now = storage.runtime.clock.monotonic()
+        self._unread_logs = {log_id: until for log_id, until in self._unread_logs.items() if until > now}
         live = LiveBytes()
         while live.add(islice(rows, GC_ROWS_PER_TURN)) == GC_ROWS_PER_TURN:
             await next_turn()
@@ -236,7 +246,7 @@ class GarbageCollector:
             compact_below=compact_below,
             # Copies are there beside the originals: who needs the space gets it in steps, each of which finds its own.
             copy_bytes_max=min(COMPACTION_BYTES_MAX, room // COMPACTION_ROOM_SHARE),
-            excluded=self._damaged_logs,
+            excluded=self._damaged_logs | self._unread_logs.keys(),
         )
 
     async def _locations(self, log_ids: Iterable[int]) -> dict[int, dict[int, int]]:
@@ -266,7 +276,6 @@ class GarbageCollector:
             for log_id, chunks in (await self._locations(log_ids)).items():
                 copied_moves = await self._copy_log(log_id, chunks, writer)
                 if copied_moves is None:
-                    self._damaged_logs.add(log_id)
                     continue
                 moves.update(copied_moves)
                 copied.append(log_id)
@@ -281,8 +290,9 @@ class GarbageCollector:
         return writer, moves, copied
 
     async def _copy_log(self, log_id: int, chunks: Mapping[int, int], writer: LogWriter) -> Moves | None:
-        """Copy the live ``chunks`` of one log (location -> size); None if one of them is damaged, or can not be read.
+        """Copy the live ``chunks`` of one log (location -> size).
 
+        None if one of them is damaged, or can not be read: the log is left alone then, or for a while.
         Raises OSError of the new log, or without a descriptor for the old one.
         """
         storage = self._storage
@@ -293,7 +303,7 @@ class GarbageCollector:
         except OSError as error:
             if is_disk_full(error):
                 raise
-            _log.error("%s: not compacted: %s", storage.logs.path(log_id), error)
+            self._leave_unread(log_id, "", error)
             return None
         try:
             for plan in plan_reads(chunks.items(), FLUSH_BATCH_BYTES_MAX):
@@ -301,8 +311,7 @@ class GarbageCollector:
                 (data,) = await read(storage.runtime.disk, [request], lane=storage.lanes.gc)
                 if isinstance(data, OSError):
                     # Of its entries alone, as for who reads them: what is written elsewhere can be trusted still.
-                    path = storage.logs.path(log_id)
-                    _log.error("%s at offset %d: not compacted: %s", path, offset_of(plan.location), data)
+                    self._leave_unread(log_id, f" at offset {offset_of(plan.location)}", data)
                     return None
                 for location, size in plan.chunks:
                     at = location - plan.location
@@ -310,6 +319,7 @@ class GarbageCollector:
                     if chunk is None:
                         path = storage.logs.path(log_id)
                         _log.error("%s at offset %d: damaged, not compacted", path, offset_of(location))
+                        self._damaged_logs.add(log_id)
                         return None
                     body = (bytes(chunk.body),)
                     moved = fmt.encode_chunk(
@@ -322,6 +332,10 @@ class GarbageCollector:
         finally:
             storage.logs.unpin(log_id)
         return moves
+
+    def _leave_unread(self, log_id: int, place: str, error: OSError) -> None:
+        _log.error("%s%s: not compacted: %s", self._storage.logs.path(log_id), place, error)
+        self._unread_logs[log_id] = self._storage.runtime.clock.monotonic() + UNREAD_LOG_RETRY_S
 
     async def _switch(self, removed: Collection[int], moves: Moves, writer: LogWriter | None) -> None:
         """Put index and checkpoint on the new places, then unlink the old logs and runs."""

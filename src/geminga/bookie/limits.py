@@ -39,5 +39,7 @@ READ_ATTEMPTS_MAX: Final = 5
 COMPACTION_BYTES_MAX: Final = 1024 * 1024 * 1024
 #: And at most this part of what is free, one of so many: entries are added meanwhile, and the index is written anew.
 COMPACTION_ROOM_SHARE: Final = 4
+#: A log that the disk did not give is left alone by compaction for so long: what ailed the disk may be over.
+UNREAD_LOG_RETRY_S: Final = 3600.0
 #: Rows of the index that a garbage collection looks at between two turns of the event loop.
 GC_ROWS_PER_TURN: Final = 2_000

@@ -29,6 +29,7 @@ from geminga.wire.bookkeeper.bookie_registration import (
     BOOKIE_MARKS_PATH,
     COOKIES_PATH,
     INSTANCE_ID_PATH,
+    READ_ONLY_NAME,
     READ_ONLY_PATH,
     decode_mark,
 )
@@ -41,6 +42,8 @@ RETRY_MS: Final = 500
 #: What taking the nodes away may take, seconds: they go with the session, which ends next.
 END_S: Final = 2.0
 _UUID_DIGITS: Final = 16
+#: Where bookies that are up are looked for: one that goes from one list to the other meanwhile is in one of these.
+_PLACES: Final = (AVAILABLE_PATH, READ_ONLY_PATH, AVAILABLE_PATH)
 
 _log = get_logger(__name__)
 
@@ -101,12 +104,20 @@ async def remember_cookie(metadata: MetadataStore, cookie: BookieCookie, before:
     await cas.update(metadata, path, change)
 
 
+async def registered_ids(metadata: MetadataStore) -> set[str]:
+    """Ids of the bookies that are up. Raises MetadataError."""
+    found: set[str] = set()
+    for place in _PLACES:
+        found.update(await metadata.children(place))
+    return found - {READ_ONLY_NAME}
+
+
 async def forget_cookie(metadata: MetadataStore, cookie: BookieCookie) -> bool:
     """Remove the node of a bookie that will be emptied; False: there is none.
 
     Raises DataDirectoryError if the node is another bookie's, or the bookie is registered as up; MetadataError.
     """
-    for place in (AVAILABLE_PATH, READ_ONLY_PATH):
+    for place in _PLACES:
         if await metadata.exists(f"{place}/{cookie.bookie_id}"):
             raise DataDirectoryError(f"a bookie is registered as {cookie.bookie_id}: does it run elsewhere?")
     path = f"{COOKIES_PATH}/{cookie.bookie_id}"

@@ -17,7 +17,7 @@ from typing import Final
 from geminga.bookkeeper import BookiePool, BookKeeper
 from geminga.bookkeeper.ledger_store import LedgerNode, LedgerStore
 from geminga.metadata.ports import MetadataStore
-from geminga.model.errors import BadVersionError, MetadataError, NoSuchLedgerError, StorageError
+from geminga.model.errors import BadVersionError, CorruptionError, MetadataError, NoSuchLedgerError, StorageError
 from geminga.replication import crash_points
 from geminga.replication.config import ReplicationConfig
 from geminga.replication.copier import CopiedLedger, Copier
@@ -37,13 +37,15 @@ from geminga.replication.core.replacing import choose_targets, replace_bookies
 from geminga.replication.counters import ReplicationCounters
 from geminga.replication.marks import StoredMark, UnderReplicatedLedgers
 from geminga.replication.registry import BookieRegistry, LiveBookies
-from geminga.runtime import Runtime, crash_point, get_logger
+from geminga.runtime import Runtime, crash_point, get_logger, next_turn
 from geminga.wire.bookkeeper.ledger_metadata import LedgerMetadata
 
 #: Marks are looked for at least so often: watches may be lost, and are not on all of them.
 LOOK_S: Final = 10.0
 #: A ledger that is left alone is so for so long at least, whatever is configured: nobody tries without a pause.
 HELD_MS_MIN: Final = 100
+#: Marks that are drawn at once; others have their turn between, however many there are.
+DRAWS_PER_TURN: Final = 1000
 
 _log = get_logger(__name__)
 
@@ -146,14 +148,22 @@ class ReplicationWorker:
             taken = await self._marks.locked()
             ids = [ledger_id for ledger_id in await self._marks.ledger_ids() if ledger_id not in taken]
             # Workers begin at different ends, so that they seldom meet.
-            while ids:
-                self._queue.append(ids.pop(self._rng.below(len(ids))))
+            await self._draw(ids)
+            self._queue = ids
         while self._queue:
             ledger_id = self._queue.pop()
             if ledger_id not in self._held and await self._marks.lock(ledger_id, self._name):
                 crash_point(crash_points.LOCKED)
                 return ledger_id
         return None
+
+    async def _draw(self, ids: list[int]) -> None:
+        """Put ``ids`` into a random order."""
+        for drawn in range(len(ids)):
+            if drawn and drawn % DRAWS_PER_TURN == 0:
+                await next_turn()
+            other = drawn + self._rng.below(len(ids) - drawn)
+            ids[drawn], ids[other] = ids[other], ids[drawn]
 
     # ---- locks that are kept
 
@@ -231,25 +241,29 @@ class ReplicationWorker:
         except StorageError as error:
             _log.warning("ledger %d can not be restored now: %s", ledger_id, error)
             return RepairOutcome.FAILED
-        if outcome is RepairOutcome.RESTORED:
-            await self._end_mark(ledger_id, mark)
-        return outcome
+        return await self._end_mark(ledger_id, mark) if outcome is RepairOutcome.RESTORED else outcome
 
-    async def _end_mark(self, ledger_id: int, mark: StoredMark) -> None:
+    async def _end_mark(self, ledger_id: int, mark: StoredMark) -> RepairOutcome:
+        """FAILED: what the ledger lacks can not be told any more, and it is marked still."""
         if not await self._marks.unmark(ledger_id, mark.version):
             _log.info("ledger %d was marked anew meanwhile", ledger_id)
-            return
+            return RepairOutcome.RESTORED
         crash_point(crash_points.UNMARKED)
         self._counters.ledgers_replicated += 1
         # Another mark at the same version may have gone: whoever made it saw the loss before.
         try:
             stored = await self._ledgers.read(ledger_id)
         except NoSuchLedgerError:
-            return
+            return RepairOutcome.RESTORED
+        except CorruptionError as error:
+            _log.warning("ledger %d was damaged while it was restored, and is marked anew: %s", ledger_id, error)
+            await self._marks.mark(ledger_id, mark.mark.replicas, self._mark_ms())
+            return RepairOutcome.FAILED
         registered = await self._registry.registered()
         lost = lost_bookies(stored.metadata, registered.all) if registered.all else ()
         if lost:
             await self._marks.mark(ledger_id, lost, self._mark_ms())
+        return RepairOutcome.RESTORED
 
     def _mark_ms(self) -> int | None:
         return self._clock.wall_ms() if self._config.store_mark_time else None

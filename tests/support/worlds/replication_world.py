@@ -48,10 +48,12 @@ class ReplicationWorld(Cluster):
             runtime, self.store, self.bookkeeper, self.registry, self.copier, config, name="a", counters=self.counters
         )
 
-    def new_worker(self, name: str, store: MemoryMetadataStore | None = None) -> ReplicationWorker:
+    def new_worker(
+        self, name: str, store: MemoryMetadataStore | None = None, runtime: Runtime | None = None
+    ) -> ReplicationWorker:
         """Another worker, in a session of its own if ``store`` is one."""
         return ReplicationWorker(
-            self.runtime,
+            runtime or self.runtime,
             store or self.store,
             self.pool,
             self.bookkeeper,

@@ -125,6 +125,28 @@ def test_log_that_can_not_be_read_is_kept_and_the_others_are_compacted():
     run_bookie(main)
 
 
+def test_log_that_could_not_be_read_for_a_moment_is_compacted_after_a_while(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(garbage_collection, "UNREAD_LOG_RETRY_S", 60.0)
+
+    async def main(case: BookieNode) -> None:
+        await fill(case, range(1, 9))
+        case.ledgers.live = {1, 8}
+        row = case.bookie.storage.index.find(1, 0)
+        assert row is not None
+        log = case.bookie.storage.logs.path(row.location >> 40)
+        fault = case.disk.inject("read", log, times=None)
+        await case.bookie.collect_garbage(compact_below=0.9)
+        fault.remove()
+        await case.bookie.collect_garbage(compact_below=0.9)
+        assert log in case.disk.paths(), "it is left alone for a while"
+        await case.world.sleep(60)
+        assert (await case.bookie.collect_garbage(compact_below=0.9)).compacted_logs == 1
+        assert log not in case.disk.paths()
+        assert await case.read(1, *range(10)) == entries_of(1, 0, 10, size=100)
+
+    run_bookie(main)
+
+
 def test_logs_that_nobody_needs_go_also_where_there_is_no_space_to_compact_others():
     async def main(case: BookieNode) -> None:
         await fill(case, range(1, 21))

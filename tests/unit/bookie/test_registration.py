@@ -15,6 +15,7 @@ from geminga.bookie.registration import (
     cluster_id,
     forget_cookie,
     prepare_cluster,
+    registered_ids,
     remember_cookie,
     remembered_cookie,
 )
@@ -257,5 +258,33 @@ def test_cookie_of_an_emptied_bookie_is_forgotten_and_of_no_other() -> None:
         await registration.end()
         assert await forget_cookie(session, cookie)
         assert await store.looking.children(COOKIES_PATH) == []
+
+    run(main)
+
+
+@pytest.mark.parametrize("places", [(WRITABLE, READ_ONLY), (READ_ONLY, WRITABLE)])
+def test_a_bookie_that_goes_from_one_list_to_the_other_is_up_for_whoever_removes(places: tuple[str, str]) -> None:
+    """Whenever it goes while they are read, here each millisecond."""
+
+    async def main(store: Store) -> None:
+        old, new = places
+        cookie = BookieCookie("b:1", ("/j",), ("/l",), "one")
+        await remember_cookie(store.looking, cookie, None)
+        session = store.session(MetadataFaults(delay_ms_max=8))
+        for after_ms in range(40):
+            await store.looking.put(old, b"", expected_version=None, ephemeral=True)
+            looks = [asyncio.ensure_future(registered_ids(session)), asyncio.ensure_future(refusal(session, cookie))]
+            await wait_ms(after_ms)
+            await store.looking.put(new, b"", expected_version=None, ephemeral=True)
+            await store.looking.delete(old)
+            assert await asyncio.gather(*looks) == [{"b:1"}, True], f"it went after {after_ms} ms"
+            await store.looking.delete(new)
+
+    async def refusal(session: MemoryMetadataStore, cookie: BookieCookie) -> bool:
+        try:
+            await forget_cookie(session, cookie)
+        except DataDirectoryError:
+            return True
+        return False
 
     run(main)

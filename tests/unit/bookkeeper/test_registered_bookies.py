@@ -139,3 +139,25 @@ def test_list_stays_while_the_store_can_not_be_read() -> None:
             await RegisteredBookies.follow(place.store, place.pool)
 
     run(main)
+
+
+@pytest.mark.parametrize("places", [(AVAILABLE_PATH, READ_ONLY_PATH), (READ_ONLY_PATH, AVAILABLE_PATH)])
+def test_bookie_that_goes_from_one_list_to_the_other_is_always_listed(places: tuple[str, str]) -> None:
+    """Whenever it goes while they are read, here each millisecond."""
+
+    async def main(place: Place) -> None:
+        old, new = (f"{path}/bookie-7" for path in places)
+        place.store.faults.delay_ms_max = 8
+        registered = await RegisteredBookies.follow(place.store, place.pool)
+        await registered.close()
+        for after_ms in range(80):
+            await place.put(old, INFO)
+            reading = asyncio.ensure_future(registered.read())
+            await wait_ms(after_ms)
+            await place.put(new, INFO)
+            await place.bookies.delete(old)
+            await reading
+            assert set(place.pool.listed) == {"bookie-7"}, f"it went after {after_ms} ms"
+            await place.bookies.delete(new)
+
+    run(main)

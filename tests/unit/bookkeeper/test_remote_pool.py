@@ -186,3 +186,41 @@ def test_id_that_is_no_address_is_never_connected_to():
         await node.run(story)
 
     sim.run(scenario, seed=3)
+
+
+def test_those_that_left_the_list_for_good_are_forgotten(monkeypatch) -> None:
+    kept_s, idle_s = 90.0, 60.0
+    monkeypatch.setattr(pool, "UNLISTED_MAX", 2)
+    monkeypatch.setattr(pool, "UNLISTED_KEPT_S", kept_s)
+    monkeypatch.setattr(pool, "UNLISTED_IDLE_S", idle_s)
+
+    async def main(place: Place) -> None:
+        await place.list(b0=False, b1=False, b2=False)
+        assert await place.settled() == ["b0:3181", "b1:3181", "b2:3181"]
+        await place.list()
+        place.down("b1")
+        await place.world.sleep(kept_s + RECONNECT_S_MAX)
+        await place.list()
+        # Who can be reached is kept.
+        assert sorted(place.pool._bookies) == ["b0:3181", "b2:3181"]
+        await place.up("b1")
+        await place.world.sleep(2 * RECONNECT_S_MAX)
+        assert place.world.network.connections(place.nodes["b1"]) == []
+        place.down("b2")
+        await place.world.sleep(kept_s - 1)
+        # Who is asked is kept, reached or not.
+        assert isinstance(await place.calls("b2:3181").add(3, 0, entries_of(3, 0, 1)), StorageError)
+        await place.world.sleep(2 * RECONNECT_S_MAX)
+        await place.list()
+        assert sorted(place.pool._bookies) == ["b0:3181", "b2:3181"]
+        await place.up("b2")
+        await place.world.sleep(2 * RECONNECT_S_MAX)
+        assert await place.calls("b2:3181").add(3, 0, entries_of(3, 0, 1)) is None
+        # They are as many as are kept: another one takes the place of one that is out of reach, and of no other.
+        assert isinstance(await place.calls("b1:3181").add(3, 0, entries_of(3, 0, 1)), StorageError)
+        place.down("b2")
+        await place.world.sleep(idle_s + 1)
+        assert await place.calls("b1:3181").add(3, 0, entries_of(3, 0, 1)) is None
+        assert sorted(place.pool._bookies) == ["b0:3181", "b1:3181"]
+
+    run(main)

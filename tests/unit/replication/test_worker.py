@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -10,9 +11,11 @@ from geminga.bookkeeper.ledger_store import LedgerStore
 from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import LedgerFencedError, StorageError
 from geminga.replication import crash_points
-from geminga.replication.worker import HELD_MS_MIN, RepairOutcome
+from geminga.replication.worker import DRAWS_PER_TURN, HELD_MS_MIN, RepairOutcome
+from geminga.runtime import next_turn
 from geminga.wire.bookkeeper.digest import master_key
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerState
+from geminga.wire.bookkeeper.ledger_path import ledger_path
 from geminga.wire.bookkeeper.under_replication import UnderReplicatedLedger, encode_mark, mark_path
 from support.worlds.ledgers import Appends, payloads
 from support.worlds.replication_world import QUICK, ReplicationWorld, run_replication
@@ -517,5 +520,74 @@ def test_who_had_a_ledger_open_before_reads_on_wherever_it_is_by_now():
         world.lose(*world.bookies)
         with pytest.raises(StorageError, match="is down"):
             await reader.read_entries(0, 29)
+
+    run_replication(main)
+
+
+def test_many_marks_are_put_into_an_order_with_turns_for_everybody_else():
+    async def main(world: ReplicationWorld) -> None:
+        count = 3 * DRAWS_PER_TURN
+        for ledger_id in range(count):
+            await world.store.put(mark_path(ledger_id), encode_mark(UnderReplicatedLedger(())), expected_version=None)
+        drawn = 0
+        most_in_a_turn = 0
+
+        class Counted:
+            """The random numbers of the world, counted."""
+
+            def below(self, bound: int) -> int:
+                nonlocal drawn
+                drawn += 1
+                return world.runtime.rng.below(bound)
+
+            def token(self, size_bytes: int = 8) -> str:
+                return world.runtime.rng.token(size_bytes)
+
+        worker = world.new_worker("many", runtime=replace(world.runtime, rng=Counted()))
+        taking = asyncio.ensure_future(worker._take())
+        before = 0
+        while not taking.done():
+            await next_turn()
+            most_in_a_turn, before = max(most_in_a_turn, drawn - before), drawn
+        assert (drawn, most_in_a_turn) == (count, DRAWS_PER_TURN)
+        # Each once, in no order of theirs.
+        order = [await taking, *reversed(worker._queue)]
+        assert sorted(order) == list(range(count))
+        assert order not in (list(range(count)), list(reversed(range(count))))
+
+    run_replication(main)
+
+
+def test_metadata_that_are_damaged_while_a_ledger_is_restored_leave_its_mark_and_the_worker():
+    async def main(world: ReplicationWorld) -> None:
+        damaged, sound = await world.write(3), await world.write(3)
+        path = ledger_path(damaged.ledger_id)
+        node = await world.store.get(path)
+        assert node is not None
+        await world.marks.mark(damaged.ledger_id, ["b9"], None)
+        restore = world.worker._restore
+
+        async def restore_and_find_it_damaged(*args):
+            outcome = await restore(*args)
+            world.worker._restore = restore
+            await world.store.put(path, b"damaged", expected_version=None)
+            return outcome
+
+        world.worker._restore = restore_and_find_it_damaged
+        running = asyncio.ensure_future(world.worker.run())
+        await world.world.sleep(1)
+        assert not running.done()
+        stored = await world.marks.read(damaged.ledger_id)
+        assert stored is not None
+        assert stored.mark.replicas == ("b9",)
+        # Others are served, and it is once it can be read again.
+        await world.marks.mark(sound.ledger_id, ["b9"], None)
+        await world.world.sleep(20)
+        assert await world.marks.ledger_ids() == [damaged.ledger_id]
+        await world.store.put(path, node.value, expected_version=None)
+        await world.world.sleep(20)
+        assert await world.marks.ledger_ids() == []
+        running.cancel()
+        await asyncio.wait([running])
 
     run_replication(main)

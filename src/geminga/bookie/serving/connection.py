@@ -200,7 +200,7 @@ class BookieConnection(asyncio.Protocol):
             self._transport.writelines(answers)
         else:
             self._transport.write(b"".join(answers))
-        self.server.unread.wrote(self, self._transport.get_write_buffer_size())
+        self.server.unread.wrote(self, size_bytes, self._transport.get_write_buffer_size())
         self.prompt.go_on()
 
     @property

@@ -14,8 +14,9 @@ REQUEST_BYTES: Final = 512
 OUTPUT_BYTES_MAX: Final = 1024 * 1024
 #: The same of all connections together: beyond, nobody's reads are carried out until half is taken.
 UNREAD_BYTES_MAX: Final = 64 * 1024 * 1024
-#: Seconds without taking a byte after which a connection is cut off then, and between two looks.
+#: Seconds after which a connection is cut off then that took neither so many bytes nor all it had, and between looks.
 UNREAD_STALL_S: Final = 1.0
+UNREAD_TAKEN_BYTES_MIN: Final = 64 * 1024
 UNREAD_LOOK_S: Final = 0.25
 #: From this mean size of their parts on the answers of a turn are not put together before they are written.
 WRITE_PIECES_BYTES_MIN: Final = 2048

@@ -68,10 +68,11 @@ class RegisteredBookies:
     async def read(self) -> None:
         """Read the list now; raises MetadataError."""
         listed: dict[str, ListedBookie] = {}
-        # Read-only ones first: whoever is in both is on its way, and takes entries, or will say so.
-        for path, is_read_only in ((READ_ONLY_PATH, True), (AVAILABLE_PATH, False)):
+        # Read-only ones first: whoever is in both is on its way, and takes entries, or will say so. And once more:
+        # whoever goes there between the two was in neither.
+        for path, is_read_only in ((READ_ONLY_PATH, True), (AVAILABLE_PATH, False), (READ_ONLY_PATH, True)):
             for bookie_id in await self._metadata.children(path):
-                if bookie_id == READ_ONLY_NAME:
+                if bookie_id == READ_ONLY_NAME or (is_read_only and bookie_id in listed):
                     continue
                 address = await self._address(f"{path}/{bookie_id}", bookie_id)
                 if address is not None:
