@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -33,6 +32,7 @@ from geminga.transaction.core.coordinator import CoordinatorState, Transaction
 from geminga.transaction.core.shared_entries import SharedEntries
 from geminga.transaction.ports import Participants, RecordLog
 from geminga.transaction.reserved_numbers import NUMBER_PROPERTY, ReservedNumbers
+from geminga.transaction.turns import Turns
 from geminga.wire.pulsar.transaction_log import (
     TransactionRecord,
     decode_transaction_records,
@@ -41,10 +41,6 @@ from geminga.wire.pulsar.transaction_log import (
 
 _log = get_logger(__name__)
 
-#: Participants told at a time, by one coordinator, of those that answer soon.
-TELLING_AT_ONCE: Final = 100
-#: Seconds after which one that did not answer yet counts no more: the others do not wait for it.
-TELLING_SOON_S: Final = 1.0
 #: Transactions whose time is up that are ended before others have their turn.
 DUE_AT_ONCE: Final = 100
 #: ... whose ends are being stored; the next are ended when some of these are.
@@ -111,10 +107,10 @@ class TransactionCoordinator:
         "_rng",
         "_shared",
         "_sleeping",
-        "_telling",
         "_timer",
         "_timer_ms",
         "_timing_out",
+        "_turns",
         "execution_ms",
         "recovered_ms",
         "recovering_ms",
@@ -150,7 +146,7 @@ class TransactionCoordinator:
         self._numbers = ReservedNumbers(log, self.state)
         #: Until every participant has heard, by number.
         self._ending: dict[int, asyncio.Future[GemingaError | None]] = {}
-        self._telling = asyncio.Semaphore(TELLING_AT_ONCE)
+        self._turns = Turns()
         #: Pauses between attempts, over when it stops. An attempt itself goes on: what it stores must be known there.
         self._sleeping: dict[asyncio.Future[None], None] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -483,7 +479,7 @@ class TransactionCoordinator:
                 txn_id, topic, commit=commit, low_watermark=self.state.low_watermark
             )
 
-        await self._until_heard(tell, f"transaction {txn_id}: {topic}")
+        await self._until_heard(tell, txn_id, topic)
 
     async def _tell_subscription(self, txn_id: TxnId, subscription: TxnSubscription, commit: bool) -> None:
         async def tell() -> None:
@@ -491,33 +487,21 @@ class TransactionCoordinator:
                 txn_id, subscription, commit=commit, low_watermark=self.state.low_watermark
             )
 
-        await self._until_heard(tell, f"transaction {txn_id}: {subscription.subscription} of {subscription.topic}")
+        await self._until_heard(tell, txn_id, f"{subscription.subscription} of {subscription.topic}")
 
-    async def _until_heard(self, tell: Callable[[], Awaitable[None]], what: str) -> None:
+    async def _until_heard(self, tell: Callable[[], Awaitable[None]], txn_id: TxnId, whom: str) -> None:
         delay_ms = RETRY_FIRST_MS
         while not self._is_closed:
             try:
-                await self._take_turn(tell)
+                await self._turns.take(whom, tell)
                 return
             except (TopicNotFoundError, SubscriptionNotFoundError):
                 return  # deleted: nobody is left who could hear
             except GemingaError as error:
                 if delay_ms == RETRY_MAX_MS:
-                    _log.warning("%s has not heard of the end yet: %s", what, error)
+                    _log.warning("transaction %s: %s has not heard of the end yet: %s", txn_id, whom, error)
             await self._pause(delay_ms - delay_ms * 0.1 * self._rng.random())
             delay_ms = min(2 * delay_ms, RETRY_MAX_MS)
-
-    async def _take_turn(self, tell: Callable[[], Awaitable[None]]) -> None:
-        """Tell one participant, when fewer than the limit are being told."""
-        await self._telling.acquire()
-        counted = ExitStack()
-        counted.callback(self._telling.release)
-        timer = asyncio.get_running_loop().call_later(TELLING_SOON_S, counted.close)
-        try:
-            await tell()
-        finally:
-            timer.cancel()
-            counted.close()
 
     async def _pause(self, delay_ms: float) -> None:
         if self._is_closed:

@@ -21,9 +21,10 @@ from geminga.model.errors import (
 from geminga.model.position import Position
 from geminga.model.txn_id import TxnId, TxnStatus
 from geminga.runtime import Raised, attempt_await, next_turn, spawn, wait_ms
-from geminga.transaction.coordinator import LOOK_MS_MAX, TELLING_AT_ONCE, TIMING_OUT_MAX, CoordinatorConfig
+from geminga.transaction.coordinator import LOOK_MS_MAX, TIMING_OUT_MAX, CoordinatorConfig
 from geminga.transaction.logs import LedgerRecordLog, MemoryRecordLog
 from geminga.transaction.reserved_numbers import NUMBERS_AT_ONCE
+from geminga.transaction.turns import TELLING_AT_ONCE, TELLING_ONE_AT_ONCE
 from geminga.wire.pulsar.transaction_log import (
     LogOp,
     TransactionRecord,
@@ -492,5 +493,28 @@ def test_a_participant_that_does_not_answer_keeps_no_other_waiting_for_long(with
         hung.set()
         await asyncio.wait(ends)
         assert len(world.heard.told) == 3 * TELLING_AT_ONCE + 1
+
+    with_coordinator(scenario)
+
+
+def test_a_participant_with_a_thousand_ends_that_does_not_answer_leaves_places_for_others(with_coordinator) -> None:
+    """Two seconds for whoever comes behind 1,000 of one topic: it never has all the places."""
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        hung = world.heard.silent["hung"] = asyncio.Event()
+        coordinator = await world.open()
+        ends = []
+        for _ in range(10 * TELLING_AT_ONCE):
+            txn_id = await coordinator.begin(600_000)
+            await coordinator.add_partitions(txn_id, ["hung"])
+            ends.append(spawn(coordinator.end(txn_id, commit=True), name=f"end {txn_id}"))
+        other = await coordinator.begin(600_000)
+        await coordinator.add_partitions(other, ["topic"])
+        async with asyncio.timeout(2):
+            await coordinator.end(other, commit=True)
+        assert world.heard.calls == TELLING_ONE_AT_ONCE + 1
+        hung.set()
+        await asyncio.wait(ends)
+        assert len(world.heard.told) == 10 * TELLING_AT_ONCE + 1
 
     with_coordinator(scenario)

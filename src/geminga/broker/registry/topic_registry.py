@@ -40,7 +40,7 @@ from geminga.model.topic_name import (
     is_internal_cursor,
     is_of_transactions,
 )
-from geminga.runtime import Clock, Contained, Part, Turns, get_logger, spawn
+from geminga.runtime import Clock, Contained, Part, Turns, carried_out, get_logger, spawn
 
 if TYPE_CHECKING:
     from geminga.broker.configuration.broker_config import BrokerConfig
@@ -398,8 +398,7 @@ class TopicRegistry:
             await asyncio.shield(ending)
         if self.loaded.get(key) is not topic:
             return
-        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._ending[key] = ended
+        ended = self._ending[key] = asyncio.get_running_loop().create_future()
         try:
             topic.cut_off()
             await topic.drop_storage()
@@ -410,34 +409,31 @@ class TopicRegistry:
             self._dropped()
 
     async def _end(
-        self,
-        name: TopicName,
-        *,
-        delete: bool,
-        why_it_stays: WhyItStays | None = None,
-        is_namespace_going: bool = False,
+        self, name: TopicName, *, delete: bool, why_it_stays: WhyItStays | None = None, is_namespace_going: bool = False
     ) -> Hold | None:
         key = str(name)
         while (ending := self._ending.get(key)) is not None:
             await asyncio.shield(ending)
-        topic = self.loaded.get(key)
-        if topic is None:
+        if (topic := self.loaded.get(key)) is None:
             return Hold.CLOSING
-        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._ending[key] = ended
-        try:
-            await topic.detach_all()
-            hold: Hold | None = Hold.CLOSING
-            if delete:
-                hold = await self._delete_detached(topic, why_it_stays, is_namespace_going)
-            if hold is not None:
-                await topic.close_storage()
+        ended = self._ending[key] = asyncio.get_running_loop().create_future()
+        topic.life.close(self._ownership.departure_of(name))
+
+        async def to_its_end() -> Hold | None:
+            try:
+                await topic.detach_all()
+                hold = await self._delete_detached(topic, why_it_stays, is_namespace_going) if delete else Hold.CLOSING
+                if hold is not None:
+                    await topic.close_storage()
+            finally:
+                # Also after an error: what can not be closed can not be used, and the next load recovers it.
+                self._open_topics.discard(name)
+                del self._ending[key]
+                ended.set_result(None)
             return hold
-        finally:
-            # Also after an error: what can not be closed can not be used, and the next load recovers it.
-            self._open_topics.discard(name)
-            del self._ending[key]
-            ended.set_result(None)
+
+        # Called off half way it left a ledger open with closed cursors: no later load came to its end.
+        return await carried_out(to_its_end(), name=f"end {name}", part=self._part)
 
     async def _delete_detached(
         self, topic: Topic, why_it_stays: WhyItStays | None, is_namespace_going: bool

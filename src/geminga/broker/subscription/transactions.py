@@ -90,10 +90,13 @@ class SubscriptionTransactions:
             )
 
     async def deletion_failed(self) -> None:
-        """The subscription stays: what is still stored is read anew, before anybody consumes."""
+        """The subscription stays: what is still stored is read anew, and the rest stored anew, before anybody
+        consumes."""
         if self.used is None:
             return
-        self.used = None
+        kept, self.used = self.used.kept, None
+        if self.acks is not None:
+            self.acks.kept = kept
         try:
             await self.load()
         except GemingaError as error:

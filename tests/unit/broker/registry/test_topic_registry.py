@@ -21,7 +21,9 @@ from geminga.model.errors import (
 )
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
-from geminga.runtime import next_turn, set_strict
+from geminga.runtime import next_turn, set_strict, wait_ms
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.clusters.transacting import Transacting
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
 from support.worlds.holding_part import with_parts
 from support.worlds.policy_levels import seconds
@@ -310,3 +312,33 @@ def test_partitions_are_not_added_to_a_partitioned_topic_that_goes() -> None:
             await topics.set_properties(whole, {"a": "b"})
 
     run_with_broker(scenario)
+
+
+@pytest.mark.parametrize("turns", range(0, 60, 4))
+def test_unload_that_is_called_off_half_way_leaves_a_topic_that_loads(turns: int) -> None:
+    """Its ledger would stay open, with cursors that are closed."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        client = Transacting(await world.client())
+        await client.client.subscribe()
+        client.flow(1, 1000)
+        await client.client.create_producer()
+        await client.publish(b"0")
+        await client.publish(b"1")
+        await wait_ms(50)
+        (first, _), _ = client.messages()
+        ack = pb.CommandAck(consumer_id=1, ack_type=pb.CommandAck.Individual, message_id=[first])
+        client.client.send(pb.BaseCommand(type=Type.ACK, ack=ack))
+        await wait_ms(50)
+        unloading = asyncio.ensure_future(world.broker.registry.unload(NAME))
+        for _ in range(turns):
+            await next_turn()
+        unloading.cancel()
+        await wait_ms(1000)
+        again = Transacting(await world.client())
+        await again.client.subscribe()
+        again.flow(1, 1000)
+        await wait_ms(1000)
+        assert [payload for _, payload in again.messages()] == [b"1"]
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)

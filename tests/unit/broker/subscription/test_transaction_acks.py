@@ -243,6 +243,13 @@ class UnreachableStore(MemoryMetadataStore):
     deletions_left: int | None = None
     #: Before it says that it can not be reached.
     silent_ms = 0
+    #: Nothing is created either while deletions fail.
+    is_cut_off = False
+
+    async def put(self, path: str, *args, **options):
+        if self.is_cut_off and self.deletions_left == 0:
+            raise MetadataError("the store can not be reached")
+        return await super().put(path, *args, **options)
 
     async def delete(self, path: str, **options) -> None:
         if self.deletions_left is not None:
@@ -288,7 +295,7 @@ def test_a_subscription_that_could_not_be_deleted_acknowledges_in_transactions_a
     assert len(outcomes) > 2
 
 
-@pytest.mark.parametrize("deleted", [0, 1])
+@pytest.mark.parametrize("deleted", [0, 1, 2])
 def test_what_is_committed_while_a_deletion_fails_counts(deleted: int) -> None:
     """The coordinator must not take a subscription for gone that may stay: nobody would tell it again."""
 
@@ -315,5 +322,37 @@ def test_what_is_committed_while_a_deletion_fails_counts(deleted: int) -> None:
         cursor = topic.subscriptions["sub"].cursor
         assert cursor.backlog_count == 2
         assert topic.subscriptions["sub"].transactions.held is None
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+@pytest.mark.parametrize(("is_in_reach", "is_unloaded"), [(True, False), (False, False), (False, True)])
+def test_what_is_held_stays_held_where_a_deletion_failed_behind_the_log(is_in_reach: bool, is_unloaded: bool) -> None:
+    """``is_in_reach``: the store is when the deletion has failed; else only when somebody wants to consume, or when
+    the topic ``is_unloaded`` before anybody does."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        store = UnreachableStore(world.runtime, world.metadata.server)
+        world.metadata, world.resources = store, Resources(store)
+        await world.restart()
+        client, ids = await with_messages(world, 4)
+        await in_transaction(client, [ids[1]])
+        txn_id = await in_transaction(client, [ids[0], ids[3]])
+        topic = await world.broker.registry.get(NAME, create=False)
+        store.deletions_left, store.is_cut_off = 2, not is_in_reach
+        with pytest.raises(MetadataError):
+            await topic.delete_subscription("sub", force=True)
+        if not is_in_reach:
+            assert not topic.subscriptions["sub"].transactions.acks.is_holding
+        store.deletions_left = None
+        if not is_unloaded:
+            again = Transacting(await world.client())
+            await again.client.subscribe(subType=pb.CommandSubscribe.Exclusive)
+            assert topic.subscriptions["sub"].transactions.acks.is_holding
+        await world.broker.registry.unload(NAME)
+        topic = await world.broker.registry.get(NAME, create=False)
+        assert topic.subscriptions["sub"].transactions.acks.is_holding, "it is stored"
+        await Transacting(await world.client()).end(txn_id, commit=True)
+        assert topic.subscriptions["sub"].cursor.backlog_count == 2
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
