@@ -263,6 +263,30 @@ def test_every_socket_is_asked_about_again() -> None:
     with_sockets(story, sockets_max=250)
 
 
+def test_one_right_that_is_not_answered_holds_up_no_other_socket() -> None:
+    async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
+        asked_count = 0
+
+        async def hang() -> None:
+            nonlocal asked_count
+            asked_count += 1
+            if asked_count > 2:
+                raise AuthorizationError("no more, it says at last")
+            await asyncio.Event().wait()
+
+        async def refuse() -> None:
+            raise AuthorizationError("no more")
+
+        late = await sockets.socket(sockets.service.open_ping(sockets.admitted(ask_again=hang)))
+        peer = await sockets.socket(sockets.service.open_ping(sockets.admitted(ask_again=refuse)))
+        assert await peer.ended() == (4006, "Client is not authorized: no more")
+        assert late.protocol.close_rcvd is None
+        assert await late.ended() == (4006, "Client is not authorized: no more, it says at last")
+        assert asked_count == 3
+
+    with_sockets(story)
+
+
 def test_every_socket_is_looked_at() -> None:
     async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
         until_s = world.runtime.clock.monotonic() + 5
