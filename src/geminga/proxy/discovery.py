@@ -21,8 +21,10 @@ _log = get_logger(__name__)
 
 #: Seconds that what was read is taken to be so. A broker that has gone since is found out by connecting to it.
 FRESH_S: Final = 1.0
-#: Seconds that the store may take before what was read last is used; the first time it is waited for.
+#: Seconds that the store may take before what was read last is used.
 PATIENCE_S: Final = 1.0
+#: The same where nothing was read yet: then who asks is told so, before its own patience ends.
+FIRST_PATIENCE_S: Final = 10.0
 #: Brokers that are looked at.
 BROKERS_MAX: Final = 10_000
 
@@ -77,7 +79,7 @@ class RegisteredBrokers:
         if reading is None:
             reading = self._reading = spawn(self._read(), name="registered brokers")
         # Who is cut off does not take it from the others.
-        await asyncio.wait([reading], timeout=PATIENCE_S if self._are_known else None)
+        await asyncio.wait([reading], timeout=PATIENCE_S if self._are_known else FIRST_PATIENCE_S)
         self._looked_s = self._monotonic()
         error = reading.result() if reading.done() else UnavailableError("the metadata store does not answer")
         if error is None:

@@ -33,7 +33,7 @@ from geminga.proxy.core.http_rules import (
     request_headers,
 )
 from geminga.proxy.core.targets import AllowedTargets, Target
-from geminga.runtime import Runtime, StreamProtocol, get_logger
+from geminga.runtime import Runtime, StreamProtocol, get_logger, spawn
 from geminga.runtime.log import trace_id
 
 if TYPE_CHECKING:
@@ -130,10 +130,22 @@ class Forwarding:
         )
         query = scope.get("query_string", b"")
         path = (scope.get("raw_path") or scope["path"].encode()) + (b"?" + query if query else b"")
+        try:
+            async with asyncio.timeout(None) as stay:
+                leaving = spawn(_until_gone(receive, stay), name="a client of HTTP leaves")
+                try:
+                    await self._follow(path, scope["method"], headers, body, send)
+                finally:
+                    leaving.cancel()
+        except TimeoutError:
+            _log.info("%s %s: the client has gone", scope["method"], scope["path"])
+
+    async def _follow(self, path: bytes, method: str, headers: Headers, body: bytes, send: Send) -> None:
+        """From broker to broker, until one answers."""
         place = place_of(await self._web_url(), path)
         is_named = False
         for _ in range(REDIRECTS_MAX + 1):
-            following = await self._ask(place, scope["method"], headers, body, send, is_named=is_named)
+            following = await self._ask(place, method, headers, body, send, is_named=is_named)
             if following is None:
                 return
             place, is_named = following, True
@@ -200,6 +212,13 @@ class Forwarding:
             else:
                 return transport
         raise last or ConnectionError("it has no address")
+
+
+async def _until_gone(receive: Receive, stay: asyncio.Timeout) -> None:
+    """The request ends when its client leaves: a broker may be silent for long."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    stay.reschedule(asyncio.get_running_loop().time())
 
 
 async def _event(http: h11.Connection, reader: asyncio.StreamReader) -> h11.Event | None:

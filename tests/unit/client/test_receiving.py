@@ -11,6 +11,7 @@ import geminga.client as gc
 from geminga import sim
 from geminga.client._api.condition import Condition
 from geminga.client._api.place import Place
+from geminga.client._consuming import acknowledgment
 from geminga.client._consuming.acknowledging import Acknowledging, along, one_of
 from geminga.client._consuming.acknowledgment import Acknowledgment
 from geminga.client._consuming.held_topics import HeldTopics
@@ -295,3 +296,24 @@ def test_only_names_and_numbers_go_along_with_an_acknowledgment(properties) -> N
         along(properties, None)
     assert along({"a": -(1 << 63)}, None) == {"a": -(1 << 63)}
     assert along(None, None) is NONE
+
+
+def test_batches_that_never_came_are_remembered_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids of them are made up, or of another consumer; what came is acknowledged as ever."""
+    monkeypatch.setattr(acknowledgment, "ACKERS_MAX", 5)
+
+    async def scenario() -> None:
+        stage = Stage()
+        acks = stage.source.acks
+        entry = stage.entry(b"1", b"2")
+        for number in range(100, 200):
+            assert acks.acknowledge_id(gc.MessageId(-1, 1, number, 0, 2)) is None
+        assert len(acks._ackers) == 5
+        acks.acknowledge(entry, 0)
+        assert not stage.is_acked(entry)
+        acks.acknowledge(entry, 1)
+        assert stage.is_acked(entry)
+        acks.acknowledge_id(gc.MessageId(-1, 1, 199, 1, 2))
+        assert acks.sender.tracker.is_pending((1, 199))
+
+    in_virtual_time(scenario)

@@ -10,8 +10,10 @@ import geminga.client as gc
 from geminga.client._api.service_targets import FailoverClient, ServiceTarget
 from geminga.client._client import Client
 from geminga.client._transport.coordinators import ASSIGN_TOPIC
+from geminga.runtime import Raised, attempt_await, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
+from support.worlds.scripted_consumer import singles
 from support.worlds.scripted_coordinator import CoordinatorScript
 from unit.client.failover.test_failover import Clusters, run, url
 
@@ -49,6 +51,70 @@ def test_what_is_under_way_ends_with_the_move_and_nothing_moves_for_a_url_that_i
         assert clusters.world.now - began_s < 1
         assert clusters.sent == {"east": [0], "west": [], "north": [1]}
         assert client.pool.open_connections == 1
+
+    run(provider, scenario)
+
+
+def test_what_waits_in_a_transaction_and_what_comes_to_it_never_reaches_another_cluster() -> None:
+    """The id names another transaction there, or none."""
+    provider = Waiting()
+    told: dict[str, list[int]] = {"east": [], "west": [], "north": []}
+    acked: list[str] = []
+    script = CoordinatorScript(singles(2))
+
+    async def scenario(client: gc.Client, clusters: Clusters) -> None:
+        def answers(name: str, command: pb.BaseCommand) -> list[bytes]:
+            if command.type == pb.BaseCommand.LOOKUP:
+                return of_the_cluster(name, command)
+            if command.type == pb.BaseCommand.SEND:
+                told[name].append(command.send.txnid_least_bits if command.send.HasField("txnid_least_bits") else -1)
+            if command.type == pb.BaseCommand.ACK and command.ack.HasField("txnid_least_bits"):
+                acked.append(name)
+            is_silent = name == "east" and is_cut and command.type in (pb.BaseCommand.SEND, pb.BaseCommand.ACK)
+            return [] if is_silent else script(command)
+
+        is_cut = False
+        of_the_cluster = clusters.answers
+        clusters.answers = answers  # type: ignore[method-assign]
+        alone = await client.create_producer("t", batching_enabled=False)
+        batched = await client.create_producer("u", batching_max_publish_delay_ms=600_000)
+        consumer = await client.subscribe("v", "s")
+        txn = await client.transaction(timeout=600)
+        await alone.send(b"1", txn=txn)
+        await batched.send(b"1", txn=txn)
+        await consumer.acknowledge(await consumer.receive(), txn=txn)
+        assert (told["east"], acked) == ([txn.id.number] * 2, ["east"])
+        is_cut = True
+        waiting = spawn(attempt_await(alone.send(b"2", txn=txn)), name="waits")
+        second = await consumer.receive()
+        acknowledging = spawn(attempt_await(consumer.acknowledge(second, txn=txn)), name="acknowledges")
+        batched.send_nowait(b"2", txn=txn)
+        await clusters.world.sleep(1)
+        provider.told.go_on_with(ServiceTarget(url("west")))
+        moved_s = clusters.world.now
+        with pytest.raises(gc.TransactionNotFound, match="another cluster"):
+            await consumer.acknowledge(second, txn=txn)
+        assert clusters.world.now == moved_s
+        alone.send_nowait(b"3", txn=txn)
+        await clusters.world.sleep(1)
+        alone.send_nowait(b"4", txn=txn)
+        for task in (waiting, acknowledging):
+            outcome = await task
+            assert isinstance(outcome, Raised)
+            assert isinstance(outcome.error, gc.TransactionNotFound)
+        for refused in (
+            alone.flush(),
+            batched.flush(),
+            alone.send(b"5", txn=txn),
+            txn.commit(),
+        ):
+            with pytest.raises(gc.TransactionNotFound, match="another cluster"):
+                await refused
+        await alone.send(b"6")
+        async with client.transaction() as another:
+            await alone.send(b"7", txn=another)
+        assert told["west"] == [-1, another.id.number]
+        assert set(acked) == {"east"}
 
     run(provider, scenario)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -10,7 +11,7 @@ from geminga import sim
 from geminga.metadata.memory import MemoryMetadataStore
 from geminga.model.errors import UnavailableError
 from geminga.proxy.core.targets import Target
-from geminga.proxy.discovery import FRESH_S, PATIENCE_S, RegisteredBrokers
+from geminga.proxy.discovery import FIRST_PATIENCE_S, FRESH_S, PATIENCE_S, RegisteredBrokers
 
 PLAIN = {
     "pulsarServiceUrl": "pulsar://b1:6650",
@@ -88,6 +89,24 @@ def test_a_store_that_does_not_answer_is_said() -> None:
         await store.close()
         with pytest.raises(UnavailableError, match="metadata store"):
             await plain.entry()
+
+    in_store(story)
+
+
+def test_a_store_that_never_answered_is_not_waited_for_without_end() -> None:
+    """Each who asks is told in time, and the first answer, however late, is taken."""
+
+    async def story(world, store, monotonic) -> None:
+        plain = RegisteredBrokers(store, monotonic, uses_tls=False)
+        store.faults.delay_ms_max = 400_000
+        for _ in range(2):
+            began_s = monotonic()
+            with pytest.raises(UnavailableError, match="does not answer"):
+                await asyncio.wait_for(plain.entry(), 2 * FIRST_PATIENCE_S)
+            assert monotonic() - began_s <= FIRST_PATIENCE_S + 0.1
+        store.faults.delay_ms_max = 0
+        await world.sleep(400)
+        assert await plain.entry() in {Target("b1", 6650), Target("b2", 6650)}
 
     in_store(story)
 

@@ -80,6 +80,8 @@ def asked(
         parts = list(body)
 
         async def receive() -> dict:
+            if not parts:
+                await asyncio.Event().wait()  # the client stays
             return {"type": "http.request", "body": parts.pop(0), "more_body": bool(parts)}
 
         async def send(message: dict) -> None:
@@ -117,6 +119,47 @@ def test_a_request_goes_on_as_it_came_and_the_answer_comes_back() -> None:
     assert lines[0] == b"PUT /admin/v2/a%2Fb?x=%20y HTTP/1.1"
     assert {b"host: broker:8080", b"x-mine: 1", b"content-length: 3", b"x-forwarded-for: 192.0.2.7"} <= set(lines)
     assert sent == b"abc"
+
+
+def test_who_leaves_while_a_broker_is_silent_holds_no_connection_to_it() -> None:
+    silent: list[asyncio.Protocol] = []
+
+    async def main(world: sim.SimWorld) -> None:
+        node, door = world.node("broker"), world.node("door")
+
+        def accept() -> asyncio.Protocol:
+            silent.append(asyncio.Protocol())
+            return silent[-1]
+
+        await node.run(lambda node: node.runtime.network.listen(accept, "0.0.0.0", 8080))
+
+        async def resolve(host: str, port: int) -> list[str]:
+            return [host]
+
+        async def web_url() -> str:
+            return WEB
+
+        said = [{"type": "http.request", "body": b"", "more_body": False}]
+
+        async def receive() -> dict:
+            if said:
+                return said.pop()
+            await world.sleep(5)
+            return {"type": "http.disconnect"}
+
+        async def send(message: dict) -> None:
+            raise AssertionError("nobody is there any more")
+
+        scope = {"type": "http", "method": "GET", "path": "/admin/v2/x", "headers": [], "client": ("192.0.2.7", 1)}
+        rules = WebRules(AllowedTargets(["*"], ["*"], ["6650"]), resolve, 10.0)
+        application = Forwarding(door.runtime, OPEN, Links(), rules, web_url)
+        await door.run(lambda _: application(scope, receive, send))
+        assert len(silent) == 1
+        assert world.now < 6
+        await world.sleep(1)
+        assert world.network.connections(door) == []
+
+    sim.run(main)
 
 
 def test_a_long_answer_in_chunks_passes_whole() -> None:

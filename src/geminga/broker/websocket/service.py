@@ -34,7 +34,7 @@ from geminga.broker.websocket.socket import SharedRoom, SocketLimits, Upgrade, W
 from geminga.client import Client, PulsarException
 from geminga.model.errors import AuthenticationError, AuthorizationError, UnavailableError
 from geminga.model.topic_name import DEFAULT_NAMESPACE
-from geminga.runtime import Clock, Raised, attempt_await, get_logger, next_turn, spawn
+from geminga.runtime import Clock, Raised, attempt_await, get_logger, spawn
 from geminga.runtime.frame_room import FrameRoom, UnreadResponses
 
 _log = get_logger(__name__)
@@ -52,8 +52,9 @@ RIGHTS_S: Final = 10.0
 #: Sockets that are looked at in one turn of the loop, and into how many turns a second is cut for them.
 LOOKED_AT_PER_TURN: Final = 200
 LOOK_TURNS: Final = 100
-#: Sockets that are asked about in one turn of the loop.
-ASKED_PER_TURN: Final = 100
+#: Sockets that are asked about at once, and seconds that an answer may take.
+ASKED_AT_ONCE: Final = 100
+ASKED_S_MAX: Final = 5.0
 #: Seconds of an interval of ``proxy-stats/metrics``; Pulsar's.
 INTERVAL_S: Final = 60.0
 #: Seconds that closing waits for what sockets had behind them.
@@ -304,17 +305,22 @@ class SocketService:
 
     async def _ask_again(self) -> None:
         """Who lost its right is sent away. Where nothing can be found out now, the next time will tell."""
-        for number, member in enumerate(list(self._members)):
-            if number % ASKED_PER_TURN == ASKED_PER_TURN - 1:
-                await next_turn()
-            ask, socket = member.admitted.ask_again, member.socket
-            if ask is None or socket is None or not socket.is_open:
-                continue
-            outcome = await attempt_await(ask())
-            error = outcome.error if isinstance(outcome, Raised) else None
-            if isinstance(error, AuthenticationError | AuthorizationError):
-                socket.close(*close_reason(ErrorCode.NOT_AUTHORIZED, error.told))
-        self._asking = None
+        under_way: set[asyncio.Task[None]] = set()
+        try:
+            for member in list(self._members):
+                ask, socket = member.admitted.ask_again, member.socket
+                if ask is None or socket is None or not socket.is_open:
+                    continue
+                # Many at once: an answer that hangs holds up nobody else's.
+                if len(under_way) >= ASKED_AT_ONCE:
+                    _, under_way = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+                under_way.add(spawn(_ask_about(socket, ask), name="right of a socket"))
+            if under_way:
+                await asyncio.wait(under_way)
+        finally:
+            for asking in under_way:
+                asking.cancel()
+            self._asking = None
 
     async def close(self) -> None:
         """The broker stops: every socket is told, and what is behind it closes."""
@@ -361,3 +367,15 @@ class SocketService:
             found[name] = sum(getattr(one, field) for one in every)
         found["geminga_websocket_publish_seconds_total"] = sum(one.latency_sum_s for one in every)
         return found
+
+
+async def _ask_about(socket: WebSocket, ask: AskAgain) -> None:
+    """A socket whose right is gone ends."""
+    try:
+        async with asyncio.timeout(ASKED_S_MAX):
+            outcome = await attempt_await(ask())
+    except TimeoutError:
+        return
+    error = outcome.error if isinstance(outcome, Raised) else None
+    if isinstance(error, AuthenticationError | AuthorizationError) and socket.is_open:
+        socket.close(*close_reason(ErrorCode.NOT_AUTHORIZED, error.told))

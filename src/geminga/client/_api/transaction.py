@@ -45,6 +45,11 @@ _MS: Final = 1000
 class Coordination(Protocol):
     """Who keeps transactions: the coordinators."""
 
+    @property
+    def are_left(self) -> bool:
+        """Whether the client went on with another cluster."""
+        ...
+
     async def begin(self, timeout_ms: int) -> TxnId:
         """A new transaction; raises PulsarException."""
         ...
@@ -107,7 +112,7 @@ class Transaction:
         #: Seconds it may be open.
         self.timeout_s = timeout_s
         #: What producers and consumers go by.
-        self.core = TransactionCore(txn_id, self._deadline_s, self._ask, self._ask_ahead)
+        self.core = TransactionCore(txn_id, self._deadline_s, self._ask, self._ask_ahead, lambda: coordination.are_left)
         #: While it ends: the error of it, None if it did as it should.
         self._ending: asyncio.Task[PulsarException | None] | None = None
         lifetime.remember(self)
@@ -194,6 +199,8 @@ class Transaction:
     def begin(self, place: Place) -> TransactionCore:
         """Something begins in it, by a producer or consumer of ``place``; raises what :func:`begin_in` says."""
         self._check(place)
+        if self.core.is_left():
+            raise left_behind(self.core)
         try:
             self.core.begin(self._clock.monotonic())
         except NotOpen as error:
@@ -201,8 +208,8 @@ class Transaction:
         return self.core
 
     def check_takes(self, place: Place, now_s: float) -> TransactionCore:
-        """As :meth:`begin`, for what is done within the call by who sees to process and client: nothing counts yet.
-        ``now_s``: the clock's monotonic seconds."""
+        """As :meth:`begin`, for what is done within the call by who sees to process, client and cluster:
+        nothing counts yet. ``now_s``: the clock's monotonic seconds."""
         if place is not self._lifetime.place:
             self._check(place)
         core = self.core
@@ -341,11 +348,19 @@ def begin_in(txn: object, place: Place) -> TransactionCore:
     """What was given as ``txn=``: something begins in it, which the caller settles.
 
     Raises InvalidMessage for what is no transaction, NotAllowedError for another client's, InvalidTxnStatusError for
-    one that is not open, and what using its client would raise.
+    one that is not open, TransactionNotFound for one of a cluster that the client left, and what using its client would
+    raise.
     """
     if not isinstance(txn, Transaction):
         raise InvalidMessage(f"txn={txn!r:.100}: expected a transaction, made by client.transaction()")
     return txn.begin(place)
+
+
+def left_behind(core: TransactionCore) -> TransactionNotFound:
+    """What is said of anything that would go to the new cluster with a former one's id."""
+    return TransactionNotFound(
+        f"the client went on with another cluster: the transaction {core.txn_id} belongs to the former"
+    )
 
 
 def wanted(core: TransactionCore, target: Target, on_registered: OnRegistered) -> bool:

@@ -97,9 +97,7 @@ class Acknowledgment:
         acker = self._ackers.get(key)
         entry.keep_unacknowledged(entry.ack_set, acker)
         if acker is None and entry.acker is not None:
-            if len(self._ackers) >= ACKERS_MAX:
-                del self._ackers[next(iter(self._ackers))]
-            self._ackers[key] = entry.acker
+            self._remember(key, entry.acker)
 
     def chunked(self, last: EntryKey, entries: Sequence[EntryKey]) -> None:
         """A chunked message is whole: its entries are acknowledged together."""
@@ -205,8 +203,15 @@ class Acknowledgment:
         acker = self._ackers.get(key)
         if acker is None:
             self.check_id(message_id)
-            acker = self._ackers[key] = BatchAcker(message_id.batch_size())
+            acker = BatchAcker(message_id.batch_size())
+            self._remember(key, acker)
         return acker
+
+    def _remember(self, key: EntryKey, acker: BatchAcker) -> None:
+        ackers = self._ackers
+        if len(ackers) >= ACKERS_MAX:
+            del ackers[next(iter(ackers))]
+        ackers[key] = acker
 
     def acknowledge_cumulative(self, entry: EntryBatch, index: int, properties: Properties = NONE) -> Receipt:
         """Everything up to and with a message."""

@@ -15,7 +15,7 @@ from typing import cast
 from geminga.client._api.errors import NotConnected, PulsarException, Timeout, as_client_error
 from geminga.client._api.message_id import MessageId
 from geminga.client._api.producer import SendCallback as UserCallback
-from geminga.client._api.transaction import wanted
+from geminga.client._api.transaction import left_behind, wanted
 from geminga.client._transport.connection import ClientConnection
 from geminga.client.producer_rules.memory_limit import MemoryLimit
 from geminga.client.producer_rules.send_queue import PendingSend, ReceiptMismatch, SendCallback, SendQueue
@@ -89,6 +89,10 @@ class SendBuffer:
         if txn is self._through:
             self.add(pending)
             return
+        if txn.is_left():
+            self._memory.reserve(pending.size_bytes)
+            self._finish(pending, -1, -1, left_behind(txn))
+            return
         if txn.is_registered(target) or self._is_told(txn, target):
             self._through = txn if self._connection is not None else None
             self.add(pending)
@@ -126,6 +130,8 @@ class SendBuffer:
     def connected(self, connection: ClientConnection) -> None:
         """Write everything, from the oldest on, to a new connection."""
         self.disconnected()
+        for pending in self.queue.take_gated(lambda gate: cast("TransactionCore", gate).is_left()):
+            self._finish(pending, -1, -1, left_behind(cast("TransactionCore", pending.gate)))
         self._connection = connection
         self.write()
 

@@ -230,6 +230,24 @@ class SendQueue:
             part = self._in_flight or self._queued
         return rest
 
+    def take_gated(self, is_over: Callable[[object], bool]) -> list[PendingSend]:
+        """Take out those whose gate ``is_over``, open or closed, oldest first."""
+        taken = [
+            pending
+            for pending in (*self._in_flight, *self._queued, *self._held)
+            if pending.gate is not None and is_over(pending.gate)
+        ]
+        if taken:
+            gone = {id(pending) for pending in taken}
+            for part in (self._in_flight, self._queued, self._held):
+                kept = [pending for pending in part if id(pending) not in gone]
+                part.clear()
+                part.extend(kept)
+            for pending in taken:
+                self._removed(pending)
+            self._release()
+        return taken
+
     def take_all(self) -> list[PendingSend]:
         """The end: take out everything, oldest first."""
         everything = [*self._in_flight, *self._queued, *self._held]

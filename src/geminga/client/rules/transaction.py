@@ -103,6 +103,7 @@ class TransactionCore:
         "_state",
         "_to_flush",
         "failure",
+        "is_left",
         "pending",
         "txn_id",
         "was_to_commit",
@@ -114,10 +115,13 @@ class TransactionCore:
         deadline_s: float,
         ask: Callable[[Target], None],
         ask_ahead: Callable[[Target, object], bool] = lambda _target, _way: False,
+        is_left: Callable[[], bool] = lambda: False,
     ) -> None:
         """``deadline_s``: monotonic seconds at which it times out; ``ask_ahead``: as ``ask``, over a way that who asks
-        goes himself; False: that is no way to the coordinator, and it was not told."""
+        goes himself; False: that is no way to the coordinator, and it was not told; ``is_left``: see the attribute."""
         self.txn_id = txn_id
+        #: Whether the client went on with another cluster, where the id names another transaction or none.
+        self.is_left = is_left
         #: Operations that are not settled.
         self.pending = 0
         #: The first of them that failed.

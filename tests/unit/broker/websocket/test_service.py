@@ -15,12 +15,12 @@ from geminga.broker.websocket.core.frames import message_id_text
 from geminga.broker.websocket.core.parameters import consumer_parameters, producer_parameters, reader_parameters
 from geminga.broker.websocket.opening import OpeningError
 from geminga.broker.websocket.room import STUCK_S
-from geminga.broker.websocket.service import INTERVAL_S, LOOK_S, LOOKED_AT_PER_TURN, RIGHTS_S
+from geminga.broker.websocket.service import INTERVAL_S, LOOK_S, LOOKED_AT_PER_TURN
 from geminga.broker.websocket.sessions import BATCH_MESSAGES_MAX, OPERATIONS_MAX, SMALL_BATCH, ConsumerSession
 from geminga.broker.websocket.socket import WebSocket
 from geminga.client import MessageId
 from geminga.client._transport.handshake import CLIENT_VERSION
-from geminga.model.errors import AuthorizationError, UnavailableError
+from geminga.model.errors import UnavailableError
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
 from support.worlds.broker_world import BrokerWorld, run_with_broker
@@ -224,43 +224,6 @@ def test_socket_ends_with_its_credentials() -> None:
         assert (code, reason) == (4005, "Failed to authenticate client: the credentials have expired")
 
     with_sockets(story)
-
-
-def test_socket_ends_when_its_right_is_gone_and_not_when_nobody_knows() -> None:
-    async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
-        answers: list[Exception | None] = [None, UnavailableError("metadata are away"), AuthorizationError("no more")]
-
-        async def ask() -> None:
-            answer = answers.pop(0)
-            if answer is not None:
-                raise answer
-
-        admitted = sockets.admitted(ask_again=ask)
-        session = await sockets.service.open_consumer(admitted, TOPIC, "s", SHARED)
-        peer = await sockets.socket(session)
-        await pause(2 * RIGHTS_S)
-        assert peer.protocol.close_rcvd is None
-        assert await peer.ended() == (4006, "Client is not authorized: no more")
-
-    with_sockets(story)
-
-
-def test_every_socket_is_asked_about_again() -> None:
-    async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
-        asked = set[int]()
-
-        def asking(number: int) -> Callable[[], Awaitable[None]]:
-            async def ask() -> None:
-                asked.add(number)
-
-            return ask
-
-        for number in range(250):
-            await sockets.socket(sockets.service.open_ping(sockets.admitted(ask_again=asking(number))))  # type: ignore[arg-type]
-        await pause(2 * RIGHTS_S)
-        assert asked == set(range(250))
-
-    with_sockets(story, sockets_max=250)
 
 
 def test_every_socket_is_looked_at() -> None:
