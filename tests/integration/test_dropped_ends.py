@@ -20,7 +20,7 @@ import geminga
 import geminga.admin.blocking
 from geminga.admin._http import HttpCaller
 from geminga.admin.errors import AdminError
-from geminga.broker.geo.clusters import OutgoingBytes
+from geminga.broker.geo.clusters import ClusterBytes, OutgoingBytes
 from geminga.broker.geo.remote_cluster import RemoteCluster
 from geminga.broker.peers.http_client import PeerHttp
 from geminga.broker.peers.links import PLAIN
@@ -142,7 +142,7 @@ def test_of_calls_of_other_brokers(served: OnThread, answer: bytes, count: int) 
 
 def remote(broker_url: str, web_url: str) -> RemoteCluster:
     document = {"brokerServiceUrl": broker_url, "serviceUrl": web_url}
-    return RemoteCluster(real_runtime(no_fatal), "west", document, PLAIN, "east", OutgoingBytes())
+    return RemoteCluster(real_runtime(no_fatal), "west", document, PLAIN, "east", ClusterBytes(OutgoingBytes()))
 
 
 @pytest.mark.parametrize("count", [pytest.param(200, id="some"), COUNTS[1]])

@@ -188,9 +188,10 @@ def test_many_transactions_ask_a_coordinator_elsewhere_with_few_requests() -> No
         await cluster.start()
         client = world.node("client")
         client.start()
+        # Before that nobody need have it: who is asked names who is to.
+        txn_ids = await client.run(partial(_leave_several_open, cluster))
         coordinator = await _broker_of(cluster, COORDINATORS_TOPIC.with_partition(0))
         broker = next(one for one in BROKERS if one != coordinator)
-        txn_ids = await client.run(partial(_leave_several_open, cluster))
         txn_id = next(one for one in txn_ids if one.coordinator == 0)
         asked = []
 
