@@ -42,6 +42,8 @@ class RegisteredBookies:
             metadata.on_session_event(self._session_changed),
         )
         self._task: asyncio.Task[None] | None = None
+        #: Who was there when the list was read last.
+        self._known: frozenset[str] = frozenset()
         #: Read once per life of a registration: by id and whether it is read-only.
         self._complained: set[str] = set()
 
@@ -68,16 +70,23 @@ class RegisteredBookies:
     async def read(self) -> None:
         """Read the list now; raises MetadataError."""
         listed: dict[str, ListedBookie] = {}
-        # Read-only ones first: whoever is in both is on its way, and takes entries, or will say so. And once more:
-        # whoever goes there between the two was in neither.
-        for path, is_read_only in ((READ_ONLY_PATH, True), (AVAILABLE_PATH, False), (READ_ONLY_PATH, True)):
-            for bookie_id in await self._metadata.children(path):
-                if bookie_id == READ_ONLY_NAME or (is_read_only and bookie_id in listed):
-                    continue
-                address = await self._address(f"{path}/{bookie_id}", bookie_id)
-                if address is not None:
-                    listed[bookie_id] = ListedBookie(address, is_read_only)
+        # Read-only ones first: whoever is in both is on its way, and takes entries, or will say so.
+        await self._read_list(READ_ONLY_PATH, listed)
+        await self._read_list(AVAILABLE_PATH, listed)
+        if not listed.keys() >= self._known:
+            # Whoever went there between the two was in neither. Of one that was not known its watch tells.
+            await self._read_list(READ_ONLY_PATH, listed)
+        self._known = frozenset(listed)
         self._pool.set_listed(listed)
+
+    async def _read_list(self, path: str, listed: dict[str, ListedBookie]) -> None:
+        is_read_only = path == READ_ONLY_PATH
+        for bookie_id in await self._metadata.children(path):
+            if bookie_id == READ_ONLY_NAME or (is_read_only and bookie_id in listed):
+                continue
+            address = await self._address(f"{path}/{bookie_id}", bookie_id)
+            if address is not None:
+                listed[bookie_id] = ListedBookie(address, is_read_only)
 
     async def _address(self, path: str, bookie_id: str) -> BookieAddress | None:
         node = await self._metadata.get(path)
