@@ -1,9 +1,10 @@
 """What became of each test of another commit: in ``make test`` still, in ``make test-long``, under another id, or gone.
 
 ``python -m tools.suite_ids --base COMMIT --out FILE`` collects the tests of that commit and of this tree and makes a
-table: a row for each file with how many of its tests are the same, and one for each test that is not. ``--merged FILE``
-names, tab-separated, ids of the commit and the ids (or a reason) that took them over; a test that is gone without one
-is an error. ``--ledger FILE`` (``pytest -p support.house.cpu_ledger --cpu-ledger FILE`` at that commit) adds their
+table: a row for each file with how many of its tests are the same, and one for each test that is not. One of the same
+name and parameters in another file has moved there. ``--merged FILE`` names, tab-separated, ids of the commit and the
+ids (or a reason) that took them over; a name without parameters stands for all that it had. A test that is gone without
+one is an error. ``--ledger FILE`` (``pytest -p support.house.cpu_ledger --cpu-ledger FILE`` at that commit) adds their
 costs.
 """
 
@@ -23,7 +24,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 
 
 class Fate(NamedTuple):
-    """Of one test: ``same``, ``long`` (sampled, or moved to the long tests), ``merged`` or ``gone``."""
+    """Of one test: ``same``, ``moved``, ``long`` (sampled, or moved to the long tests), ``merged`` or ``gone``."""
 
     kind: str
     into: str = ""
@@ -31,17 +32,36 @@ class Fate(NamedTuple):
 
 def fates(before: Sequence[str], short: set[str], all_ids: set[str], merged: Mapping[str, str]) -> dict[str, Fate]:
     """What became of each id of ``before``; ``short``: those of ``make test`` now, ``all_ids``: with the long ones."""
+    named: dict[str, list[str]] = {}
+    for nodeid in all_ids.difference(before):
+        named.setdefault(_name(nodeid), []).append(nodeid)
     found = {}
     for nodeid in before:
+        takes_over = merged.get(nodeid) or merged.get(nodeid.partition("[")[0])
         if nodeid in short:
             found[nodeid] = Fate("same")
         elif nodeid in all_ids:
             found[nodeid] = Fate("long")
-        elif nodeid in merged:
-            found[nodeid] = Fate("merged", merged[nodeid])
+        elif takes_over:
+            found[nodeid] = Fate("merged", takes_over)
+        elif moved := _moved(nodeid, named.get(_name(nodeid), [])):
+            found[nodeid] = Fate("moved" if moved in short else "long", moved)
         else:
             found[nodeid] = Fate("gone")
     return found
+
+
+def _name(nodeid: str) -> str:
+    """Without its file, in today's spelling."""
+    return nodeid.partition("::")[2].replace("acknowledgement", "acknowledgment")
+
+
+def _moved(nodeid: str, candidates: Sequence[str]) -> str | None:
+    """The one of the same name: that of the same file, or the only one there is."""
+    file = nodeid.partition("::")[0]
+    here = [candidate for candidate in candidates if candidate.partition("::")[0] == file]
+    chosen = here or candidates
+    return chosen[0] if len(chosen) == 1 else None
 
 
 def table(found: Mapping[str, Fate], costs: Mapping[str, Sequence[float]]) -> str:

@@ -29,3 +29,43 @@ def test_each_test_is_the_same_long_merged_or_gone() -> None:
         "merged\ttests/c.py::five\t0.0\ttests/d.py::new",
     ]
     assert "long         1 tests ( 20.0%)      3.0 CPU s ( 75.0%)" in shares(found, COSTS).splitlines()
+
+
+def test_who_has_its_name_in_another_file_has_moved() -> None:
+    before = [
+        "tests/a.py::acknowledgement[1]",
+        "tests/a.py::twice",
+        "tests/b.py::twice",
+        "tests/a.py::somewhere",
+        "tests/a.py::slow",
+        "tests/a.py::stays",
+    ]
+    now = {
+        "tests/a.py::acknowledgment[1]",
+        "tests/a.py::acknowledgment[2]",
+        "tests/b.py::acknowledgment[1]",
+        "tests/c.py::slow",
+        "tests/c.py::somewhere",
+        "tests/d.py::somewhere",
+        "tests/b.py::twice",
+        "tests/c.py::stays",
+        "tests/a.py::stays",
+    }
+    found = fates(before, now - {"tests/c.py::slow"}, now, {})
+    assert found == {
+        "tests/a.py::acknowledgement[1]": Fate("moved", "tests/a.py::acknowledgment[1]"),
+        "tests/a.py::twice": Fate("gone"),  # the other one was there before
+        "tests/b.py::twice": Fate("same"),
+        "tests/a.py::somewhere": Fate("gone"),  # which of two?
+        "tests/a.py::slow": Fate("long", "tests/c.py::slow"),
+        "tests/a.py::stays": Fate("same"),
+    }
+
+
+def test_a_name_without_parameters_stands_for_all_that_it_had() -> None:
+    merged = {"tests/a.py::one": "built since", "tests/a.py::one[2]": "tests/b.py::two"}
+    found = fates(["tests/a.py::one[1]", "tests/a.py::one[2]"], set(), set(), merged)
+    assert found == {
+        "tests/a.py::one[1]": Fate("merged", "built since"),
+        "tests/a.py::one[2]": Fate("merged", "tests/b.py::two"),
+    }
