@@ -28,13 +28,8 @@ METHODS = ("GET", "PUT", "POST", "DELETE")
 
 def tables() -> dict[str, list[str]]:
     """Name of a table -> its lines."""
-    fields = {
-        "a namespace's policies": unbuilt.NAMESPACE_FIELDS,
-    }
-    values = [f"| `{field.key}` of {where} | {field.what} |" for where, rows in fields.items() for field in rows]
     return {
         "unbuilt": ["| What is missing | Paths |", "|---|---|", *_unbuilt_rows()],
-        "values": ["| Where | What is missing |", "|---|---|", *values],
         "policies": [
             "| Policy | Broker | Namespace | Topic | What it says |",
             "|---|---|---|---|---|",
@@ -49,10 +44,7 @@ def _policy_rows() -> Iterable[str]:
         keys = "<br>".join(f"`{key}`" for key in row.keys) or "-"
         namespace = f"`{row.namespace.key}`" if row.namespace is not None else "-"
         topic = "<br>".join(f"`{name}`" for name in row.topic.avro) if row.topic is not None else "-"
-        text = row.text
-        if row.unbuilt:
-            text += f' **Not built** ({row.unbuilt}): kept and told; only what means "not set" is taken.'
-        yield f"| {row.name} | {keys} | {namespace} | {topic} | {text} |"
+        yield f"| {row.name} | {keys} | {namespace} | {topic} | {row.text} |"
 
 
 def _unbuilt_rows() -> Iterable[str]:

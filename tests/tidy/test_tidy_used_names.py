@@ -26,7 +26,6 @@ REASONS: Mapping[str, str] = {
     "bookkeeper/memory.py MemoryBookie.forget_ledger": _MEMORY,
     "bookkeeper/memory.py MemoryBookie.go_down": _MEMORY,
     "broker/load_rules/histories.py decode_averages": _INVERSE,
-    "broker/rest/calls/core/unbuilt.py POLICY_ROUTES": "the rows of policies alone, each of which a test sets",
     "broker/transactions/alarm.py HeldBackAlarm.is_looking": _LOOK,
     "broker/transactions/snapshot_records.py encode_indexes": _INVERSE,
     "broker/transactions/snapshot_records.py encode_snapshot": _INVERSE,

@@ -193,19 +193,13 @@ TOPIC_EFFECTS = {
         "::test_subscription_types_are_those_of_the_most_particular_level_that_names_any",
     ),
 }
-#: A value of each unbuilt member that means something.
-SET_VALUES = {}
-
-
-#: ... and one that means "not set".
+#: Values of members that mean "not set".
 UNSET_VALUES = {
     "clusterDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": -1}},
     "latency_stats_sample_rate": {},
     "allowed_topic_property_keys_for_metrics": [""],
     "dispatcherPauseOnAckStatePersistentEnabled": False,
 }
-#: Paths of policies that are not built -> values, and what setting them answers.
-POLICY_VALUES: dict[str, list[tuple[object, int]]] = {}
 
 
 class Lines:
@@ -264,20 +258,26 @@ def test_what_only_pulsar_has_answers_501(rest: Rest, lines: Lines) -> None:
     rest.delete("persistent/public/default/t?force=true")
 
 
-@pytest.mark.parametrize("row", unbuilt.POLICY_ROUTES, ids=lambda row: row.path)
-def test_a_policy_without_an_effect_is_taken_where_it_sets_nothing(
-    rest: Rest, lines: Lines, namespace: str, row: unbuilt.UnbuiltRoute
+@pytest.mark.parametrize(
+    ("method", "path", "value"),
+    [
+        ("POST", "namespaces/{}/encryptionRequired", False),
+        ("POST", "namespaces/{}/subscriptionAuthMode", "None"),
+        ("POST", "namespaces/{}/replicatorDispatchRate", {"dispatchThrottlingRateInMsg": -1}),
+        ("POST", "persistent/{}/t/dispatcherPauseOnAckStatePersistent", False),
+        ("PUT", "namespaces/{}/compactionThreshold", 0),
+        ("POST", "clusters/standalone", {"serviceUrl": "http://localhost:1", "peerClusterNames": [""]}),
+    ],
+)
+def test_what_sets_nothing_is_taken(
+    rest: Rest, lines: Lines, namespace: str, method: str, path: str, value: object
 ) -> None:
-    word = row.path.rpartition("/")[2]
-    (method,) = row.methods
     rest.put(f"persistent/{namespace}/t")
-    path = row.path.replace("{domain}", "persistent").replace("{tenant}/{namespace}", namespace).replace("{topic}", "t")
-    for value, status in POLICY_VALUES[word]:
-        assert lines(method, path, value)[0] == status, value
-        if status == 501 and value is not None:
-            missing = path.replace(namespace, "public/nowhere")
-            # What is missing is said before what is not built.
-            assert lines(method, missing, value)[0] == 404, missing
+    before = rest.get("clusters/standalone").json
+    status, reason = lines(method, f"/admin/v2/{path.format(namespace)}", value)
+    if path.startswith("clusters"):
+        rest.post("clusters/standalone", before)
+    assert status == (200 if path.startswith("clusters") else 204), reason
 
 
 def test_what_is_missing_is_answered_before_what_is_not_built(lines: Lines) -> None:
@@ -317,16 +317,14 @@ def test_topics_have_one_of_two_domains_whatever_is_asked_of_them(lines: Lines, 
                 assert lines(tried, path, "x" if tried in ("PUT", "POST") else None)[0] == 404, f"{tried} {path}"
 
 
-def test_each_member_of_pulsars_policies_has_an_effect_or_is_refused() -> None:
-    unbuilt_keys = {field.key for field in unbuilt.NAMESPACE_FIELDS}
-    assert set(SET_VALUES) == unbuilt_keys
-    groups = [set(NAMESPACE_EFFECTS), unbuilt_keys, NAMESPACE_RECORDS]
+def test_each_member_of_pulsars_policies_has_an_effect_or_is_a_record() -> None:
+    groups = [set(NAMESPACE_EFFECTS), NAMESPACE_RECORDS]
     # Pulsar 4.2.4 has 48 of them; one is of 5.0.
     assert sum(map(len, groups)) == len(set.union(*groups)) == 49
     keys = [row.namespace.key for row in ROWS if row.namespace is not None]
     keys += [row.namespace.older[0] for row in ROWS if row.namespace is not None and row.namespace.older is not None]
     assert set(keys) == set.union(*groups)
-    built = {name: row for row in ROWS if row.topic is not None and not row.unbuilt for name in row.topic.avro}
+    built = {name: row for row in ROWS if row.topic is not None for name in row.topic.avro}
     # A mark of all others, which a query asks for.
     assert set(built) == {*TOPIC_EFFECTS, "isGlobal"}
     for name, (path, _) in TOPIC_EFFECTS.items():
@@ -337,16 +335,6 @@ def test_each_member_of_pulsars_policies_has_an_effect_or_is_refused() -> None:
     for test in (*NAMESPACE_EFFECTS.values(), *(test for _, test in TOPIC_EFFECTS.values())):
         module, _, name = test.partition("::")
         assert f"\ndef {name}(" in (ROOT / "tests" / module).read_text(encoding="utf-8"), test
-
-
-@pytest.mark.parametrize("field", unbuilt.NAMESPACE_FIELDS, ids=lambda field: field.key)
-def test_namespace_is_not_created_with_a_policy_that_would_have_no_effect(
-    rest: Rest, namespace: str, field: unbuilt.UnbuiltField
-) -> None:
-    other = f"{namespace}-other"
-    refused = rest.put(f"namespaces/{other}", {field.key: SET_VALUES[field.key]})
-    assert (refused.status, refused.reason) == (501, f"{field.key} ({field.what}): {NOT_BUILT}")
-    assert other not in rest.get("namespaces/public").json
 
 
 def test_policies_as_pulsar_tells_them_are_taken_and_strange_members_dropped(rest: Rest, namespace: str) -> None:

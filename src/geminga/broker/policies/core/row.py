@@ -184,8 +184,6 @@ class PolicyRow(Generic[T]):
     merge: Merge | None = None
     #: Refuses what the broker's own settings forbid, after the check.
     bound: Callable[[Json, Settings], None] | None = None
-    #: What its effect would take; empty: it is built.
-    unbuilt: str = ""
     #: Modules whose code follows it, below ``src/geminga/broker``.
     followed_by: tuple[str, ...] = ()
     #: One sentence for users.
@@ -211,11 +209,3 @@ class PolicyRow(Generic[T]):
         found = self.merged(levels)
         value = None if found is None else self.read(found)
         return self.otherwise if value is None else value
-
-    def is_inert(self, value: Json) -> bool:
-        """Whether a checked value means "not set" to Pulsar: what it says holds anyway.
-
-        Such a value is taken and told back also where the effect is not built.
-        """
-        found = None if value is None else self.read(value)
-        return found is None or found == self.otherwise

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from geminga.broker.access.core.actions import PolicyName, TenantAdministration, reading, writing
-from geminga.broker.core.coercion import NotBuiltError, object_of
+from geminga.broker.core.coercion import object_of
 from geminga.broker.policies.core.deletion_rows import BACKLOG_QUOTAS, RETENTION
 from geminga.broker.policies.core.row import NO_NAMESPACE, NamespaceLevel, Nothing, PolicyRow, Rest
 from geminga.broker.policies.core.rows import ROWS
@@ -29,7 +29,6 @@ from geminga.broker.policies.rules import AGE_QUOTA, SIZE_QUOTA
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.resources.policies import Policies
 from geminga.broker.rest.calls.context import RestContext
-from geminga.broker.rest.calls.core.unbuilt import NAMESPACE_FIELDS, refuse_unbuilt
 from geminga.broker.rest.calls.filter_names import check_filters_known
 from geminga.broker.rest.calls.requests import (
     NO_BODY,
@@ -63,15 +62,13 @@ _PROPERTIES = TenantAdministration.NAMESPACE_PROPERTIES
 def checked_policies(document: Document, namespace: str) -> Document:
     """The policies that a namespace is created with, each as its own path would take it.
 
-    What Pulsar's ``Policies`` has not is dropped, as there. Raises RestError, and NotBuiltError for what would have no
-    effect.
+    What Pulsar's ``Policies`` has not is dropped, as there. Raises RestError.
     """
-    refuse_unbuilt(document, NAMESPACE_FIELDS)
     checked: Document = {}
     for row in ROWS:
         level = row.namespace
         value = document.get(level.key) if level is not None else None
-        if level is None or value is None or row.unbuilt:
+        if level is None or value is None:
             continue
         if row is BACKLOG_QUOTAS:
             checked[level.key] = _checked_quotas(value, namespace)
@@ -180,9 +177,6 @@ def routes_of(row: PolicyRow[Any], level: NamespaceLevel, rest: Rest) -> list[Ro
             if row.bound is not None:
                 row.bound(value, context_of(request).policies.settings)
             check_filters_known(row, value, context_of(request).config.entry_filters_directory)
-        if row.unbuilt and not row.is_inert(value):
-            await require_namespace_of(request, rest.missing)
-            raise NotBuiltError(row.unbuilt)
         return await _set(request, row, level, value)
 
     async def remove(request: Request) -> Response:

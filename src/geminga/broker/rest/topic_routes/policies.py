@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from geminga.broker.access.core.actions import PolicyName, reading, writing
 from geminga.broker.administration.services import AdministeredTopics
-from geminga.broker.core.coercion import BodyError, NotBuiltError, number_of, shown
+from geminga.broker.core.coercion import BodyError, number_of, shown
 from geminga.broker.peers.topics import policies_topic
 from geminga.broker.policies.core.deletion_rows import BACKLOG_QUOTAS
 from geminga.broker.policies.core.rate_rows import SUBSCRIPTION_DISPATCH_RATE
@@ -169,8 +169,6 @@ def routes_of(row: PolicyRow[Any], level: TopicLevel, rest: Rest) -> list[Route]
             if row.bound is not None:
                 row.bound(value, context_of(request).policies.settings)
             check_filters_known(row, value, context_of(request).config.entry_filters_directory)
-        if row.unbuilt and not row.is_inert(value):
-            raise NotBuiltError(row.unbuilt)
         if row is SHADOW_TOPICS:
             await check_shadows(context_of(request).topics, topic_of(request), value)
         return await _set(request, row, level, value)

@@ -7,17 +7,9 @@ facts of Pulsar's interface.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
-from geminga.broker.core.coercion import Json, NotBuiltError, object_of
-from geminga.broker.policies.core.row import NamespaceLevel, PolicyRow
-from geminga.broker.policies.core.rows import ROWS
-
-_TOPIC: Final = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
-_NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
-_CLUSTER: Final = "/admin/v2/clusters/{cluster}"
 _FUNCTION: Final = "{tenant}/{namespace}/{function}"
 _PACKAGES: Final = "/admin/v3/packages/{type}/{tenant}/{namespace}"
 
@@ -29,24 +21,6 @@ class UnbuiltRoute(NamedTuple):
     what: str
     methods: tuple[str, ...]
     path: str
-
-
-def _is_never_unset(value: Json) -> bool:
-    return False
-
-
-def _names_nothing(value: Json) -> bool:
-    """Whether a list is empty, but for blank texts: some tools write ``[""]`` for an empty one."""
-    return isinstance(value, list) and all(isinstance(item, str) and not item.strip() for item in value)
-
-
-class UnbuiltField(NamedTuple):
-    """A member of a document whose effect is missing."""
-
-    what: str
-    key: str
-    #: Whether a value means "not set" in Pulsar; null does always. Raises BodyError for one that can be none.
-    is_unset: Callable[[Json], bool] = _is_never_unset
 
 
 def _routes(what: str, *rows: str) -> Iterable[UnbuiltRoute]:
@@ -99,22 +73,6 @@ def _functions(base: str, *more: str) -> Iterable[UnbuiltRoute]:
     )
 
 
-def _policies() -> Iterable[UnbuiltRoute]:
-    for row in ROWS:
-        for level, base in ((row.namespace, _NAMESPACE), (row.topic, _TOPIC)):
-            if row.unbuilt and level is not None and level.rest is not None and not level.rest.is_by_hand:
-                yield UnbuiltRoute(row.unbuilt, (level.rest.set_by,), f"{base}/{level.rest.path}")
-
-
-def _sets_nothing(row: PolicyRow[Any], level: NamespaceLevel, value: Json) -> bool:
-    if not level.is_per_cluster:
-        return row.is_inert(row.check(value))
-    return all(row.is_inert(row.check(one)) for one in object_of(value, level.key).values())
-
-
-#: How policies are set whose effect is missing: values that mean "not set" are taken, others are 501. What is stored of
-#: them can be read and removed.
-POLICY_ROUTES: Final[tuple[UnbuiltRoute, ...]] = tuple(_policies())
 #: Grouped by what is missing; :func:`_routes` expands them.
 ROUTES: Final[tuple[UnbuiltRoute, ...]] = (
     *_routes(
@@ -159,18 +117,3 @@ ROUTES: Final[tuple[UnbuiltRoute, ...]] = (
         f"GET PUT {_PACKAGES}/{{package}}/{{version}}/metadata",
     ),
 )
-
-#: Of a namespace's ``Policies``. The others have an effect, or are told back as they were given.
-NAMESPACE_FIELDS: Final[tuple[UnbuiltField, ...]] = tuple(
-    UnbuiltField(row.unbuilt, row.namespace.key, partial(_sets_nothing, row, row.namespace))
-    for row in ROWS
-    if row.unbuilt and row.namespace is not None
-)
-
-
-def refuse_unbuilt(document: Mapping[str, Json], fields: Iterable[UnbuiltField]) -> None:
-    """Raise :class:`NotBuiltError` if ``document`` sets one of ``fields``, BodyError for what can be no value of it."""
-    for field in fields:
-        value = document.get(field.key)
-        if value is not None and not field.is_unset(value):
-            raise NotBuiltError(f"{field.key} ({field.what})")
