@@ -67,6 +67,23 @@ def test_a_start_that_fails_names_the_key_and_leaves_no_port_behind() -> None:
     asyncio.run(main())
 
 
+def test_what_fails_since_its_files_were_let_go_of_is_no_fault_of_the_disk() -> None:
+    async def main() -> None:
+        told: list[str] = []
+        config = load_config(overrides=[*PORTS])
+        server = StandaloneServer(config, None, on_fatal=lambda part, error: told.append(f"{part}: {error}"), pid=1)
+        await server.start()
+        assert server.runtime is not None
+        server.runtime.on_fatal("journal", OSError("it is broken"))
+        assert told == ["journal: it is broken"]
+        # What a stop that takes too long does.
+        await server.abandon()
+        server.runtime.on_fatal("journal", OSError("the file is closed"))
+        assert told == ["journal: it is broken"]
+
+    asyncio.run(main())
+
+
 def test_a_clusters_broker_is_registered_while_it_serves(
     zookeeper: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

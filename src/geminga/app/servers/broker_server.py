@@ -35,7 +35,7 @@ from geminga.broker.rest.loading import application_maker
 from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.model.errors import GemingaError, PreconditionFailedError
 from geminga.model.topic_name import SYSTEM_NAMESPACE
-from geminga.runtime import Runtime, get_logger, spawn
+from geminga.runtime import FatalHandler, Runtime, get_logger, spawn
 from geminga.version import __version__
 
 if TYPE_CHECKING:
@@ -143,8 +143,10 @@ def _sources_of(broker: Broker) -> Sequence[Source]:
 class BrokerServer(ABC):
     """One broker; what it stands on is opened by :meth:`_open_storage` of who composes it."""
 
-    def __init__(self, config: Config, descriptors: DescriptorPlan) -> None:
+    def __init__(self, config: Config, descriptors: DescriptorPlan, on_fatal: FatalHandler) -> None:
         self._config = config
+        self._on_fatal = on_fatal
+        self._is_abandoned = False
         self._descriptors = descriptors
         self._closers: list[tuple[str, Callable[[], Awaitable[None]]]] = []
         #: Metrics of what runs beside the broker.
@@ -263,8 +265,16 @@ class BrokerServer(ABC):
         if self._http is not None:
             self._http.abort()
 
+    def _fatal(self, part: str, error: BaseException) -> None:
+        # Whoever was still writing when files were let go of fails for that: the disk has no fault.
+        if self._is_abandoned:
+            _log.info("%s: %s, as its files were let go of", part, error)
+        else:
+            self._on_fatal(part, error)
+
     async def abandon(self) -> None:
         """After a fatal error: let go of ports, threads and files, without an orderly stop."""
+        self._is_abandoned = True
         self.cut_connections()
         closers, self._closers = self._closers, []
         for part, close in reversed(closers):

@@ -78,16 +78,15 @@ class MemberBrokerServer(BrokerServer):
             web_connections_max=config.server.http_connections_max or LIMIT_ASSUMED,
             has_files=False,
         )
-        super().__init__(config, plan)
+        super().__init__(config, plan, on_fatal)
         self._session_timeout_ms = session_timeout_ms
-        self._on_fatal = on_fatal
         self._client: Client | None = None
         self._load: LoadBalancer | None = None
         #: Of connections to bookies; None: they are plain.
         self._followed: FollowedContext | None = None
 
     def _open_runtime(self) -> Runtime:
-        runtime = self.runtime = real_runtime(self._on_fatal)
+        runtime = self.runtime = real_runtime(self._fatal)
         self._closers.append(("threads", runtime.threads.close))
         self._closers.append(("disk", runtime.disk.close))
         return runtime

@@ -48,9 +48,8 @@ class StandaloneServer(BrokerServer):
             web_connections_max=config.server.http_connections_max or LIMIT_ASSUMED,
             has_files=data_dir is not None,
         )
-        super().__init__(config, plan)
+        super().__init__(config, plan, on_fatal)
         self._data_dir = data_dir
-        self._on_fatal = on_fatal
         self._pid = pid
         self._clock = clock
         self._bookies: LocalBookies
@@ -116,7 +115,7 @@ class StandaloneServer(BrokerServer):
         return bookies
 
     async def _open_runtime(self) -> Runtime:
-        runtime = real_runtime(self._on_fatal)
+        runtime = real_runtime(self._fatal)
         if self._clock is not None:
             runtime = replace(runtime, clock=self._clock)
         if self._data_dir is None:
