@@ -18,28 +18,28 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
 from geminga.admin.calls.nouns import NOUNS, POLICY_SETS  # noqa: E402
-from geminga.admin.calls.row import Argument, Body, Call, Kind, Noun, Policy, PolicySet  # noqa: E402
+from geminga.admin.calls.row import Argument, Body, Call, Noun, Policy, PolicySet, WireType  # noqa: E402
 
 TARGET: Final = ROOT / "src" / "geminga" / "admin"
 PARAMETER: Final = re.compile(r"\{(\w+)\}")
 TYPES: Final = {
-    Kind.TEXT: "str",
-    Kind.INT: "int",
-    Kind.FLOAT: "float",
-    Kind.BOOL: "bool",
-    Kind.TEXTS: "Sequence[str]",
-    Kind.TEXT_MAP: "Mapping[str, str]",
-    Kind.DOCUMENT: "Mapping[str, Any]",
-    Kind.POSITION: "str | Mapping[str, Any]",
-    Kind.DOCUMENTS: "Sequence[Mapping[str, Any]]",
+    WireType.TEXT: "str",
+    WireType.INT: "int",
+    WireType.FLOAT: "float",
+    WireType.BOOL: "bool",
+    WireType.TEXTS: "Sequence[str]",
+    WireType.TEXT_MAP: "Mapping[str, str]",
+    WireType.DOCUMENT: "Mapping[str, Any]",
+    WireType.POSITION: "str | Mapping[str, Any]",
+    WireType.DOCUMENTS: "Sequence[Mapping[str, Any]]",
 }
 #: Names: a class that has a call ``list`` can not speak of lists.
 ANSWERS: Final = TYPES | {
-    Kind.TEXTS: "Texts",
-    Kind.TEXT_MAP: "TextMap",
-    Kind.DOCUMENT: "Document",
-    Kind.DOCUMENTS: "Documents",
-    Kind.MESSAGE: "StoredMessage",
+    WireType.TEXTS: "Texts",
+    WireType.TEXT_MAP: "TextMap",
+    WireType.DOCUMENT: "Document",
+    WireType.DOCUMENTS: "Documents",
+    WireType.MESSAGE: "StoredMessage",
 }
 #: Numbers in paths.
 NUMBERS: Final = frozenset(
@@ -143,9 +143,9 @@ def _request(call: Call) -> Iterator[str]:
         yield _body(call.body)
     elif call.members:
         yield "body={" + ", ".join(f'"{one.key}": {_plain(one.name, one.kind)}' for one in call.members) + "}"
-    if call.answer is Kind.TEXT:
+    if call.answer is WireType.TEXT:
         yield "is_text=True"
-    if call.answer is Kind.MESSAGE:
+    if call.answer is WireType.MESSAGE:
         yield "is_message=True"
 
 
@@ -163,12 +163,12 @@ def _body(body: Body) -> str:
     )
 
 
-def _plain(name: str, kind: Kind) -> str:
-    if kind is Kind.POSITION:
+def _plain(name: str, kind: WireType) -> str:
+    if kind is WireType.POSITION:
         return f"_paths.position({name})"
-    if kind in (Kind.TEXTS, Kind.DOCUMENTS):
+    if kind in (WireType.TEXTS, WireType.DOCUMENTS):
         return f"[*{name}]"
-    return f"dict({name})" if kind in (Kind.TEXT_MAP, Kind.DOCUMENT) else name
+    return f"dict({name})" if kind in (WireType.TEXT_MAP, WireType.DOCUMENT) else name
 
 
 def policies(found: PolicySet, *, is_blocking: bool) -> str:

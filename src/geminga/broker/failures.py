@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _log = get_logger(__name__)
 
 
-class Kind(StrEnum):
+class BrokenPart(StrEnum):
     """What can break; the label ``part`` of the metric."""
 
     BROKER = "broker"
@@ -37,16 +37,16 @@ class Failures:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._holds = Holds()
-        #: Kind of part -> how many broke; read at scrape time.
-        self.counts = dict.fromkeys(Kind, 0)
+        #: Part -> how many broke; read at scrape time.
+        self.counts = dict.fromkeys(BrokenPart, 0)
 
-    def note(self, kind: Kind, name: str, what: str, error: BaseException, *, is_held: bool = False) -> None:
+    def note(self, kind: BrokenPart, name: str, what: str, error: BaseException, *, is_held: bool = False) -> None:
         """``name`` broke in ``what`` and is closed; ``is_held``: for a while."""
         self.counts[kind] += 1
         held = ""
         if is_held:
             held = f" for {self._holds.broke(_key(kind, name), self._now_ms())} ms"
-        outcome = "the broker goes on" if kind is Kind.BROKER else f"it is closed{held}"
+        outcome = "the broker goes on" if kind is BrokenPart.BROKER else f"it is closed{held}"
         _log.error(
             "%s %s broke in %s, %s: %s: %s at %s",
             kind,
@@ -59,7 +59,7 @@ class Failures:
             exc_info=error if _log.isEnabledFor(10) else None,
         )
 
-    def check(self, kind: Kind, names: Iterable[str]) -> None:
+    def check(self, kind: BrokenPart, names: Iterable[str]) -> None:
         """Raise UnavailableError, which clients answer by trying again later, if one of these is held."""
         if not len(self._holds):
             return
@@ -73,7 +73,7 @@ class Failures:
         return int(self._clock.monotonic() * 1000)
 
 
-def _key(kind: Kind, name: str) -> str:
+def _key(kind: BrokenPart, name: str) -> str:
     return f"{kind} {name}"
 
 

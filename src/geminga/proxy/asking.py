@@ -29,7 +29,7 @@ LINKS_MAX: Final = 64
 _log = get_logger(__name__)
 
 
-class Asking:
+class GuestRequests:
     """Of one client; see the module."""
 
     def __init__(

@@ -38,7 +38,7 @@ from geminga.model.errors import (
     ServerError,
     UnavailableError,
 )
-from geminga.proxy.asking import Asking
+from geminga.proxy.asking import GuestRequests
 from geminga.proxy.brokers import Trip
 from geminga.proxy.core.renewal_watch import RenewalWatch
 from geminga.proxy.core.requests import KINDS
@@ -108,7 +108,7 @@ class ProxyConnection(asyncio.Protocol):
         #: What was written is over the transport's mark.
         self._is_full = False
         self._relay: Relay | None = None
-        self._asking: Asking | None = None
+        self._asking: GuestRequests | None = None
         self._reaching: asyncio.Task[None] | None = None
         self._why = ""
         self._contained = Contained(self, "a command", is_last=True)
@@ -403,7 +403,7 @@ class ProxyConnection(asyncio.Protocol):
         flags = pb.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
         version = min(self._connect.protocol_version, wire.PROTOCOL_VERSION)
         self._write(wire.connected(self.services.version, version, self.services.config.message_bytes_max, flags))
-        self._asking = Asking(self.services, self._caller(), self._trip, self._write, self)
+        self._asking = GuestRequests(self.services, self._caller(), self._trip, self._write, self)
         self._ping_later()
 
     # ---- a broker

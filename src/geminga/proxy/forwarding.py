@@ -24,8 +24,8 @@ from geminga.proxy.brokers import Resolve
 from geminga.proxy.core.http_rules import (
     REDIRECTS,
     REDIRECTS_MAX,
+    Destination,
     Headers,
-    Place,
     answer_headers,
     place_of,
     redirected,
@@ -152,8 +152,8 @@ class Forwarding:
         raise UnavailableError(f"brokers sent the request on more than {REDIRECTS_MAX} times")
 
     async def _ask(
-        self, place: Place, method: str, headers: Headers, body: bytes, send: Send, *, is_named: bool
-    ) -> Place | None:
+        self, place: Destination, method: str, headers: Headers, body: bytes, send: Send, *, is_named: bool
+    ) -> Destination | None:
         """Pass on the answer of one broker, or say whom it sends to. ``is_named``: by a broker."""
         reader, transport = await self._connected(place, is_named=is_named)
         try:
@@ -181,7 +181,7 @@ class Forwarding:
         finally:
             transport.abort()
 
-    async def _connected(self, place: Place, *, is_named: bool) -> tuple[asyncio.StreamReader, asyncio.Transport]:
+    async def _connected(self, place: Destination, *, is_named: bool) -> tuple[asyncio.StreamReader, asyncio.Transport]:
         allowed, resolve, connect_s = self._rules
         target = Target(place.host, place.port)
         if is_named:
@@ -199,7 +199,9 @@ class Forwarding:
         except PulsarException as error:
             raise UnavailableError(f"TLS to brokers: {error}") from error
 
-    async def _first(self, place: Place, addresses: Sequence[str], reader: asyncio.StreamReader) -> asyncio.Transport:
+    async def _first(
+        self, place: Destination, addresses: Sequence[str], reader: asyncio.StreamReader
+    ) -> asyncio.Transport:
         tls = self._links.context() if place.scheme == "https" else None
         last: OSError | None = None
         for address in addresses:

@@ -37,7 +37,7 @@ _BCRYPT_COST_MAX: Final = 14
 REFUSAL: Final = "Unknown user or invalid password"
 
 
-class Kind(Enum):
+class HashKind(Enum):
     """How a password is hashed."""
 
     APR1 = "apr1"
@@ -92,20 +92,20 @@ def _short(user: str) -> str:
     return repr(user if len(user) <= _NAME_TOLD_MAX else user[:_NAME_TOLD_MAX] + "...")
 
 
-def kind_of(stored: str) -> Kind:
+def kind_of(stored: str) -> HashKind:
     """How ``stored`` was made. Raises ValueError where it is no hash, MissingExtraError without a package for it."""
     if stored.startswith("$apr1$"):
         parts = stored.split("$")
         if len(parts) == 4 and 0 < len(parts[2]) <= 8 and len(parts[3]) == 22 and stored.isascii():
-            return Kind.APR1
+            return HashKind.APR1
         raise ValueError("expected $apr1$salt$hash with a salt of up to 8 characters")
     if stored.startswith(("$5$", "$6$")):
         check_sha_crypt(stored)
-        return Kind.SHA_CRYPT
+        return HashKind.SHA_CRYPT
     if stored.startswith("{SHA}"):
         if len(decode(stored.removeprefix("{SHA}"))) != 20:
             raise ValueError("expected {SHA} and 20 bytes in base64")
-        return Kind.SHA1
+        return HashKind.SHA1
     if stored.startswith(("$2a$", "$2b$", "$2y$")):
         cost = stored[4:6]
         if len(stored) != 60 or not stored.isascii() or not cost.isdecimal() or stored[6] != "$":
@@ -113,9 +113,9 @@ def kind_of(stored: str) -> Kind:
         if not 4 <= int(cost) <= _BCRYPT_COST_MAX:
             raise ValueError(f"bcrypt of the cost {int(cost)}; expected 4 to {_BCRYPT_COST_MAX}")
         check_installed("bcrypt", "a password file with bcrypt")
-        return Kind.BCRYPT
+        return HashKind.BCRYPT
     if len(stored) == LENGTH and all(one in ALPHABET for one in stored):
-        return Kind.DES
+        return HashKind.DES
     raise ValueError("not a hash of a kind that is known (apr1, DES crypt, {SHA}, SHA-crypt, bcrypt)")
 
 
@@ -133,16 +133,16 @@ def _is_right(stored: str, password: bytes) -> bool:
     if len(password) > PASSWORD_BYTES_MAX:
         return False
     kind = kind_of(stored)
-    if kind is Kind.BCRYPT:
+    if kind is HashKind.BCRYPT:
         import bcrypt
 
         # It takes 72 bytes and no zero byte.
         return b"\0" not in password and len(password) <= 72 and bcrypt.checkpw(password, stored.encode("ascii"))
-    if kind is Kind.APR1:
+    if kind is HashKind.APR1:
         made = apr1_crypt(password, stored.split("$")[2])
-    elif kind is Kind.SHA_CRYPT:
+    elif kind is HashKind.SHA_CRYPT:
         made = sha_crypt(password, stored)
-    elif kind is Kind.DES:
+    elif kind is HashKind.DES:
         made = des_crypt(password, stored[:2])
     else:
         return hmac.compare_digest(hashlib.sha1(password).digest(), decode(stored.removeprefix("{SHA}")))

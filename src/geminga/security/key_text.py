@@ -24,7 +24,7 @@ PATH_LENGTH_MAX: Final = 1024
 TEXT_LENGTH_MAX: Final = 1 << 20
 
 
-class Place(NamedTuple):
+class KeyMaterial(NamedTuple):
     """A file, bytes, or a text that is one or the other."""
 
     #: Empty: there is no file.
@@ -33,7 +33,7 @@ class Place(NamedTuple):
     data: bytes | None = None
 
 
-def place_of(text: str) -> Place:
+def place_of(text: str) -> KeyMaterial:
     """Where ``text`` says that bytes are; both where a path could be base64. Raises ValueError."""
     if len(text) > TEXT_LENGTH_MAX:
         raise ValueError(f"longer than {TEXT_LENGTH_MAX} characters")
@@ -46,13 +46,13 @@ def place_of(text: str) -> Place:
             path = "/" + rest
         if path in ("", "/"):
             raise ValueError("file: without a path")
-        return Place(path)
+        return KeyMaterial(path)
     if text.startswith("data:"):
-        return Place(data=_data_url(text.removeprefix("data:")))
+        return KeyMaterial(data=_data_url(text.removeprefix("data:")))
     try:
-        return Place(text, decode(text))
+        return KeyMaterial(text, decode(text))
     except ValueError:
-        return Place(text)
+        return KeyMaterial(text)
 
 
 def shown(text: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 import geminga.admin
 import geminga.admin.blocking
 from geminga.admin.calls.policies import NAMESPACE_POLICIES, TOPIC_POLICIES
-from geminga.admin.calls.row import Kind
+from geminga.admin.calls.row import WireType
 from geminga.client import blocking
 
 pytestmark = pytest.mark.integration
@@ -76,7 +76,7 @@ def test_policies_are_set_and_removed(admin, namespace, policies) -> None:
     for row in policies.policies:
         if row.name in LEFT_OUT:
             continue
-        value = VALUES.get(row.name, True if row.kind is Kind.BOOL else 5)
+        value = VALUES.get(row.name, True if row.kind is WireType.BOOL else 5)
         policy = getattr(getattr(admin, policies.name), row.name)
         before = policy.get(owner)
         policy.set(owner, value)

@@ -58,7 +58,7 @@ from geminga.admin.calls.cluster import BOOKIES, BROKERS, CLUSTERS, RESOURCES, S
 from geminga.admin.calls.namespaces import NAMESPACES, PERMISSIONS
 from geminga.admin.calls.nouns import NOUNS, POLICY_SETS
 from geminga.admin.calls.policies import NAMESPACE_POLICIES, TOPIC_POLICIES
-from geminga.admin.calls.row import Kind
+from geminga.admin.calls.row import WireType
 from geminga.admin.calls.topics import COMPACTION, LAKE, MESSAGES, SUBSCRIPTIONS, TOPICS
 from geminga.broker.rest.calls.routing import Route, distinct
 from geminga.broker.rest.families import all_rows, rows_of
@@ -320,10 +320,10 @@ def test_asynchronous_and_blocking_calls_are_the_same() -> None:
     kinds = (_topic_policies.TopicPolicies, TOPIC_POLICIES), (_namespace_policies.NamespacePolicies, NAMESPACE_POLICIES)
     for made, policy_set in kinds:
         assert {name for name in vars(made) if not name.startswith("__")} == {row.name for row in policy_set.policies}
-    assert {call.answer for noun in NOUNS for call in noun.calls} == {None, *Kind} - {
-        Kind.BOOL,
-        Kind.FLOAT,
-        Kind.POSITION,
+    assert {call.answer for noun in NOUNS for call in noun.calls} == {None, *WireType} - {
+        WireType.BOOL,
+        WireType.FLOAT,
+        WireType.POSITION,
     }
     assert Request("GET", "/x").body is None
 

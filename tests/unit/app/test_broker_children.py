@@ -16,9 +16,9 @@ from geminga.app.configuration.config import config_from
 from geminga.app.configuration.config_sources import from_mapping
 from geminga.app.configuration.core.log_options import LogOptions
 from geminga.app.servers.broker_children import COMMAND, BrokerChildren, _first_line, _tell
-from geminga.app.servers.broker_server import Addresses
 from geminga.app.servers.core.broker_children import ChildPlan
 from geminga.app.servers.embedded import Standalone
+from geminga.app.servers.listeners import Addresses
 from geminga.app.servers.shared_storage import SharedStorageServer
 from geminga.model.errors import ConfigurationError, UnavailableError
 from geminga.runtime import next_turn, wait_ms

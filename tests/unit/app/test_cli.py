@@ -19,7 +19,7 @@ from geminga.app.commands.cli import _ADMINISTRATION, _GROUPS, app_for, help_of
 from geminga.app.configuration.core.log_options import LOG_LEVELS, LogOptions
 from geminga.app.lifecycle.log_lines import begin_log
 from geminga.app.lifecycle.process_life import seconds_since_exec
-from geminga.app.servers.broker_server import Addresses
+from geminga.app.servers.listeners import Addresses
 from geminga.app.servers.process import DataLocation, ready_line
 from geminga.model.errors import ConfigurationError
 from geminga.wire.pulsar import varint

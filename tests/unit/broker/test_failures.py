@@ -12,7 +12,7 @@ import pytest
 
 from geminga.broker.core.dispatch.pending_acks import PendingAcks
 from geminga.broker.core.holds import HOLD_FIRST_MS
-from geminga.broker.failures import Kind
+from geminga.broker.failures import BrokenPart
 from geminga.broker.policies.config import PolicyConfig
 from geminga.broker.subscription.subscription import Subscription
 from geminga.broker.topic.parts import PartTopic, TopicPart
@@ -114,7 +114,12 @@ def test_broken_subscription_is_closed_and_nothing_else(sub_type: int, caplog) -
         await client.expect(Type.CLOSE_CONSUMER)
         assert not client.is_closed
         assert client.connection.members.consumers == {}
-        assert world.broker.failures.counts == {Kind.BROKER: 0, Kind.CONNECTION: 0, Kind.SUBSCRIPTION: 1, Kind.TOPIC: 0}
+        assert world.broker.failures.counts == {
+            BrokenPart.BROKER: 0,
+            BrokenPart.CONNECTION: 0,
+            BrokenPart.SUBSCRIPTION: 1,
+            BrokenPart.TOPIC: 0,
+        }
         (line,) = [record.getMessage() for record in caplog.records]
         assert line.startswith(
             f"subscription sub of {TOPIC} broke in dispatch or an acknowledgment, it is closed for 1000 ms"
@@ -178,7 +183,7 @@ def test_subscription_that_breaks_again_and_again_is_closed_longer_each_time() -
             await passed(100)
         gaps = [round(after - before) for before, after in pairwise(joined)]
         assert gaps == [1, 2, 4, 8, 16]
-        assert world.broker.failures.counts[Kind.SUBSCRIPTION] == 6
+        assert world.broker.failures.counts[BrokenPart.SUBSCRIPTION] == 6
 
     run_contained(scenario)
 
@@ -205,7 +210,12 @@ def test_broken_cursor_closes_its_topic_which_is_found_again_as_it_was_saved(is_
         acknowledge(client, positions[2], request_id=72 if is_answered else 0)
         await client.expect(Type.CLOSE_CONSUMER)
         await turns()
-        assert world.broker.failures.counts == {Kind.BROKER: 0, Kind.CONNECTION: 0, Kind.SUBSCRIPTION: 0, Kind.TOPIC: 1}
+        assert world.broker.failures.counts == {
+            BrokenPart.BROKER: 0,
+            BrokenPart.CONNECTION: 0,
+            BrokenPart.SUBSCRIPTION: 0,
+            BrokenPart.TOPIC: 1,
+        }
         assert not client.is_closed
         await works(other, OTHER, 0)
         client.request_producer(producer_id=2)
@@ -235,7 +245,12 @@ def test_topic_that_breaks_while_it_publishes_closes_alone_and_stores_on() -> No
         topic.dedup.state._pushed = BrokenMap()
         client.send_message(1)
         assert (await client.expect(Type.CLOSE_PRODUCER)).close_producer.producer_id == 1
-        assert world.broker.failures.counts == {Kind.BROKER: 0, Kind.CONNECTION: 0, Kind.SUBSCRIPTION: 0, Kind.TOPIC: 1}
+        assert world.broker.failures.counts == {
+            BrokenPart.BROKER: 0,
+            BrokenPart.CONNECTION: 0,
+            BrokenPart.SUBSCRIPTION: 0,
+            BrokenPart.TOPIC: 1,
+        }
         await works(other, OTHER, 0)
         await passed(HOLD_FIRST_MS)
         await client.create_producer(producer_id=2)
@@ -257,7 +272,7 @@ def test_topic_whose_answers_break_does_not_take_storage_with_it() -> None:
         topic.parts.stored = (BrokenMap(),)  # type: ignore[assignment]
         client.send_message(0)
         await client.expect(Type.CLOSE_PRODUCER)
-        assert world.broker.failures.counts[Kind.TOPIC] == 1
+        assert world.broker.failures.counts[BrokenPart.TOPIC] == 1
         await works(other, OTHER, 0)
         await passed(HOLD_FIRST_MS)
         await client.create_producer(producer_id=2)
@@ -276,7 +291,7 @@ def test_command_that_no_handler_expects_closes_its_connection_only() -> None:
         assert client.is_closed
         client.connection.members.consumers = {}
         await turns()
-        assert world.broker.failures.counts[Kind.CONNECTION] == 1
+        assert world.broker.failures.counts[BrokenPart.CONNECTION] == 1
         await works(other, OTHER, 0)
 
     run_contained(scenario)
@@ -292,7 +307,12 @@ def test_task_of_a_connection_that_fails_closes_that_connection_only() -> None:
         client.connection.run(fail(), "a request")
         await turns()
         assert client.is_closed
-        assert world.broker.failures.counts == {Kind.BROKER: 0, Kind.CONNECTION: 1, Kind.SUBSCRIPTION: 0, Kind.TOPIC: 0}
+        assert world.broker.failures.counts == {
+            BrokenPart.BROKER: 0,
+            BrokenPart.CONNECTION: 1,
+            BrokenPart.SUBSCRIPTION: 0,
+            BrokenPart.TOPIC: 0,
+        }
         await works(other, OTHER, 0)
 
     run_contained(scenario)
@@ -308,7 +328,12 @@ def test_topic_that_breaks_while_it_is_loaded_is_tried_again_later() -> None:
         world.broker.policies.topics = level
         client.request_producer(TOPIC, producer_id=2)
         assert "closed for" in (await client.error()).message
-        assert world.broker.failures.counts == {Kind.BROKER: 0, Kind.CONNECTION: 0, Kind.SUBSCRIPTION: 0, Kind.TOPIC: 1}
+        assert world.broker.failures.counts == {
+            BrokenPart.BROKER: 0,
+            BrokenPart.CONNECTION: 0,
+            BrokenPart.SUBSCRIPTION: 0,
+            BrokenPart.TOPIC: 1,
+        }
         await works(other, OTHER, 0)
         await passed(HOLD_FIRST_MS)
         await client.create_producer(producer_id=3)
@@ -329,7 +354,12 @@ def test_timer_over_all_topics_that_fails_comes_again() -> None:
         world.broker.policy_upkeep._timers.repeat("failing", 1.0, work)
         await passed(3500)
         assert failing == 3
-        assert world.broker.failures.counts == {Kind.BROKER: 3, Kind.CONNECTION: 0, Kind.SUBSCRIPTION: 0, Kind.TOPIC: 0}
+        assert world.broker.failures.counts == {
+            BrokenPart.BROKER: 3,
+            BrokenPart.CONNECTION: 0,
+            BrokenPart.SUBSCRIPTION: 0,
+            BrokenPart.TOPIC: 0,
+        }
         assert (await world.client()).connection.is_connected
 
     run_contained(scenario)
@@ -363,7 +393,12 @@ def test_upkeep_of_a_part_that_fails_closes_its_topic_and_goes_on_with_the_other
         before = ThornyPart.times
         await passed(1500)
         await client.expect(Type.CLOSE_PRODUCER)
-        assert world.broker.failures.counts == {Kind.BROKER: 0, Kind.CONNECTION: 0, Kind.SUBSCRIPTION: 0, Kind.TOPIC: 1}
+        assert world.broker.failures.counts == {
+            BrokenPart.BROKER: 0,
+            BrokenPart.CONNECTION: 0,
+            BrokenPart.SUBSCRIPTION: 0,
+            BrokenPart.TOPIC: 1,
+        }
         await passed(1000)
         assert ThornyPart.times - before == 2
         await other.publish(0)

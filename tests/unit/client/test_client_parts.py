@@ -12,7 +12,7 @@ from geminga.client._api.place import Place
 from geminga.client._api.topic_names import parse_topic
 from geminga.client._consuming.arrivals import Arrivals
 from geminga.client._consuming.intake import Intake
-from geminga.client._consuming.standing import Standing
+from geminga.client._consuming.last_received import LastReceived
 from geminga.client._consuming.subscription_consumer import SubscriptionConsumer
 from geminga.client._producing.sending import Sending
 from geminga.client._transport.cluster import Cluster
@@ -87,7 +87,9 @@ def test_a_client_numbers_its_consumers_and_producers_over_all_their_topics() ->
         assert all(isinstance(one, SubscriptionConsumer) for one in consumers)
         topics = [topic for one in consumers for topic in one.held.all()]
         assert len({topic.consumer_id for topic in topics}) == 4
-        assert all(isinstance(topic._intake, Intake) and isinstance(topic.standing, Standing) for topic in topics)
+        assert all(
+            isinstance(topic._intake, Intake) and isinstance(topic.last_received, LastReceived) for topic in topics
+        )
 
     run_with_broker(scenario)
 

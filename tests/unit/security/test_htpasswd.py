@@ -9,7 +9,7 @@ from geminga.security.digest_crypt import PASSWORD_BYTES_MAX, apr1_crypt, sha_cr
 from geminga.security.htpasswd import (
     CREDENTIALS_LENGTH_MAX,
     FILE_BYTES_MAX,
-    Kind,
+    HashKind,
     PasswordFile,
     kind_of,
     parse_credentials,
@@ -19,17 +19,18 @@ from geminga.security.htpasswd import (
 PASSWORD = "hello:wörld".encode()
 #: Of that password; made by OpenSSL (apr1), crypt(3) of GNU's C library (DES and SHA-crypt) and the package bcrypt.
 STORED = {
-    "$apr1$r31.....$yUiqu3UQ5QvvGIpCWfh5y1": Kind.APR1,
-    "ab7Wl3zw4JrNg": Kind.DES,
-    "{SHA}kTY89wPLfXCNWnIyzRMCTvbXcSA=": Kind.SHA1,
-    "$5$rounds=1000$salty$49rjKDZmUhjv0kb72UmlarmjafhYS5YpTw.EzX7t/ZD": Kind.SHA_CRYPT,
-    "$6$pepper$U.r8sTCFc.j9OZWKvhY2yhgiOS0O9IhYdshagUzqh67dgol8X.OXJ2Uy48XdPF0eHooAtZrZ9ok0Eq229RwA3.": Kind.SHA_CRYPT,
-    "$2b$04$abcdefghijklmnopqrstuu/mBc8.TtTyelA9s6NDuoAkPomuW43si": Kind.BCRYPT,
+    "$apr1$r31.....$yUiqu3UQ5QvvGIpCWfh5y1": HashKind.APR1,
+    "ab7Wl3zw4JrNg": HashKind.DES,
+    "{SHA}kTY89wPLfXCNWnIyzRMCTvbXcSA=": HashKind.SHA1,
+    "$5$rounds=1000$salty$49rjKDZmUhjv0kb72UmlarmjafhYS5YpTw.EzX7t/ZD": HashKind.SHA_CRYPT,
+    "$6$pepper$"
+    "U.r8sTCFc.j9OZWKvhY2yhgiOS0O9IhYdshagUzqh67dgol8X.OXJ2Uy48XdPF0eHooAtZrZ9ok0Eq229RwA3.": HashKind.SHA_CRYPT,
+    "$2b$04$abcdefghijklmnopqrstuu/mBc8.TtTyelA9s6NDuoAkPomuW43si": HashKind.BCRYPT,
 }
 
 
 @pytest.mark.parametrize(("stored", "kind"), STORED.items())
-def test_password_is_known_by_the_hash_of_another_program(stored: str, kind: Kind) -> None:
+def test_password_is_known_by_the_hash_of_another_program(stored: str, kind: HashKind) -> None:
     assert kind_of(stored) is kind
     users = parse_password_file(f"jane:{stored}\n".encode())
     assert users.check("jane", PASSWORD)

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.security.key_text import PATH_LENGTH_MAX, TEXT_LENGTH_MAX, Place, place_of, shown
+from geminga.security.key_text import PATH_LENGTH_MAX, TEXT_LENGTH_MAX, KeyMaterial, place_of, shown
 
 
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("file:///etc/pulsar/my-secret.key", Place("/etc/pulsar/my-secret.key")),
-        ("file:/etc/secret.key", Place("/etc/secret.key")),
-        ("file://localhost/etc/secret.key", Place("/etc/secret.key")),
-        ("file:///etc/a%20b", Place("/etc/a b")),
-        ("file:conf/secret.key", Place("conf/secret.key")),
-        ("data:;base64,AAEC", Place(data=b"\0\1\2")),
-        ("data:application/octet-stream;base64,AAEC", Place(data=b"\0\1\2")),
-        ("data:;base64,AAE%3D", Place(data=b"\0\1")),
-        ("data:,jane%3Aab7Wl3zw4JrNg", Place(data=b"jane:ab7Wl3zw4JrNg")),
+        ("file:///etc/pulsar/my-secret.key", KeyMaterial("/etc/pulsar/my-secret.key")),
+        ("file:/etc/secret.key", KeyMaterial("/etc/secret.key")),
+        ("file://localhost/etc/secret.key", KeyMaterial("/etc/secret.key")),
+        ("file:///etc/a%20b", KeyMaterial("/etc/a b")),
+        ("file:conf/secret.key", KeyMaterial("conf/secret.key")),
+        ("data:;base64,AAEC", KeyMaterial(data=b"\0\1\2")),
+        ("data:application/octet-stream;base64,AAEC", KeyMaterial(data=b"\0\1\2")),
+        ("data:;base64,AAE%3D", KeyMaterial(data=b"\0\1")),
+        ("data:,jane%3Aab7Wl3zw4JrNg", KeyMaterial(data=b"jane:ab7Wl3zw4JrNg")),
         # A file of that name is looked for first.
-        ("AAEC", Place("AAEC", b"\0\1\2")),
-        ("/etc/secret.key", Place("/etc/secret.key")),
+        ("AAEC", KeyMaterial("AAEC", b"\0\1\2")),
+        ("/etc/secret.key", KeyMaterial("/etc/secret.key")),
     ],
 )
-def test_forms_of_pulsar(text: str, place: Place) -> None:
+def test_forms_of_pulsar(text: str, place: KeyMaterial) -> None:
     assert place_of(text) == place
 
 

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from geminga.admin.calls.row import FORCE, Argument, Body, Call, Kind, Noun, do, get
+from geminga.admin.calls.row import FORCE, Argument, Body, Call, Noun, WireType, do, get
 
-_INT, _BOOL, _TEXT, _TEXTS, _MAP, _DOC = Kind.INT, Kind.BOOL, Kind.TEXT, Kind.TEXTS, Kind.TEXT_MAP, Kind.DOCUMENT
+_INT, _BOOL, _TEXT, _TEXTS, _MAP, _DOC = (
+    WireType.INT,
+    WireType.BOOL,
+    WireType.TEXT,
+    WireType.TEXTS,
+    WireType.TEXT_MAP,
+    WireType.DOCUMENT,
+)
 
 _TENANT: Final = (
     Argument("admin_roles", _TEXTS, "adminRoles", "roles that administer it", is_required=True),
@@ -44,7 +51,7 @@ CLUSTERS: Final = Noun(
             "POST",
             _CLUSTER + "/migrate",
             "Say where its topics go; ``migrated``: all of them.",
-            query=(Argument("migrated", Kind.BOOL, "migrated", "move all topics of the cluster", default=False),),
+            query=(Argument("migrated", WireType.BOOL, "migrated", "move all topics of the cluster", default=False),),
             body=Body("data", _DOC, "``serviceUrl``, ``brokerServiceUrl``, their ``Tls``"),
         ),
         get("failure_domains", _CLUSTER + "/failureDomains", "Brokers that fail together, by domain.", _DOC),
@@ -67,7 +74,7 @@ CLUSTERS: Final = Noun(
             body=Body("policy_data", _DOC, "``namespaces``, ``primary``, ``secondary``, ``auto_failover_policy``"),
         ),
         do("DELETE", "delete_isolation_policy", _ISOLATION + "/{policy}", "Have it no more."),
-        get("isolated_brokers", _ISOLATION + "/brokers", "Brokers, with the policies they are in.", Kind.DOCUMENTS),
+        get("isolated_brokers", _ISOLATION + "/brokers", "Brokers, with the policies they are in.", WireType.DOCUMENTS),
         get("isolated_broker", _ISOLATION + "/brokers/{broker}", "The policies that a broker is in.", _DOC),
     ),
 )
@@ -114,11 +121,11 @@ BROKERS: Final = Noun(
             ),
         ),
         get("backup", "brokers/backup", "What became of the last backup.", _DOC),
-        get("metrics", "broker-stats/metrics", "Its metrics, as objects.", Kind.DOCUMENTS),
+        get("metrics", "broker-stats/metrics", "Its metrics, as objects.", WireType.DOCUMENTS),
         get("topics", "broker-stats/topics", "Statistics of all topics that it serves.", _DOC),
         get("bookie_ops", "broker-stats/bookieops", "Ledgers that are being made, by namespace and topic.", _DOC),
         get("load_report", "broker-stats/load-report", "What it says of its load.", _DOC),
-        get("mbeans", "broker-stats/mbeans", "Beans of a Java process: none.", Kind.DOCUMENTS),
+        get("mbeans", "broker-stats/mbeans", "Beans of a Java process: none.", WireType.DOCUMENTS),
         get("allocator_stats", "broker-stats/allocator-stats/{allocator}", "What it holds in memory.", _DOC),
         get(
             "resource_availability",
@@ -127,7 +134,7 @@ BROKERS: Final = Noun(
             _DOC,
         ),
         get("web_sockets", "proxy-stats/stats", "WebSockets that it has, by topic.", _DOC),
-        get("web_socket_metrics", "proxy-stats/metrics", "What they did in the last minute.", Kind.DOCUMENTS),
+        get("web_socket_metrics", "proxy-stats/metrics", "What they did in the last minute.", WireType.DOCUMENTS),
         get("metadata_migration", "metadata/migration/status", "Whether metadata move to another store.", _DOC),
     ),
 )

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from geminga.admin.calls.row import FORCE, QUOTA_KIND, Argument, Body, Call, Kind, Noun, do, get
+from geminga.admin.calls.row import FORCE, QUOTA_KIND, Argument, Body, Call, Noun, WireType, do, get
 
-_INT, _BOOL, _TEXT, _TEXTS, _MAP, _DOC = Kind.INT, Kind.BOOL, Kind.TEXT, Kind.TEXTS, Kind.TEXT_MAP, Kind.DOCUMENT
+_INT, _BOOL, _TEXT, _TEXTS, _MAP, _DOC = (
+    WireType.INT,
+    WireType.BOOL,
+    WireType.TEXT,
+    WireType.TEXTS,
+    WireType.TEXT_MAP,
+    WireType.DOCUMENT,
+)
 _AT: Final = "namespaces/{namespace}"
 
 NAMESPACES: Final = Noun(
@@ -30,7 +37,7 @@ NAMESPACES: Final = Noun(
             "POST",
             _AT + "/migration",
             "Whether its topics go where the cluster's do.",
-            body=Body("migrated", Kind.BOOL, "true: they go, false: they stay"),
+            body=Body("migrated", WireType.BOOL, "true: they go, false: they stay"),
         ),
         get("left_topics", _AT + "/leftTopics", "Counts of what is stored here of one that left the cluster.", _DOC),
         do(
@@ -38,7 +45,7 @@ NAMESPACES: Final = Noun(
             "delete_left_topics",
             _AT + "/leftTopics",
             "Delete what is stored here of one that left the cluster, if it is as many topics.",
-            Argument("topics", Kind.INT, "topics", "how many were counted", is_required=True),
+            Argument("topics", WireType.INT, "topics", "how many were counted", is_required=True),
             destroys=True,
         ),
         get("bundles", _AT + "/bundles", "How it is cut.", _DOC),
@@ -175,14 +182,14 @@ PERMISSIONS: Final = Noun(
             "POST",
             "namespaces/grantPermissionsOnTopics",
             "Let roles do something to several topics at once.",
-            body=Body("grants", Kind.DOCUMENTS, "each with ``topic``, ``role``, ``actions``"),
+            body=Body("grants", WireType.DOCUMENTS, "each with ``topic``, ``role``, ``actions``"),
         ),
         Call(
             "revoke_on_topics",
             "POST",
             "namespaces/revokePermissionsOnTopics",
             "Take that away from several at once.",
-            body=Body("grants", Kind.DOCUMENTS, "each with ``topic`` and ``role``"),
+            body=Body("grants", WireType.DOCUMENTS, "each with ``topic`` and ``role``"),
         ),
         get("get_of_subscriptions", _AT + "/permissions/subscription", "Roles by subscription.", _DOC),
     ),

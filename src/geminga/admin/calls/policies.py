@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from geminga.admin.calls.row import Kind, Policy, PolicySet
+from geminga.admin.calls.row import Policy, PolicySet, WireType
 
-_INT, _BOOL, _TEXT, _TEXTS, _DOC = Kind.INT, Kind.BOOL, Kind.TEXT, Kind.TEXTS, Kind.DOCUMENT
+_INT, _BOOL, _TEXT, _TEXTS, _DOC = WireType.INT, WireType.BOOL, WireType.TEXT, WireType.TEXTS, WireType.DOCUMENT
 
 
 def _ttl(in_query: str = "") -> Policy:

@@ -7,7 +7,7 @@ from enum import Enum, auto
 from typing import Final
 
 
-class Kind(Enum):
+class WireType(Enum):
     """What a value is, in Python and on the wire."""
 
     TEXT = auto()
@@ -32,7 +32,7 @@ class Argument:
     """One that a caller may leave out, or names."""
 
     name: str
-    kind: Kind
+    kind: WireType
     #: The parameter of the query, or the member of the body.
     key: str
     text: str
@@ -46,7 +46,7 @@ class Body:
     """A value that is the whole body."""
 
     name: str
-    kind: Kind
+    kind: WireType
     text: str
     #: The text itself, not a JSON string.
     is_plain: bool = False
@@ -67,7 +67,7 @@ class Call:
     method: str
     path: str
     text: str
-    answer: Kind | None = None
+    answer: WireType | None = None
     query: tuple[Argument, ...] = ()
     #: Members of an object that is the body.
     members: tuple[Argument, ...] = ()
@@ -85,7 +85,7 @@ class Policy:
     name: str
     path: str
     text: str
-    kind: Kind
+    kind: WireType
     #: Of an object, by name of its type.
     type: str = ""
     set_by: str = "POST"
@@ -117,21 +117,21 @@ class PolicySet:
     policies: tuple[Policy, ...]
 
 
-FORCE: Final = Argument("force", Kind.BOOL, "force", "also while it is in use", default=False)
+FORCE: Final = Argument("force", WireType.BOOL, "force", "also while it is in use", default=False)
 APPLIED: Final = Argument(
     "applied",
-    Kind.BOOL,
+    WireType.BOOL,
     "applied",
     "what holds where this level sets nothing",
     default=False,
 )
 
 QUOTA_KIND: Final = Argument(
-    "kind", Kind.TEXT, "backlogQuotaType", "destination_storage or message_age", default="destination_storage"
+    "kind", WireType.TEXT, "backlogQuotaType", "destination_storage or message_age", default="destination_storage"
 )
 
 
-def get(verb: str, path: str, text: str, answer: Kind, *query: Argument, may_be_none: bool = False) -> Call:
+def get(verb: str, path: str, text: str, answer: WireType, *query: Argument, may_be_none: bool = False) -> Call:
     """A look that changes nothing."""
     return Call(verb, "GET", path, text, answer, query=query, may_be_none=may_be_none)
 

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from geminga.admin.calls.row import APPLIED, FORCE, QUOTA_KIND, Argument, Body, Call, Kind, Noun, do, get
+from geminga.admin.calls.row import APPLIED, FORCE, QUOTA_KIND, Argument, Body, Call, Noun, WireType, do, get
 
-_INT, _BOOL, _TEXT, _TEXTS, _MAP, _DOC = Kind.INT, Kind.BOOL, Kind.TEXT, Kind.TEXTS, Kind.TEXT_MAP, Kind.DOCUMENT
+_INT, _BOOL, _TEXT, _TEXTS, _MAP, _DOC = (
+    WireType.INT,
+    WireType.BOOL,
+    WireType.TEXT,
+    WireType.TEXTS,
+    WireType.TEXT_MAP,
+    WireType.DOCUMENT,
+)
 
 _POSITION: Final = "``latest``, ``earliest``, or an object with ``ledgerId`` and ``entryId``"
 _SYSTEM: Final = Argument("with_system", _BOOL, "includeSystemTopic", "the broker's own as well", default=False)
@@ -175,7 +182,7 @@ SUBSCRIPTIONS: Final = Noun(
             "PUT",
             _SUBSCRIPTION,
             "Make one.",
-            body=Body("position", Kind.POSITION, _POSITION, is_optional=True),
+            body=Body("position", WireType.POSITION, _POSITION, is_optional=True),
         ),
         do("DELETE", "delete", _SUBSCRIPTION, "Delete one: it is acknowledged no more.", FORCE, destroys=True),
         do(
@@ -198,7 +205,7 @@ SUBSCRIPTIONS: Final = Noun(
             "POST",
             _SUBSCRIPTION + "/expireMessages",
             "Acknowledge all up to a message.",
-            body=Body("message_id", Kind.POSITION, _POSITION),
+            body=Body("message_id", WireType.POSITION, _POSITION),
             destroys=True,
         ),
         do(
@@ -220,7 +227,7 @@ SUBSCRIPTIONS: Final = Noun(
             "POST",
             _SUBSCRIPTION + "/resetcursor",
             "Go to a message.",
-            body=Body("message_id", Kind.POSITION, _POSITION),
+            body=Body("message_id", WireType.POSITION, _POSITION),
             destroys=True,
         ),
         get("properties", _SUBSCRIPTION + "/properties", "What is said of it.", _MAP),
@@ -294,14 +301,14 @@ MESSAGES: Final = Noun(
             "{topic}/backlogSize",
             "Bytes behind a message.",
             _INT,
-            body=Body("message_id", Kind.POSITION, _POSITION),
+            body=Body("message_id", WireType.POSITION, _POSITION),
         ),
-        get("get", "{topic}/ledger/{ledger}/entry/{entry}", "An entry as it is stored.", Kind.MESSAGE),
+        get("get", "{topic}/ledger/{ledger}/entry/{entry}", "An entry as it is stored.", WireType.MESSAGE),
         get(
             "examine",
             "{topic}/examinemessage",
             "A message counted from one end.",
-            Kind.MESSAGE,
+            WireType.MESSAGE,
             Argument("begin", _TEXT, "initialPosition", "earliest or latest", default="latest"),
             Argument("number", _INT, "messagePosition", "from 1", default=1),
         ),
@@ -317,7 +324,7 @@ MESSAGES: Final = Noun(
             "peek",
             _SUBSCRIPTION + "/position/{position}",
             "A message that a subscription has to read, counted from 1.",
-            Kind.MESSAGE,
+            WireType.MESSAGE,
         ),
     ),
 )
@@ -352,7 +359,7 @@ LAKE: Final = Noun(
             "PUT",
             "{topic}/offload",
             "Move ledgers before a message to the lake.",
-            body=Body("message_id", Kind.POSITION, _POSITION),
+            body=Body("message_id", WireType.POSITION, _POSITION),
         ),
         get("files", "{topic}/lake", "Its files in the lake.", _DOC),
         do("PUT", "restore", "{topic}/lake/restore", "Read the lake's own notes again."),

@@ -109,7 +109,7 @@ def _of_cluster(
 def _to_cluster(
     metadata: str | None, config: list[str] | None, assignments: list[str] | None, directory: str, rate_limit: int
 ) -> Mapping[str, Any]:
-    from geminga.app.handles.cluster_backups import Place, restore_cluster
+    from geminga.app.handles.cluster_backups import RestoreTarget, restore_cluster
     from geminga.app.servers.autorecovery_process import connected
     from geminga.metadata.core.zookeeper_address import check_request, check_zookeeper_path
 
@@ -120,7 +120,7 @@ def _to_cluster(
         check_zookeeper_path(path)
         check_request(address.chroot + path, value)
 
-    place = Place(str(address), check)
+    place = RestoreTarget(str(address), check)
     connecting = connected(loaded)
     return restore_cluster(connecting, directory, place, sizes=sizes, told=_tell_restored, rate_limit=rate_limit)
 

@@ -26,7 +26,7 @@ R = TypeVar("R")
 Told = Callable[[Mapping[str, Any]], None]
 
 
-class Asked(Protocol):
+class BackupCalls(Protocol):
     """The calls that are used; :class:`geminga.admin.AdminClient` has them."""
 
     @property
@@ -34,7 +34,7 @@ class Asked(Protocol):
 
 
 async def back_up_running(
-    admin: Asked, directory: str, *, whole: bool, told: Told, rate_limit: int = 0
+    admin: BackupCalls, directory: str, *, whole: bool, told: Told, rate_limit: int = 0
 ) -> Mapping[str, Any]:
     """The server's word of a backup that was made. ``rate_limit``: bytes a second; 0: no limit. Raises AdminError,
     DataDirectoryError where it was not, OSError.

@@ -42,7 +42,7 @@ class Reached(Protocol):
     def bookkeeper(self) -> BookKeeper: ...
 
 
-class Place(NamedTuple):
+class RestoreTarget(NamedTuple):
     """Where to a backup is restored."""
 
     #: For people, and as an option takes it.
@@ -98,7 +98,7 @@ async def _back_up(
 def restore_cluster(
     connecting: Connecting,
     directory: str,
-    place: Place,
+    place: RestoreTarget,
     *,
     sizes: RestoredSizes,
     told: Told,
@@ -112,7 +112,7 @@ def restore_cluster(
 
 
 async def _restore(
-    connecting: Connecting, directory: str, place: Place, *, sizes: RestoredSizes, told: Told, rate_limit: int
+    connecting: Connecting, directory: str, place: RestoreTarget, *, sizes: RestoredSizes, told: Told, rate_limit: int
 ) -> Mapping[str, Any]:
     progress = RestoreProgress()
     async with local_runtime() as runtime:

@@ -35,7 +35,7 @@ _LEFT_OUT = (
 )
 
 
-class Asked(Protocol):
+class DoctorCalls(Protocol):
     """The calls that are used; :class:`geminga.admin.AdminClient` has them."""
 
     @property
@@ -44,7 +44,7 @@ class Asked(Protocol):
     def transactions(self) -> Transactions: ...
 
 
-async def examine(admin: Asked, topic: str, subscription: str = "", *, now_ms: int) -> dict[str, list[Finding]]:
+async def examine(admin: DoctorCalls, topic: str, subscription: str = "", *, now_ms: int) -> dict[str, list[Finding]]:
     """Findings by topic, of a partitioned one by partition; ``now_ms``: since the epoch.
 
     Raises AdminError for a topic, or ``subscription``, that is not there, InvalidTopicNameError.
@@ -67,7 +67,7 @@ async def examine(admin: Asked, topic: str, subscription: str = "", *, now_ms: i
     return found
 
 
-async def facts_of(admin: Asked, topic: str, *, now_ms: int) -> DoctorFacts:
+async def facts_of(admin: DoctorCalls, topic: str, *, now_ms: int) -> DoctorFacts:
     """What is known of a topic without partitions, or of one partition. Raises AdminError."""
     try:
         stats = await admin.topics.stats(topic, precise_backlog=True)

@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from geminga.app.servers.broker_server import Addresses
 from geminga.app.servers.core.broker_children import ChildPlan, Restarts
+from geminga.app.servers.listeners import Addresses
 from geminga.model.errors import UnavailableError
 from geminga.runtime import get_logger, spawn
 

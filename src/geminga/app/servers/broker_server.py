@@ -22,7 +22,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from geminga.app.lifecycle.process_metrics import process_beans, process_metrics
 from geminga.app.servers.bookie_shortage import BookieShortage
 from geminga.app.servers.core.addresses import is_loopback
-from geminga.app.servers.listeners import BoundPorts, ServicePorts, bound_addresses, endpoints, own_names, with_console
+from geminga.app.servers.listeners import (
+    Addresses,
+    ServicePorts,
+    addresses_of,
+    bound_addresses,
+    endpoints,
+    own_names,
+    with_console,
+)
 from geminga.app.servers.telemetry_choice import open_telemetry
 from geminga.bookkeeper import BookKeeper
 from geminga.broker.access.anonymous import OPEN
@@ -53,7 +61,7 @@ if TYPE_CHECKING:
     from geminga.broker.authentication.opening import OpenedAuthentication
     from geminga.broker.composition.metric_levels import Row
     from geminga.broker.composition.metrics import Metrics
-    from geminga.broker.ownership.endpoints import Endpoint, Endpoints
+    from geminga.broker.ownership.endpoints import Endpoints
     from geminga.broker.ownership.membership import Membership
     from geminga.broker.ownership.ports import Ownership
     from geminga.broker.peers.topics import PeerTopics
@@ -77,30 +85,6 @@ ABANDON_S: Final = 2.0
 #: Settings that were changed at run time, for all brokers; Pulsar's.
 CONFIGURATION_PATH: Final = "/admin/configuration"
 _log = get_logger(__name__)
-
-
-class Addresses(NamedTuple):
-    """Where a running standalone is reached."""
-
-    broker_service_url: str
-    web_service_url: str
-    broker_port: int
-    web_port: int
-    #: The same with TLS; empty: there is none.
-    broker_service_url_tls: str = ""
-    web_service_url_tls: str = ""
-
-
-def addresses_of(default: Endpoint, bound: BoundPorts) -> Addresses:
-    """Where a broker is reached: without TLS where that is there, else with it."""
-    return Addresses(
-        default.broker_url or default.broker_url_tls,
-        default.web_url or default.web_url_tls,
-        bound.broker_tls or 0 if bound.broker is None else bound.broker,
-        bound.web_tls or 0 if bound.web is None else bound.web,
-        default.broker_url_tls,
-        default.web_url_tls,
-    )
 
 
 class Storage(NamedTuple):

@@ -27,7 +27,7 @@ from typing import Final, Self
 from geminga.app.configuration.config import config_from
 from geminga.app.configuration.config_sources import from_mapping
 from geminga.app.lifecycle.event_loop import loop_factory
-from geminga.app.servers.broker_server import Addresses
+from geminga.app.servers.listeners import Addresses
 from geminga.app.servers.standalone import StandaloneServer
 from geminga.broker.composition.service import Broker
 from geminga.broker.resources import Json

@@ -109,6 +109,30 @@ class BoundPorts(NamedTuple):
     web_tls: int | None = None
 
 
+class Addresses(NamedTuple):
+    """Where a running standalone is reached."""
+
+    broker_service_url: str
+    web_service_url: str
+    broker_port: int
+    web_port: int
+    #: The same with TLS; empty: there is none.
+    broker_service_url_tls: str = ""
+    web_service_url_tls: str = ""
+
+
+def addresses_of(default: Endpoint, bound: BoundPorts) -> Addresses:
+    """Where a broker is reached: without TLS where that is there, else with it."""
+    return Addresses(
+        default.broker_url or default.broker_url_tls,
+        default.web_url or default.web_url_tls,
+        bound.broker_tls or 0 if bound.broker is None else bound.broker,
+        bound.web_tls or 0 if bound.web is None else bound.web,
+        default.broker_url_tls,
+        default.web_url_tls,
+    )
+
+
 def endpoints(config: ServerConfig, ports: BoundPorts, *, host_name: str, is_alone: bool = False) -> list[Endpoint]:
     """What clients are told, given the ports that were bound and this machine's name; raises ConfigurationError.
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from geminga.app.configuration.config import Config
 from geminga.app.lifecycle.core.descriptors import LIMIT_ASSUMED, plan_descriptors
-from geminga.app.servers.broker_server import Addresses, BrokerServer, Peers, Storage
+from geminga.app.servers.broker_server import BrokerServer, Peers, Storage
+from geminga.app.servers.listeners import Addresses
 from geminga.bookkeeper import BookKeeper
 from geminga.bookkeeper.remote import RegisteredBookies, RemoteBookiePool, frame_bytes_for
 from geminga.bookkeeper.remote.kept_connection import TlsOfBookies

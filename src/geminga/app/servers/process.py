@@ -24,7 +24,8 @@ from geminga.app.lifecycle.process_life import (
     supervisor,
     tell_unclaimed,
 )
-from geminga.app.servers.broker_server import Addresses, BrokerServer
+from geminga.app.servers.broker_server import BrokerServer
+from geminga.app.servers.listeners import Addresses
 from geminga.app.servers.standalone import StandaloneServer
 from geminga.runtime import get_logger
 from geminga.version import __version__

@@ -20,8 +20,9 @@ from geminga.app.lifecycle.event_loop import loop_factory
 from geminga.app.lifecycle.process_life import end_at_once, raise_open_files
 from geminga.app.lifecycle.process_metrics import process_metrics
 from geminga.app.servers.broker_children import BrokerChildren
-from geminga.app.servers.broker_server import Addresses, Storage
+from geminga.app.servers.broker_server import Storage
 from geminga.app.servers.core.broker_children import Assignment, ChildPlan, ports_of, refuse_shared_ports
+from geminga.app.servers.listeners import Addresses
 from geminga.app.servers.process import DataLocation, serve
 from geminga.app.servers.standalone import StandaloneServer
 from geminga.app.servers.storage_metrics import serve_metrics

@@ -12,7 +12,7 @@ _PACKAGE: Final = "org.apache.pulsar.broker.authentication."
 KEY: Final = "authenticationProviders"
 
 
-class Kind(Enum):
+class ProviderKind(Enum):
     """What there is for a class of Pulsar's."""
 
     TOKEN = "AuthenticationProviderToken"
@@ -21,7 +21,7 @@ class Kind(Enum):
     OPENID = "oidc.AuthenticationProviderOpenID"
 
 
-KINDS: Final = {f"{_PACKAGE}{kind.value}": kind for kind in Kind}
+KINDS: Final = {f"{_PACKAGE}{kind.value}": kind for kind in ProviderKind}
 #: Others of Pulsar's, and why they are not here.
 UNBUILT: Final = {
     f"{_PACKAGE}AuthenticationProviderSasl": "SASL and Kerberos are not built",
@@ -29,9 +29,9 @@ UNBUILT: Final = {
 }
 
 
-def kinds_of(names: Iterable[str]) -> list[Kind]:
+def kinds_of(names: Iterable[str]) -> list[ProviderKind]:
     """What the names stand for, each once. Raises ConfigurationError."""
-    found: dict[Kind, None] = {}
+    found: dict[ProviderKind, None] = {}
     for name in names:
         kind = KINDS.get(name)
         if kind is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from geminga.broker.authentication.class_names import KINDS, Kind, kinds_of
+from geminga.broker.authentication.class_names import KINDS, ProviderKind, kinds_of
 from geminga.model.errors import ConfigurationError
 from geminga.model.secret import Secret
 from geminga.model.settings import setting
@@ -75,11 +75,11 @@ class AuthenticationConfig:
                 f"anonymousUserRole={self.anonymous_role}: it is one of proxyRoles, so that anybody could ask in "
                 "everybody's name"
             )
-        if Kind.BASIC in kinds and not self.basic_auth_conf:
+        if ProviderKind.BASIC in kinds and not self.basic_auth_conf:
             raise ConfigurationError("basicAuthConf is not set; expected the file of AuthenticationProviderBasic")
-        if Kind.OPENID in kinds:
+        if ProviderKind.OPENID in kinds:
             self._check_openid()
-        return self._check_tokens() if Kind.TOKEN in kinds else ()
+        return self._check_tokens() if ProviderKind.TOKEN in kinds else ()
 
     def token_public_family(self) -> Family:
         """What kind of key ``tokenPublicKey`` is, as ``tokenPublicAlg`` says. Raises ConfigurationError."""

@@ -12,7 +12,7 @@ from geminga.broker.access.anonymous import ANONYMOUS_MAY
 from geminga.broker.access.ports import Access
 from geminga.broker.authentication.authentication import Authentication
 from geminga.broker.authentication.certificates import CertificateProvider
-from geminga.broker.authentication.class_names import Kind, kinds_of
+from geminga.broker.authentication.class_names import ProviderKind, kinds_of
 from geminga.broker.authentication.config import AuthenticationConfig
 from geminga.broker.authentication.files import Text, read_all, where
 from geminga.broker.authentication.outcomes import Outcomes
@@ -78,13 +78,13 @@ class OpenedAuthentication:
         self._data = await read_all(self._runtime.disk, self._texts)
         providers: list[Provider] = []
         for kind in kinds:
-            if kind is Kind.TOKEN:
+            if kind is ProviderKind.TOKEN:
                 self._tokens = TokenProvider(self._token_rules(self._data), self._runtime.clock)
                 providers.append(self._tokens)
-            elif kind is Kind.BASIC:
+            elif kind is ProviderKind.BASIC:
                 self._passwords = PasswordProvider(password_file(self._data, self._texts), self._compute)
                 providers.append(self._passwords)
-            elif kind is Kind.OPENID:
+            elif kind is ProviderKind.OPENID:
                 self._openid = openid_provider(self._runtime, config, takes_all_roles=self._takes_all_roles)
                 providers.append(self._openid)
             else:
@@ -225,15 +225,15 @@ def _made(key: str, data: Mapping[str, bytes], texts: Mapping[str, Text], make: 
         raise ConfigurationError(f"{key}: {where(texts[key])}: {error}") from None
 
 
-def _named_by(config: AuthenticationConfig, kinds: list[Kind]) -> dict[str, Text]:
+def _named_by(config: AuthenticationConfig, kinds: list[ProviderKind]) -> dict[str, Text]:
     """Configuration key -> value, of those whose bytes are used."""
     texts: dict[str, Text] = {}
-    if Kind.TOKEN in kinds:
+    if ProviderKind.TOKEN in kinds:
         texts["tokenSecretKey"] = config.token_secret_key
         # Pulsar looks for the public key only where there is no secret.
         texts["tokenPublicKey"] = "" if config.token_secret_key else config.token_public_key
         texts["gemingaTokenSecondSecretKey"] = config.token_second_secret_key
         texts["gemingaTokenSecondPublicKey"] = config.token_second_public_key
-    if Kind.BASIC in kinds:
+    if ProviderKind.BASIC in kinds:
         texts[_PASSWORDS] = config.basic_auth_conf
     return {key: text for key, text in texts.items() if text}

@@ -23,7 +23,7 @@ from geminga.broker.connection.publish_buffer import PublishBuffer
 from geminga.broker.connection.request_room import RequestRoom
 from geminga.broker.connection.services import ConnectionServices
 from geminga.broker.core.dispatch.recent_candidates import RecentCandidates
-from geminga.broker.failures import Failures, Kind
+from geminga.broker.failures import BrokenPart, Failures
 from geminga.broker.geo.residence import PeerClusters
 from geminga.broker.ownership.endpoints import Endpoint, Endpoints
 from geminga.broker.ownership.lookup import TopicLookup
@@ -485,7 +485,7 @@ class Broker:
 
     def broke(self, what: str, error: BaseException) -> None:
         """Work for no single topic or connection failed: the broker goes on, and does it again when it is due."""
-        self.failures.note(Kind.BROKER, "itself", what, error)
+        self.failures.note(BrokenPart.BROKER, "itself", what, error)
 
     def recount_unacked(self) -> None:
         """A dispatcher was thrown away as it was: what is outstanding is what the others say."""

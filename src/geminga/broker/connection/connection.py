@@ -50,7 +50,7 @@ from geminga.broker.connection.members import Members
 from geminga.broker.connection.request_load import RequestLoad
 from geminga.broker.connection.services import Commands, ConnectionServices
 from geminga.broker.connection.traffic import Output, Publishes
-from geminga.broker.failures import Kind
+from geminga.broker.failures import BrokenPart
 from geminga.broker.topic.publish import gather_sends
 from geminga.model.errors import (
     AuthenticationError,
@@ -499,7 +499,7 @@ class Connection(asyncio.Protocol):
     def broke(self, what: str, error: BaseException) -> None:
         """Something unexpected came out of its commands: it is cut off, and its client may come again."""
         if not self.state.is_closed:
-            self.services.failures.note(Kind.CONNECTION, f"{self.peer} ({self.client_version})", what, error)
+            self.services.failures.note(BrokenPart.CONNECTION, f"{self.peer} ({self.client_version})", what, error)
         self.abort()
 
     def abort(self, reason: str = "") -> None:

@@ -17,7 +17,7 @@ REQUESTS_UNDER_WAY_MAX: Final = 5000
 REQUESTS_FEW: Final = 16
 
 
-class Asking(Protocol):
+class Requester(Protocol):
     """Whose requests they are."""
 
     def request_room_is_free(self) -> None:
@@ -33,7 +33,7 @@ class RequestRoom:
         #: Requests under way.
         self.count = 0
         #: Who is not read.
-        self.held: dict[Asking, None] = {}
+        self.held: dict[Requester, None] = {}
 
     def refusal(self) -> TooManyRequestsError | None:
         """Why a further request is refused; None: it is not."""

@@ -38,7 +38,7 @@ _SIGN_BIT: Final = 63
 NOT_YOURS: Final = "Client is not the owner of the transaction"
 
 
-class Kind(NamedTuple):
+class TransactionCommand(NamedTuple):
     """A command and its answer, by the names of their fields in ``BaseCommand``."""
 
     request: str
@@ -83,21 +83,21 @@ class Kind(NamedTuple):
         connection.output.write_soon(encode_command(response))
 
 
-CONNECT: Final = Kind(
+CONNECT: Final = TransactionCommand(
     "tcClientConnectRequest", "tcClientConnectResponse", pb.BaseCommand.TC_CLIENT_CONNECT_RESPONSE, has_id=False
 )
-NEW: Final = Kind("newTxn", "newTxnResponse", pb.BaseCommand.NEW_TXN_RESPONSE, has_id=False)
-ADD_PARTITION: Final = Kind(
+NEW: Final = TransactionCommand("newTxn", "newTxnResponse", pb.BaseCommand.NEW_TXN_RESPONSE, has_id=False)
+ADD_PARTITION: Final = TransactionCommand(
     "addPartitionToTxn", "addPartitionToTxnResponse", pb.BaseCommand.ADD_PARTITION_TO_TXN_RESPONSE
 )
-ADD_SUBSCRIPTION: Final = Kind(
+ADD_SUBSCRIPTION: Final = TransactionCommand(
     "addSubscriptionToTxn", "addSubscriptionToTxnResponse", pb.BaseCommand.ADD_SUBSCRIPTION_TO_TXN_RESPONSE
 )
-END: Final = Kind("endTxn", "endTxnResponse", pb.BaseCommand.END_TXN_RESPONSE)
-END_ON_PARTITION: Final = Kind(
+END: Final = TransactionCommand("endTxn", "endTxnResponse", pb.BaseCommand.END_TXN_RESPONSE)
+END_ON_PARTITION: Final = TransactionCommand(
     "endTxnOnPartition", "endTxnOnPartitionResponse", pb.BaseCommand.END_TXN_ON_PARTITION_RESPONSE, is_brokers=True
 )
-END_ON_SUBSCRIPTION: Final = Kind(
+END_ON_SUBSCRIPTION: Final = TransactionCommand(
     "endTxnOnSubscription",
     "endTxnOnSubscriptionResponse",
     pb.BaseCommand.END_TXN_ON_SUBSCRIPTION_RESPONSE,
@@ -108,7 +108,7 @@ END_ON_SUBSCRIPTION: Final = Kind(
 Work = Callable[[Transactions, Connection, pb.BaseCommand], Coroutine[Any, Any, TxnId | None]]
 
 
-def _handled(kind: Kind, work: Work) -> Callable[[CommandServices, Connection, pb.BaseCommand], None]:
+def _handled(kind: TransactionCommand, work: Work) -> Callable[[CommandServices, Connection, pb.BaseCommand], None]:
     def handle(services: CommandServices, connection: Connection, command: pb.BaseCommand) -> None:
         if services.transactions is None:
             kind.not_enabled(connection, command)
@@ -292,7 +292,7 @@ def _the_cluster(connection: Connection, command: pb.BaseCommand) -> Resource:
 _OWNERS: Final = Anyone("a transaction touches only what its owner's producers and consumers may")
 
 
-def _asks(kind: Kind) -> Asks:
+def _asks(kind: TransactionCommand) -> Asks:
     return Asks(SuperUser.END_TRANSACTION, _the_cluster, kind.answered)
 
 

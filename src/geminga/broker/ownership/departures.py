@@ -25,7 +25,7 @@ TAKEN_S_MAX: Final = 2.0
 _log = get_logger(__name__)
 
 
-class Asking(Protocol):
+class BrokerCalls(Protocol):
     """Who asks brokers, and follows their redirections."""
 
     def ask_at(
@@ -48,10 +48,10 @@ class Departures:
         self._place = place
         self._owner_now = owner_now
         #: Without one nobody is told.
-        self._asking: Asking | None = None
+        self._asking: BrokerCalls | None = None
         self._under_way: list[Departure] = []
 
-    def ask_through(self, asking: Asking) -> None:
+    def ask_through(self, asking: BrokerCalls) -> None:
         """Next owners are made to take bundles through this."""
         self._asking = asking
 

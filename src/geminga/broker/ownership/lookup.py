@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 QUANTILES: Final = (0.5, 0.99, 0.999, 1.0)
 
 
-class Place(NamedTuple):
+class TopicLocation(NamedTuple):
     """Where a client goes for a topic."""
 
     endpoint: Endpoint
@@ -87,7 +87,7 @@ class TopicLookup:
             "pulsar_broker_lookup_pending_requests": self.under_way,
         }
 
-    async def find(self, name: TopicName, listener: str = "", *, is_authoritative: bool = False) -> Place:
+    async def find(self, name: TopicName, listener: str = "", *, is_authoritative: bool = False) -> TopicLocation:
         """Where to go through ``listener`` (empty: the default); ``is_authoritative``: another broker sent the client.
 
         Raises TopicNotFoundError without the topic's namespace; NotInThisClusterError where it lives in other clusters
@@ -109,22 +109,22 @@ class TopicLookup:
         self._latency.add((self._monotonic() - since_s) * 1000)
         return place
 
-    async def _find(self, name: TopicName, listener: str, *, is_authoritative: bool) -> Place:
+    async def _find(self, name: TopicName, listener: str, *, is_authoritative: bool) -> TopicLocation:
         try:
             await self._require_namespace(name)
         except NotInThisClusterError:
             peer = await self.peer_for(name)
             if peer is None:
                 raise
-            return Place(peer, is_to_ask=True)
+            return TopicLocation(peer, is_to_ask=True)
         owner = await self._ownership.owner_of(name, is_authoritative=is_authoritative)
         direction = direct_lookup(owner, is_authoritative=is_authoritative)
         if direction is Direction.STAY:
-            return Place(self._own().find(listener))
+            return TopicLocation(self._own().find(listener))
         if direction is Direction.TRY_AGAIN or not isinstance(owner, Elsewhere):
             raise no_owner(name, owner)
         is_to_ask = direction is Direction.ASK_THERE
-        return Place(owner.endpoints.find(listener), is_to_ask, owner.is_chosen, owner.endpoints.default)
+        return TopicLocation(owner.endpoints.find(listener), is_to_ask, owner.is_chosen, owner.endpoints.default)
 
     async def peer_for(self, name: TopicName) -> Endpoint | None:
         """The peer cluster that the topic's namespace lives in; None: there is none. Raises as :meth:`find`."""
@@ -136,7 +136,7 @@ class TopicLookup:
             return None
         return await self._peers.partitions(name)
 
-    async def wait_for(self, place: Place) -> Awaitable[None] | None:
+    async def wait_for(self, place: TopicLocation) -> Awaitable[None] | None:
         """What a client waits for instead of being told of ``place``, and then the topic is looked up once more.
 
         Its broker was killed and metadata names it still. None: nothing is to be waited for.

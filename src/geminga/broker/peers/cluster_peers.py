@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from geminga.broker.peers.http_client import PeerAnswer
 
 
-class Asking(Protocol):
+class RedirectedCalls(Protocol):
     """Who asks brokers, and follows their redirections."""
 
     async def ask_at(
@@ -26,7 +26,7 @@ class Asking(Protocol):
 class ClusterPeers:
     """A :class:`.ports.LoadPeers`."""
 
-    def __init__(self, membership: Membership, asking: Asking) -> None:
+    def __init__(self, membership: Membership, asking: RedirectedCalls) -> None:
         self._membership = membership
         self._asking = asking
 

@@ -24,7 +24,7 @@ PATH: Final = "/admin/v3/transactions/standings"
 QUESTIONS_MAX: Final = 1_000
 
 
-class Asked(NamedTuple):
+class StandingQuestion(NamedTuple):
     """A question, and who waits for its answer."""
 
     number: int
@@ -54,7 +54,7 @@ class PeerStandings:
     def __init__(self, peers: PeerTopics) -> None:
         self._peers = peers
         #: Coordinators that are being asked -> what is to be asked of them next.
-        self._waiting: dict[int, list[Asked]] = {}
+        self._waiting: dict[int, list[StandingQuestion]] = {}
 
     async def ask(self, txn_id: TxnId, participant: str | TxnSubscription) -> Standing | None:
         """As the port says."""
@@ -65,7 +65,7 @@ class PeerStandings:
         if waiting is None:
             waiting = self._waiting[txn_id.coordinator] = []
             spawn(self._ask_all(txn_id.coordinator), name=f"standings of coordinator {txn_id.coordinator}")
-        waiting.append(Asked(txn_id.number, participant, answer))
+        waiting.append(StandingQuestion(txn_id.number, participant, answer))
         return await answer
 
     async def _ask_all(self, coordinator: int) -> None:
@@ -86,7 +86,7 @@ class PeerStandings:
                     each.answer.set_result(standing)
         del self._waiting[coordinator]
 
-    async def _ask(self, coordinator: int, asked: list[Asked]) -> list[Standing | None]:
+    async def _ask(self, coordinator: int, asked: list[StandingQuestion]) -> list[Standing | None]:
         topic = COORDINATORS_TOPIC.with_partition(coordinator)
         body = json.dumps([each.document() for each in asked]).encode()
         answer = await self._peers.ask_owner(topic, "POST", f"{PATH}/{coordinator}", body=body)

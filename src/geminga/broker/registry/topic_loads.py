@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.configuration.broker_config import BrokerConfig
-from geminga.broker.failures import Failures, Kind
+from geminga.broker.failures import BrokenPart, Failures
 from geminga.model.errors import GemingaError, TooManyRequestsError, TopicNotFoundError, UnavailableError
 from geminga.model.histogram import Latencies, Quantiles
 from geminga.model.topic_name import TopicName
@@ -253,7 +253,7 @@ class _BreakingLoad:
 
     def broke(self, what: str, error: BaseException) -> None:
         """Whoever waits for it was told; it may be tried again after a while."""
-        self._failures.note(Kind.TOPIC, self._key, what, error, is_held=True)
+        self._failures.note(BrokenPart.TOPIC, self._key, what, error, is_held=True)
 
 
 def _too_many() -> TooManyRequestsError:

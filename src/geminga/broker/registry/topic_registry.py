@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from geminga.broker.core.deletion import Hold
-from geminga.broker.failures import Failures, Kind
+from geminga.broker.failures import BrokenPart, Failures
 from geminga.broker.geo.residence import require_life_in
 from geminga.broker.ownership.ports import Here, Ownership, Topics
 from geminga.broker.policies.core.limit_rows import AUTO_TOPIC_CREATION, MAX_TOPICS
@@ -319,7 +319,7 @@ class TopicRegistry:
             # It may be refused what a deletion is not.
             await asyncio.shield(load.done)
         if load is None:
-            self._failures.check(Kind.TOPIC, (key,))
+            self._failures.check(BrokenPart.TOPIC, (key,))
             if self._is_closing():
                 raise UnavailableError("the broker is closing")
             load = Load(name, create=create, is_for_deletion=is_for_deletion)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from geminga.broker.core.dispatch.recent_candidates import RecentCandidates
 from geminga.broker.core.dispatch.redelivery import RedeliveryCounts
-from geminga.broker.failures import Kind, subscription_name
+from geminga.broker.failures import BrokenPart, subscription_name
 from geminga.broker.subscription.consumer import Consumer, Exclusive, Failover
 from geminga.broker.subscription.cursor_reader import CursorReader
 from geminga.broker.subscription.dispatch import Dispatch
@@ -347,7 +347,7 @@ class Subscription:
             self.topic.broke(what, error)
             return
         name = subscription_name(self.topic.name, self.name)
-        self.services.failures.note(Kind.SUBSCRIPTION, name, what, error, is_held=True)
+        self.services.failures.note(BrokenPart.SUBSCRIPTION, name, what, error, is_held=True)
         with Contained(self.topic, "closing a subscription", is_last=True):
             self.cut_off()
             self.services.recount_unacked()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.core.deletion import TopicFacts
-from geminga.broker.failures import Kind, subscription_name
+from geminga.broker.failures import BrokenPart, subscription_name
 from geminga.broker.policies.core.limit_rows import AUTO_SUBSCRIPTION_CREATION
 from geminga.broker.policies.core.record_rows import ENCRYPTION
 from geminga.broker.policies.rules import TopicRules
@@ -210,7 +210,7 @@ class Topic:
         Returns whether a subscription that is not there may be created.
         """
         self.life.check_open()
-        self.services.failures.check(Kind.SUBSCRIPTION, (subscription_name(self.name, request.subscription),))
+        self.services.failures.check(BrokenPart.SUBSCRIPTION, (subscription_name(self.name, request.subscription),))
         rules = await self.services.rules(self.name)
         type_name = pb.CommandSubscribe.SubType.Name(request.subType)
         if type_name not in rules.subscription_types:
@@ -264,7 +264,7 @@ class Topic:
         """It can not be trusted any more: its clients are cut off, and it is loaded anew from what is stored."""
         if not self.life.is_closing:
             self.life.close()
-            self.services.failures.note(Kind.TOPIC, str(self.name), what, error, is_held=True)
+            self.services.failures.note(BrokenPart.TOPIC, str(self.name), what, error, is_held=True)
             self.services.drop_soon(self)
 
     def cut_off(self) -> None:

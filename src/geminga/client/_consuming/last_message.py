@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from geminga.client._api.message_id import MessageId
 from geminga.client._consuming import requests
-from geminga.client._consuming.standing import Standing
+from geminga.client._consuming.last_received import LastReceived
 from geminga.client._transport.cluster import Cluster
 from geminga.client.consumer_rules.availability import Start, is_available
 from geminga.model import TopicName
@@ -30,7 +30,7 @@ class Asked(Protocol):
         ...
 
     @property
-    def standing(self) -> Standing:
+    def last_received(self) -> LastReceived:
         """What was received, and where it began."""
         ...
 
@@ -72,12 +72,12 @@ async def has_message_available(consumer: Asked) -> bool:
     last, marked = await last_message_ids(consumer)
     if consumer.has_passed_over(last):
         return False
-    standing = consumer.standing
-    start = standing.start_message_id
+    last_received = consumer.last_received
+    start = last_received.start_message_id
     return is_available(
         last,
         marked=marked,
-        received=standing.last_received(),
+        received=last_received.position(),
         start=_ENDS.get(start, start or Start.SUBSCRIPTION),
-        is_inclusive=standing.is_start_inclusive,
+        is_inclusive=last_received.is_start_inclusive,
     )

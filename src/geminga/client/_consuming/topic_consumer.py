@@ -22,9 +22,9 @@ from geminga.client._consuming import last_message, requests
 from geminga.client._consuming.acknowledgment import Acknowledgment
 from geminga.client._consuming.attachment import Attachment
 from geminga.client._consuming.intake import Intake
+from geminga.client._consuming.last_received import LastReceived
 from geminga.client._consuming.permits import Permits
 from geminga.client._consuming.redelivery import Redelivery
-from geminga.client._consuming.standing import Standing
 from geminga.client._consuming.subscription import Subscription
 from geminga.client._messages.acks_in_transactions import GivenBack
 from geminga.client._messages.entry_batch import EntryBatch
@@ -79,8 +79,8 @@ class TopicConsumer:
         "is_active",
         "is_at_end",
         "is_found",
+        "last_received",
         "permits",
-        "standing",
         "topic",
     )
 
@@ -118,7 +118,7 @@ class TopicConsumer:
         #: Why it can not go on; None while it can.
         self.error: PulsarException | None = None
         #: What was received last, and where it starts again.
-        self.standing = Standing(options, delivery, start_message_id)
+        self.last_received = LastReceived(options, delivery, start_message_id)
         #: What was received last when everything began to come again.
         self._received_before: EntryBatch | None = None
         self._redelivery = Redelivery(subscription, topic, self)
@@ -132,7 +132,7 @@ class TopicConsumer:
         )
         self._intake = Intake(cluster, subscription, delivery, self, self._attachment, self.acks, self._redelivery)
         self._intake.set_epoch(self.epoch)
-        self._intake.start = self.standing.start_at(start_message_id)
+        self._intake.start = self.last_received.start_at(start_message_id)
         self._phase = Phase.NEW
         self._link = Link(cluster, str(topic), attach=self._attach, on_failed=self._on_failed)
 
@@ -152,8 +152,8 @@ class TopicConsumer:
             raise AlreadyClosed(f"the consumer of {self.topic} is closed")
         if self.epoch >= 0 and self._phase is not Phase.NEW:
             self._set_epoch(self.epoch + 1)
-        await self._subscribe_at(connection, self.standing.restart_message_id())
-        if self.standing.wants_newest and self.topic.is_persistent:
+        await self._subscribe_at(connection, self.last_received.restart_message_id())
+        if self.last_received.wants_newest and self.topic.is_persistent:
             await self._begin_at_newest(connection)
         self._attached(connection)
 
@@ -164,7 +164,7 @@ class TopicConsumer:
         if newest.entry_id() < 0:
             return  # there is none: what is published from now on comes
         await self._attachment.leave(self._attachment.detach())
-        self.standing.start_message_id = newest
+        self.last_received.start_message_id = newest
         await self._subscribe_at(connection, newest)
 
     async def _subscribe_at(self, connection: ClientConnection, start: MessageId | None) -> None:
@@ -194,7 +194,7 @@ class TopicConsumer:
         self.start_over()
         if not self._options.is_durable:
             # Not what the broker was asked for: messages were received from the queue while it answered.
-            self._intake.start = self.standing.start_at(self.standing.restart_message_id())
+            self._intake.start = self.last_received.start_at(self.last_received.restart_message_id())
         self.acks.connected(connection)
         self.permits.start_over()
         self._delivery.on_subscribed(self.topic)
@@ -203,7 +203,7 @@ class TopicConsumer:
         """Everything unacknowledged comes again: what was prefetched and tracked is forgotten."""
         self._delivery.drop_prefetched(lambda entry: entry.source is self)
         self._intake.start_over()
-        self._received_before = self.standing.last_entry
+        self._received_before = self.last_received.last_entry
         self._redelivery.clear()
         self.acks.start_over()
 
@@ -223,8 +223,8 @@ class TopicConsumer:
         self._link.moved(assigned)
         self._detached("")
         self.start_over()
-        if self._phase is not Phase.NEW or self.standing.start_message_id != MessageId.latest:
-            self.standing.move(MessageId.earliest)
+        if self._phase is not Phase.NEW or self.last_received.start_message_id != MessageId.latest:
+            self.last_received.move(MessageId.earliest)
 
     def _detached(self, assigned_url: str) -> None:
         if self._attachment.detach() is None:
@@ -283,7 +283,7 @@ class TopicConsumer:
         # What came knows this consumer: who ended waits for no collector.
         self._redelivery.close()
         self._received_before = None
-        self.standing.close()
+        self.last_received.close()
         return connection
 
     # ---- messages in
@@ -303,7 +303,7 @@ class TopicConsumer:
 
     def first_received(self, entry: EntryBatch) -> None:
         """The application received the first message of an entry."""
-        self.standing.last_entry = entry
+        self.last_received.last_entry = entry
         if self._intake.returned is not None:
             self._intake.returned.received(entry.key)
         if entry.is_batch:
@@ -313,7 +313,7 @@ class TopicConsumer:
 
     def cut_off(self, entry: EntryBatch, index: int) -> None:
         """See :meth:`EntrySource.cut_off`."""
-        self.standing.cut_off = (entry, index)
+        self.last_received.cut_off = (entry, index)
         if self._intake.returned is not None:
             self._intake.returned.cut_off(entry.key, [each for each in entry.order if each > index])
 
@@ -355,9 +355,9 @@ class TopicConsumer:
         connection = self._attachment.connection
         if connection is None or self._phase is Phase.SEEKING:
             return  # everything comes again
-        kept, last = self._intake.returned, self.standing.last_entry
+        kept, last = self._intake.returned, self.last_received.last_entry
         if last is not None and last is not self._received_before:
-            received = (last.key, self.standing.last_index())
+            received = (last.key, self.last_received.last_index())
             if kept is None:
                 kept = Returned(received)
             kept.received_up_to(received)
@@ -406,14 +406,14 @@ class TopicConsumer:
         await self._attachment.connected()
         self.acks.sender.flush()
         self._phase = Phase.SEEKING
-        standing = self.standing
-        before = (self._intake.start, standing.start_message_id, standing.last_entry)
+        received = self.last_received
+        before = (self._intake.start, received.start_message_id, received.last_entry)
         try:
             await self._seek(message_id, timestamp_ms)
         except BaseException:
             if self._phase is Phase.CLOSED:
                 raise
-            self._intake.start, standing.start_message_id, standing.last_entry = before
+            self._intake.start, received.start_message_id, received.last_entry = before
             if self._phase is Phase.SEEKING:
                 self._phase = Phase.SUBSCRIBED
             if self._attachment.connection is not None:
@@ -423,12 +423,12 @@ class TopicConsumer:
     async def _seek(self, message_id: MessageId | None, timestamp_ms: int) -> None:
         self.start_over()
         self.acks.forget_batches()
-        self._intake.start = self.standing.move(message_id)
-        if self.standing.wants_newest and self.topic.is_persistent:
+        self._intake.start = self.last_received.move(message_id)
+        if self.last_received.wants_newest and self.topic.is_persistent:
             newest, _ = await self.last_message_ids()
             if newest.entry_id() >= 0:
                 message_id = newest
-                self._intake.start = self.standing.move(message_id)
+                self._intake.start = self.last_received.move(message_id)
         await self.request(lambda consumer, request: requests.seek(consumer, request, message_id, timestamp_ms))
         self.start_over()
         if self._attachment.connection is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from geminga.model.histogram import Quantiles
-from geminga.proxy.core.requests import KINDS, Kind
+from geminga.proxy.core.requests import KINDS, RequestKind
 
 
 class Guests:
@@ -54,7 +54,7 @@ class AskedRequests:
         self.asked: dict[str, int] = dict.fromkeys((kind.metric for kind in KINDS.values()), 0)
         self.rejected = dict(self.asked)
 
-    def begin(self, kind: Kind) -> bool:
+    def begin(self, kind: RequestKind) -> bool:
         """Whether there is room for one more, which must :meth:`end` then."""
         self.asked[kind.metric] += 1
         if self.under_way >= self._max:

@@ -35,7 +35,7 @@ _OF_CLIENT: Final = frozenset({b"authorization", b"x-pulsar-auth-method-name"})
 _PORTS: Final = {"http": 80, "https": 443}
 
 
-class Place(NamedTuple):
+class Destination(NamedTuple):
     """Where a request goes."""
 
     scheme: str
@@ -60,7 +60,7 @@ def refusal_of(path: str) -> tuple[int, str] | None:
     return None
 
 
-def place_of(url: str, path: bytes) -> Place:
+def place_of(url: str, path: bytes) -> Destination:
     """Where ``path`` of the web service ``url`` is; raises UnavailableError for what is no URL of one."""
     try:
         parts = urlsplit(url)
@@ -69,10 +69,10 @@ def place_of(url: str, path: bytes) -> Place:
         parts, port = urlsplit(""), 0
     if not parts.hostname:
         raise UnavailableError(f"{url[:80]!r} is no URL of a web service; expected http://host:port")
-    return Place(parts.scheme, parts.hostname, port, path)
+    return Destination(parts.scheme, parts.hostname, port, path)
 
 
-def redirected(place: Place, location: str) -> Place:
+def redirected(place: Destination, location: str) -> Destination:
     """Where a broker sends the request on; raises UnavailableError for what is no place of that kind.
 
     From TLS to plain is none: credentials would be shown to everybody on the way.

@@ -29,7 +29,7 @@ REDIRECTS_MAX: Final = 20
 _PORTS: Final = MappingProxyType({"pulsar": 6650, "pulsar+ssl": 6651})
 
 
-class Kind(NamedTuple):
+class RequestKind(NamedTuple):
     """One kind of request."""
 
     #: Fields of BaseCommand.
@@ -39,14 +39,16 @@ class Kind(NamedTuple):
     metric: str
 
 
-KINDS: Final[Mapping[int, Kind]] = MappingProxyType(
+KINDS: Final[Mapping[int, RequestKind]] = MappingProxyType(
     {
-        _Type.LOOKUP: Kind("lookupTopic", "lookupTopicResponse", "lookup"),
-        _Type.PARTITIONED_METADATA: Kind("partitionMetadata", "partitionMetadataResponse", "partitions_metadata"),
-        _Type.GET_TOPICS_OF_NAMESPACE: Kind(
+        _Type.LOOKUP: RequestKind("lookupTopic", "lookupTopicResponse", "lookup"),
+        _Type.PARTITIONED_METADATA: RequestKind(
+            "partitionMetadata", "partitionMetadataResponse", "partitions_metadata"
+        ),
+        _Type.GET_TOPICS_OF_NAMESPACE: RequestKind(
             "getTopicsOfNamespace", "getTopicsOfNamespaceResponse", "get_topics_of_namespace"
         ),
-        _Type.GET_SCHEMA: Kind("getSchema", "getSchemaResponse", "get_schema"),
+        _Type.GET_SCHEMA: RequestKind("getSchema", "getSchemaResponse", "get_schema"),
     }
 )
 #: Type of an answer -> its field.

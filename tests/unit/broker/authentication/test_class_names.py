@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.broker.authentication.class_names import KINDS, UNBUILT, Kind, kinds_of
+from geminga.broker.authentication.class_names import KINDS, UNBUILT, ProviderKind, kinds_of
 from geminga.model.errors import ConfigurationError
 
 
 def test_names_are_pulsars_and_each_counts_once() -> None:
-    assert kinds_of(KINDS) == list(Kind)
-    assert kinds_of([*KINDS, *KINDS]) == list(Kind)
+    assert kinds_of(KINDS) == list(ProviderKind)
+    assert kinds_of([*KINDS, *KINDS]) == list(ProviderKind)
     assert kinds_of([]) == []
 
 

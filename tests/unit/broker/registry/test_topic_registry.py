@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from geminga.broker.failures import Kind
+from geminga.broker.failures import BrokenPart
 from geminga.broker.registry import topic_registry
 from geminga.broker.registry.namespaces import TopicMode
 from geminga.broker.topic.parts import PartTopic, TopicPart
@@ -193,7 +193,7 @@ def test_a_topic_that_breaks_when_it_is_closed_keeps_no_other_from_it(monkeypatc
         await world.broker.registry.taken(lambda _: True)
         assert not world.broker.topics
         # Of the task that ended it, and of who waited for that.
-        assert world.broker.failures.counts[Kind.BROKER] == 2
+        assert world.broker.failures.counts[BrokenPart.BROKER] == 2
         await world.broker.registry.get(TopicName.parse("topic-1"), create=True)
 
     run_with_broker(scenario)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from geminga.broker.failures import Kind
+from geminga.broker.failures import BrokenPart
 from geminga.broker.topic.deduplication import TopicDeduplication
 from geminga.broker.topic.delays import DelayedDelivery
 from geminga.broker.topic.parts import PartTopic, TopicPart
@@ -211,7 +211,7 @@ def test_part_that_can_not_load_leaves_a_topic_that_is_not_loaded_and_nothing_of
             client.request_producer()
             await client.error()
         assert TOPIC not in world.broker.topics
-        assert world.broker.failures.counts[Kind.TOPIC] == 0
+        assert world.broker.failures.counts[BrokenPart.TOPIC] == 0
         witness.load_error = None
         client.request_producer(producer_id=2)
         await client.expect(Type.PRODUCER_SUCCESS)

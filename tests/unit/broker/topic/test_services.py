@@ -11,7 +11,7 @@ from geminga.bookkeeper.local_pool import LocalBookiePool
 from geminga.bookkeeper.memory import MemoryBookie
 from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.core.dispatch.recent_candidates import RecentCandidates
-from geminga.broker.failures import Failures, Kind
+from geminga.broker.failures import BrokenPart, Failures
 from geminga.broker.policies.core.deletion_rows import MESSAGE_TTL
 from geminga.broker.policies.rules import TopicRules
 from geminga.broker.topic.base import Topic
@@ -87,7 +87,7 @@ def test_topic_lives_and_breaks_without_a_broker() -> None:
         assert topic.subscriptions["sub"].cursor.backlog_count == 1
         topic.broke("a test", KeyError("planted"))
         assert dropped == [topic]
-        assert services.failures.counts[Kind.TOPIC] == 1
+        assert services.failures.counts[BrokenPart.TOPIC] == 1
         await topic.drop_storage()
         await ledgers.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminga.model.errors import UnavailableError
-from geminga.proxy.core.http_rules import Place, answer_headers, place_of, redirected, refusal_of, request_headers
+from geminga.proxy.core.http_rules import Destination, answer_headers, place_of, redirected, refusal_of, request_headers
 
 OWN = [("Authorization", "Bearer proxy")]
 
@@ -77,11 +77,11 @@ def test_an_answer_keeps_its_length_and_loses_what_is_of_the_connection() -> Non
 
 def test_places_and_redirections() -> None:
     place = place_of("http://b:8080", b"/admin/v2/x?a=b")
-    assert place == Place("http", "b", 8080, b"/admin/v2/x?a=b")
+    assert place == Destination("http", "b", 8080, b"/admin/v2/x?a=b")
     assert place.netloc == "b:8080"
     assert place_of("https://[::1]", b"/").netloc == "[::1]"
-    assert redirected(place, "http://b2:8081/admin/v2/x?a=b") == Place("http", "b2", 8081, b"/admin/v2/x?a=b")
-    assert redirected(place, "/other") == Place("http", "b", 8080, b"/other")
+    assert redirected(place, "http://b2:8081/admin/v2/x?a=b") == Destination("http", "b2", 8081, b"/admin/v2/x?a=b")
+    assert redirected(place, "/other") == Destination("http", "b", 8080, b"/other")
     for location in ("ftp://b/", "http://b:port/"):
         with pytest.raises(UnavailableError, match="no URL of a web service"):
             redirected(place, location)

@@ -7,7 +7,7 @@ from typing import Final
 from geminga.app.console.core.addresses import address
 from geminga.app.console.core.cursor_moves import BEGINNING, CursorMove
 from geminga.app.console.core.moments import iso_time, milliseconds_of
-from geminga.app.console.core.positions import Place, start_of
+from geminga.app.console.core.positions import EntryPlace, start_of
 from geminga.app.console.core.words import plural, waiting
 from geminga.app.console.reading.choosing import topic_named
 from geminga.app.console.reading.topics import Looked, look, messages_waiting, moves
@@ -135,7 +135,7 @@ async def reset(view: View) -> Done:
     return Done(f"The cursor of {name} on {topic} is at {words}.", _page(topic, name))
 
 
-def _goal(view: View, where: str) -> tuple[int | None, Place | None, str]:
+def _goal(view: View, where: str) -> tuple[int | None, EntryPlace | None, str]:
     """A time, a place, or the end, and its words; raises Refusal, MomentError, PlaceError."""
     if where == _TIME:
         to_ms = milliseconds_of(view.wanted("at"))

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from geminga.app.console.core.positions import LogPiece, Place
+from geminga.app.console.core.positions import EntryPlace, LogPiece
 
 #: Before the first entry.
-BEGINNING: Final = Place(-1, -1)
+BEGINNING: Final = EntryPlace(-1, -1)
 
 
 class CursorMove(NamedTuple):
@@ -36,13 +36,13 @@ class CursorMove(NamedTuple):
 NOWHERE: Final = CursorMove(0, 0)
 
 
-def place_of(text: str) -> Place:
+def place_of(text: str) -> EntryPlace:
     """``5:3`` as ``internalStats`` has it; raises ValueError."""
     ledger, _, entry = text.partition(":")
-    return Place(int(ledger), int(entry))
+    return EntryPlace(int(ledger), int(entry))
 
 
-def entries_before(ledgers: Sequence[LogPiece], place: Place) -> int:
+def entries_before(ledgers: Sequence[LogPiece], place: EntryPlace) -> int:
     """Entries of the log that lie before ``place``."""
     found = 0
     for piece in ledgers:
@@ -53,10 +53,10 @@ def entries_before(ledgers: Sequence[LogPiece], place: Place) -> int:
     return found
 
 
-def move_to(ledgers: Sequence[LogPiece], cursor: Mapping[str, Any], goal: Place | None) -> CursorMove:
+def move_to(ledgers: Sequence[LogPiece], cursor: Mapping[str, Any], goal: EntryPlace | None) -> CursorMove:
     """Of a cursor (``internalStats``) so that ``goal`` is next; None: behind everything."""
     marked = place_of(str(cursor.get("markDeletePosition", "-1:-1")))
-    done = entries_before(ledgers, Place(marked.ledger_id, marked.entry_id + 1))
+    done = entries_before(ledgers, EntryPlace(marked.ledger_id, marked.entry_id + 1))
     total = sum(piece.entries for piece in ledgers)
     wanted = total if goal is None else entries_before(ledgers, goal)
     single = int(cursor.get("geminga", {}).get("acknowledgedEntries", 0))

@@ -8,15 +8,15 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from geminga.app.console.core.moments import age_text
-from geminga.app.console.core.positions import Place
+from geminga.app.console.core.positions import EntryPlace
 
 #: Consumers that a sentence names.
 NAMED_MAX: Final = 5
 _POSITION: Final = re.compile(r"(-?[0-9]+):(-?[0-9]+)")
-_FIRST: Final = Place(-1, -1)
+_FIRST: Final = EntryPlace(-1, -1)
 
 
-class Standing(StrEnum):
+class DeliveryState(StrEnum):
     """Of a message."""
 
     ACKNOWLEDGED = "acknowledged"
@@ -28,14 +28,14 @@ class Standing(StrEnum):
 class MessageDelivery(NamedTuple):
     """How a message stands with a subscription."""
 
-    standing: Standing
+    standing: DeliveryState
     sentence: str
 
 
 class DeliveryFacts(NamedTuple):
     """What was asked about a message and a subscription."""
 
-    place: Place
+    place: EntryPlace
     #: In a batch; -1: it is none.
     batch_index: int
     #: Milliseconds since the epoch; 0: at once.
@@ -52,14 +52,14 @@ class DeliveryFacts(NamedTuple):
 def delivery_of(facts: DeliveryFacts) -> MessageDelivery:
     """The first that holds."""
     if _is_acknowledged(facts):
-        return MessageDelivery(Standing.ACKNOWLEDGED, "It is acknowledged: the subscription is done with it.")
+        return MessageDelivery(DeliveryState.ACKNOWLEDGED, "It is acknowledged: the subscription is done with it.")
     if facts.deliver_at_ms > facts.now_ms and facts.subscription.get("type") in ("Shared", "Key_Shared"):
         left = age_text(facts.deliver_at_ms - facts.now_ms)
-        return MessageDelivery(Standing.DELAYED, f"It is delayed: it is delivered in {left}.")
+        return MessageDelivery(DeliveryState.DELAYED, f"It is delayed: it is delivered in {left}.")
     read = _place(str(facts.cursor.get("readPosition", "")))
     if facts.place < read:
-        return MessageDelivery(Standing.PENDING, _pending(facts.subscription))
-    return MessageDelivery(Standing.WAITING, _waiting(facts.subscription))
+        return MessageDelivery(DeliveryState.PENDING, _pending(facts.subscription))
+    return MessageDelivery(DeliveryState.WAITING, _waiting(facts.subscription))
 
 
 def is_told_by_cursor(cursor: Mapping[str, Any], *, in_batch: bool) -> bool:
@@ -115,12 +115,12 @@ def _is_acknowledged(facts: DeliveryFacts) -> bool:
     )
 
 
-def _ranges(text: str) -> list[tuple[Place, Place]]:
+def _ranges(text: str) -> list[tuple[EntryPlace, EntryPlace]]:
     """``[(3:1..3:4],(3:6..3:7]]``: open at their beginning, closed at their end."""
-    found = [Place(int(each[1]), int(each[2])) for each in _POSITION.finditer(text)]
+    found = [EntryPlace(int(each[1]), int(each[2])) for each in _POSITION.finditer(text)]
     return [*zip(found[::2], found[1::2], strict=False)]
 
 
-def _place(text: str) -> Place:
+def _place(text: str) -> EntryPlace:
     found = _POSITION.match(text)
-    return Place(int(found[1]), int(found[2])) if found is not None else _FIRST
+    return EntryPlace(int(found[1]), int(found[2])) if found is not None else _FIRST

@@ -19,7 +19,7 @@ class LogPiece(NamedTuple):
     entries: int
 
 
-class Place(NamedTuple):
+class EntryPlace(NamedTuple):
     """An entry; it need not be there."""
 
     ledger_id: int
@@ -52,7 +52,7 @@ def ledgers_of(internal: Mapping[str, Any]) -> list[LogPiece]:
 class StartPlace(NamedTuple):
     """A message to begin with."""
 
-    place: Place
+    place: EntryPlace
     #: In a batch; -1: the first that is looked at.
     batch_index: int = -1
 
@@ -67,10 +67,10 @@ def start_of(text: str) -> StartPlace:
         expected = "LEDGER:ENTRY, or LEDGER:ENTRY:INDEX in a batch, such as 12:3"
         raise PlaceError(f"{text[:40]!r} is no message id: expected {expected}")
     index = found[4] if found[4] is not None else found[3]
-    return StartPlace(Place(int(found[1]), int(found[2])), -1 if index is None else int(index))
+    return StartPlace(EntryPlace(int(found[1]), int(found[2])), -1 if index is None else int(index))
 
 
-def places(ledgers: Sequence[LogPiece], start: Place | None, *, newest_first: bool) -> Iterator[Place]:
+def places(ledgers: Sequence[LogPiece], start: EntryPlace | None, *, newest_first: bool) -> Iterator[EntryPlace]:
     """All entries from ``start`` on, itself first; None: from the end that the order begins with.
 
     Where ``start`` was deleted meanwhile: from the next that is there.
@@ -89,4 +89,4 @@ def places(ledgers: Sequence[LogPiece], start: Place | None, *, newest_first: bo
                 first = start.entry_id
         entries = range(last, first - 1, -1) if newest_first else range(first, last + 1)
         for entry_id in entries:
-            yield Place(ledger.ledger_id, entry_id)
+            yield EntryPlace(ledger.ledger_id, entry_id)

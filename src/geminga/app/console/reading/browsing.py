@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from geminga.admin.errors import AdminError, NotFoundError
 from geminga.app.console.core.entries import ViewedMessage, messages_of
-from geminga.app.console.core.positions import EARLIEST, LATEST, Place, StartPlace, ledgers_of, places, start_of
+from geminga.app.console.core.positions import EARLIEST, LATEST, EntryPlace, StartPlace, ledgers_of, places, start_of
 from geminga.app.console.core.sought import Sought
 from geminga.app.console.core.values import Reading, Value
 from geminga.runtime import next_turn
@@ -92,14 +92,14 @@ def _turns() -> asyncio.Semaphore:
 async def _start_of(admin: AdminClient, request: Browsing) -> StartPlace | None:
     if request.start_ms:
         found = await admin.messages.message_id_at(request.topic, request.start_ms)
-        return StartPlace(Place(int(found["ledgerId"]), int(found["entryId"])))
+        return StartPlace(EntryPlace(int(found["ledgerId"]), int(found["entryId"])))
     if request.start in ("", LATEST if request.newest_first else EARLIEST):
         return None
     if request.start == EARLIEST:
-        return StartPlace(Place(0, 0))
+        return StartPlace(EntryPlace(0, 0))
     if request.start == LATEST:
         last = await admin.messages.last_message_id(request.topic)
-        return StartPlace(Place(max(int(last["ledgerId"]), 0), max(int(last["entryId"]), 0)))
+        return StartPlace(EntryPlace(max(int(last["ledgerId"]), 0), max(int(last["entryId"]), 0)))
     return start_of(request.start)
 
 
@@ -116,14 +116,14 @@ class _Page:
         self._bytes = self._seen = 0
         self._schemas = SchemaReading(admin, request.topic)
 
-    async def fill(self, way: Iterator[Place]) -> None:
+    async def fill(self, way: Iterator[EntryPlace]) -> None:
         """Until the page is full, or has looked at enough, or there is no more."""
         while together := self._next(way):
             async with _turns():
                 if not await self._fill(together, way):
                     return
 
-    async def _fill(self, together: Sequence[Place], way: Iterator[Place]) -> bool:
+    async def _fill(self, together: Sequence[EntryPlace], way: Iterator[EntryPlace]) -> bool:
         """Whether there is room for more."""
         entries = await asyncio.gather(*(self._messages(place) for place in together))
         for place, messages in zip(together, entries, strict=True):
@@ -140,13 +140,13 @@ class _Page:
             return False
         return True
 
-    def _next(self, way: Iterator[Place]) -> list[Place]:
+    def _next(self, way: Iterator[EntryPlace]) -> list[EntryPlace]:
         count = min(TOGETHER, LOOKED_AT_MAX - self.looked_at)
         if self._request.sought.is_all:
             count = min(count, self._request.shown - len(self.found) + 1)
         return [*islice(way, count)]
 
-    async def _messages(self, place: Place) -> list[ViewedMessage] | None:
+    async def _messages(self, place: EntryPlace) -> list[ViewedMessage] | None:
         """None: it went meanwhile."""
         try:
             stored = await self._admin.messages.get(self._request.topic, place.ledger_id, place.entry_id)
@@ -163,7 +163,7 @@ class _Page:
             found.reverse()
         return found
 
-    async def _take(self, place: Place, messages: list[ViewedMessage] | None) -> bool:
+    async def _take(self, place: EntryPlace, messages: list[ViewedMessage] | None) -> bool:
         """Whether there was room for all that is wanted of an entry."""
         if messages is None:
             self.gone += 1
@@ -192,7 +192,7 @@ class _Page:
             value = reading.value_of(*read, is_listed=True)
             self.found.append(BrowsedMessage(message._replace(payload=None), value))
 
-    def _is_before_start(self, place: Place, message: ViewedMessage) -> bool:
+    def _is_before_start(self, place: EntryPlace, message: ViewedMessage) -> bool:
         """Of the batch that the page begins in."""
         if self._start is None or self._start.batch_index < 0 or place != self._start.place:
             return False

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from geminga.admin.errors import AdminError, NotFoundError
 from geminga.app.console.core.cursor_moves import NOWHERE, CursorMove, move_to
-from geminga.app.console.core.positions import Place, ledgers_of
+from geminga.app.console.core.positions import EntryPlace, ledgers_of
 from geminga.app.console.core.topic_rows import Document, ListedTopic, TopicRow, numbers_of
 from geminga.app.console.reading.browsing import partitions_of
 from geminga.app.console.reading.choosing import topic_named
@@ -98,7 +98,7 @@ async def _counted(admin: AdminClient, topic: str, subscription: str) -> int | N
 
 
 async def moves(
-    admin: AdminClient, looked: Looked, subscription: str, *, to_ms: int | None, place: Place | None
+    admin: AdminClient, looked: Looked, subscription: str, *, to_ms: int | None, place: EntryPlace | None
 ) -> CursorMove:
     """What moving a cursor does, of all partitions: to the first message since ``to_ms``, or to ``place``; neither: to
     the end. Raises Refusal, AdminError."""
@@ -119,7 +119,7 @@ async def moves(
 
 
 async def _move(
-    admin: AdminClient, topic: str, subscription: str, to_ms: int | None, place: Place | None
+    admin: AdminClient, topic: str, subscription: str, to_ms: int | None, place: EntryPlace | None
 ) -> CursorMove:
     internal = await admin.topics.internal_stats(topic)
     cursor: dict[str, Any] | None = internal.get("cursors", {}).get(subscription)
@@ -127,5 +127,5 @@ async def _move(
         return NOWHERE
     if to_ms is not None:
         found = await admin.messages.message_id_at(topic, to_ms)
-        place = Place(int(found["ledgerId"]), int(found["entryId"]))
+        place = EntryPlace(int(found["ledgerId"]), int(found["entryId"]))
     return move_to(ledgers_of(internal), cursor, place)

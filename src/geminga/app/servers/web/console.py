@@ -70,7 +70,7 @@ class ConsoleMount:
 
     def _made(self) -> Console:
         from geminga.app.console.serving.application import Console, Mounted
-        from geminga.broker.authentication.class_names import Kind, kinds_of
+        from geminga.broker.authentication.class_names import ProviderKind, kinds_of
 
         runtime, server, links = self._broker.runtime, self._config.server, self._config.links
         authentication = self._config.authentication
@@ -87,8 +87,8 @@ class ConsoleMount:
                 (lambda: None) if links is None or not links.links().uses_tls else links.links().context,
                 server.cluster_name,
                 __version__,
-                takes_tokens=Kind.TOKEN in kinds or Kind.OPENID in kinds,
-                takes_passwords=Kind.BASIC in kinds,
+                takes_tokens=ProviderKind.TOKEN in kinds or ProviderKind.OPENID in kinds,
+                takes_passwords=ProviderKind.BASIC in kinds,
             )
         )
 

@@ -6,8 +6,14 @@ from typing import Any
 
 import pytest
 
-from geminga.app.console.core.delivery import DeliveryFacts, MessageDelivery, Standing, delivery_of, is_told_by_cursor
-from geminga.app.console.core.positions import Place
+from geminga.app.console.core.delivery import (
+    DeliveryFacts,
+    DeliveryState,
+    MessageDelivery,
+    delivery_of,
+    is_told_by_cursor,
+)
+from geminga.app.console.core.positions import EntryPlace
 
 CURSOR = {
     "markDeletePosition": "3:1",
@@ -18,41 +24,41 @@ CONSUMERS = [{"consumerName": "a", "unackedMessages": 2}, {"consumerName": "b", 
 
 
 def stand(entry: int, index: int = -1, **changes: Any) -> MessageDelivery:
-    facts = DeliveryFacts(Place(3, entry), index, 0, 1000, {"type": "Shared", "consumers": CONSUMERS}, CURSOR)
+    facts = DeliveryFacts(EntryPlace(3, entry), index, 0, 1000, {"type": "Shared", "consumers": CONSUMERS}, CURSOR)
     return delivery_of(facts._replace(**changes))
 
 
 @pytest.mark.parametrize(
     ("entry", "standing"),
     [
-        (1, Standing.ACKNOWLEDGED),
-        (2, Standing.PENDING),
-        (3, Standing.PENDING),
-        (4, Standing.ACKNOWLEDGED),
-        (5, Standing.ACKNOWLEDGED),
-        (6, Standing.PENDING),
-        (7, Standing.ACKNOWLEDGED),
-        (8, Standing.WAITING),
+        (1, DeliveryState.ACKNOWLEDGED),
+        (2, DeliveryState.PENDING),
+        (3, DeliveryState.PENDING),
+        (4, DeliveryState.ACKNOWLEDGED),
+        (5, DeliveryState.ACKNOWLEDGED),
+        (6, DeliveryState.PENDING),
+        (7, DeliveryState.ACKNOWLEDGED),
+        (8, DeliveryState.WAITING),
     ],
 )
-def test_cursor_says_what_is_done(entry: int, standing: Standing) -> None:
+def test_cursor_says_what_is_done(entry: int, standing: DeliveryState) -> None:
     assert stand(entry).standing is standing
 
 
 def test_what_the_broker_tells_of_the_backlog_comes_before_its_ranges() -> None:
-    assert stand(4, positions=[{"id": "3:4"}]).standing is Standing.PENDING
-    assert stand(6, positions=[{"id": "3:8"}]).standing is Standing.ACKNOWLEDGED
+    assert stand(4, positions=[{"id": "3:4"}]).standing is DeliveryState.PENDING
+    assert stand(6, positions=[{"id": "3:8"}]).standing is DeliveryState.ACKNOWLEDGED
     batch = [{"id": "3:6", "indexes": [1, 2]}]
-    assert stand(6, 0, positions=batch).standing is Standing.ACKNOWLEDGED
-    assert stand(6, 1, positions=batch).standing is Standing.PENDING
+    assert stand(6, 0, positions=batch).standing is DeliveryState.ACKNOWLEDGED
+    assert stand(6, 1, positions=batch).standing is DeliveryState.PENDING
 
 
 def test_delayed_message_says_when_it_comes() -> None:
     found = stand(2, deliver_at_ms=62_000)
-    assert found == MessageDelivery(Standing.DELAYED, "It is delayed: it is delivered in 1 min 1 s.")
+    assert found == MessageDelivery(DeliveryState.DELAYED, "It is delayed: it is delivered in 1 min 1 s.")
     # Other types deliver at once.
-    assert stand(2, deliver_at_ms=62_000, subscription={"type": "Exclusive"}).standing is Standing.PENDING
-    assert stand(2, deliver_at_ms=999).standing is Standing.PENDING
+    assert stand(2, deliver_at_ms=62_000, subscription={"type": "Exclusive"}).standing is DeliveryState.PENDING
+    assert stand(2, deliver_at_ms=999).standing is DeliveryState.PENDING
 
 
 def test_pending_message_names_who_holds_messages() -> None:
@@ -69,7 +75,7 @@ def test_waiting_message_says_for_what() -> None:
 
 
 def test_without_a_cursor_it_waits() -> None:
-    assert stand(0, cursor={}).standing is Standing.WAITING
+    assert stand(0, cursor={}).standing is DeliveryState.WAITING
 
 
 @pytest.mark.parametrize(

@@ -6,18 +6,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.app.console.core.positions import LogPiece, Place, PlaceError, StartPlace, ledgers_of, places, start_of
+from geminga.app.console.core.positions import (
+    EntryPlace,
+    LogPiece,
+    PlaceError,
+    StartPlace,
+    ledgers_of,
+    places,
+    start_of,
+)
 
 LOGS = st.lists(st.integers(0, 6), max_size=5).map(
     lambda sizes: [LogPiece(10 + 3 * number, size) for number, size in enumerate(sizes)]
 )
 
 
-@given(LOGS, st.none() | st.builds(Place, st.integers(8, 24), st.integers(0, 7)), st.booleans())
+@given(LOGS, st.none() | st.builds(EntryPlace, st.integers(8, 24), st.integers(0, 7)), st.booleans())
 def test_entries_come_in_their_order_from_where_they_are_asked_for(
-    log: list[LogPiece], start: Place | None, newest_first: bool
+    log: list[LogPiece], start: EntryPlace | None, newest_first: bool
 ) -> None:
-    every = [Place(each.ledger_id, entry) for each in log for entry in range(each.entries)]
+    every = [EntryPlace(each.ledger_id, entry) for each in log for entry in range(each.entries)]
     if newest_first:
         expected = [each for each in reversed(every) if start is None or each <= start]
     else:
@@ -40,7 +48,7 @@ def test_ledger_that_is_written_to_has_what_is_told_beside_it() -> None:
 )
 def test_message_id_is_read_as_it_is_written_anywhere(text: str, index: int) -> None:
     found = start_of(text)
-    assert found == StartPlace(Place(3, 7), index)
+    assert found == StartPlace(EntryPlace(3, 7), index)
     assert start_of(str(found)) == found
 
 

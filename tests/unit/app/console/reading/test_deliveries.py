@@ -8,7 +8,7 @@ import pytest
 
 from geminga.admin import AdminClient
 from geminga.admin.errors import NotFoundError
-from geminga.app.console.core.delivery import Standing
+from geminga.app.console.core.delivery import DeliveryState
 from geminga.app.console.core.positions import start_of
 from geminga.app.console.reading.browsing import Browsing, browse
 from geminga.app.console.reading.deliveries import Deliveries, deliveries_of, standings_of
@@ -46,7 +46,7 @@ class Desk:
         start = start_of(message.id)
         return await deliveries_of(self.admin, TOPIC, message, start, subscription=subscription, now_ms=now_ms)
 
-    async def standings(self, newest: int = 0) -> dict[str, Standing]:
+    async def standings(self, newest: int = 0) -> dict[str, DeliveryState]:
         return {each.subscription: each.delivery.standing for each in (await self.told(newest)).standings}
 
 
@@ -68,8 +68,8 @@ def test_each_subscription_says_how_far_it_is() -> None:
         await seconds(1)
         first, batch = [each for each, _ in desk.client.messages()]
         await desk.client.acknowledge([first])
-        assert await desk.standings(newest=2) == {"alone": Standing.WAITING, "busy": Standing.ACKNOWLEDGED}
-        assert await desk.standings() == {"alone": Standing.WAITING, "busy": Standing.PENDING}
+        assert await desk.standings(newest=2) == {"alone": DeliveryState.WAITING, "busy": DeliveryState.ACKNOWLEDGED}
+        assert await desk.standings() == {"alone": DeliveryState.WAITING, "busy": DeliveryState.PENDING}
         half = Id(ledgerId=batch.ledgerId, entryId=batch.entryId, ack_set=[0b10], batch_size=2)
         await desk.client.acknowledge([half])
         told = await desk.told()
@@ -95,10 +95,10 @@ def test_page_of_messages_says_how_one_subscription_stands_with_each() -> None:
         messages = [each.message for each in (await browse(desk.admin, Browsing(TOPIC, newest_first=False))).messages]
         found = await standings_of(desk.admin, TOPIC, "busy", messages, now_ms=0)
         assert [found[each.id].standing for each in messages] == [
-            Standing.PENDING,
-            Standing.ACKNOWLEDGED,
-            Standing.PENDING,
-            Standing.WAITING,
+            DeliveryState.PENDING,
+            DeliveryState.ACKNOWLEDGED,
+            DeliveryState.PENDING,
+            DeliveryState.WAITING,
         ]
         assert await standings_of(desk.admin, TOPIC, "gone", [], now_ms=0) == {}
         with pytest.raises(NotFoundError, match="no subscription gone"):
@@ -119,9 +119,9 @@ def test_what_was_not_looked_at_is_told_by_the_cursor() -> None:
         await desk.client.acknowledge([half])
         messages = [each.message for each in (await browse(desk.admin, Browsing(TOPIC, newest_first=False))).messages]
         found = await standings_of(desk.admin, TOPIC, "busy", messages, now_ms=0)
-        assert [number for number, each in enumerate(messages) if found[each.id].standing is Standing.ACKNOWLEDGED] == [
-            0
-        ]
+        assert [
+            number for number, each in enumerate(messages) if found[each.id].standing is DeliveryState.ACKNOWLEDGED
+        ] == [0]
 
     run(story, backlog_scan_entries_max=1)
 
@@ -131,6 +131,6 @@ def test_delayed_message_is_told_to_be_one() -> None:
         await desk.subscribe("late", 1)
         at_ms = desk.world.runtime.clock.wall_ms() + HOUR_MS
         await desk.client.send(b"one", metadata={"deliver_at_time": at_ms})
-        assert await desk.standings() == {"late": Standing.DELAYED}
+        assert await desk.standings() == {"late": DeliveryState.DELAYED}
 
     run(story)

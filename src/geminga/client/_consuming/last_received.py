@@ -1,4 +1,4 @@
-"""``Standing``: where the consumer of one topic stands, for subscriptions that live no longer than their connection."""
+"""``LastReceived``: where the consumer of one topic is, for subscriptions that live no longer than their connection."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from geminga.client.consumer_rules.start_position import StartPosition
 _ENDS = (MessageId.earliest, MessageId.latest)
 
 
-class Standing:
+class LastReceived:
     """What was received last, and where a fresh subscription begins."""
 
     __slots__ = ("_delivery", "_options", "cut_off", "last_entry", "start_message_id")
@@ -37,7 +37,7 @@ class Standing:
         assert entry is not None
         return cut_off[1] if cut_off is not None and cut_off[0] is entry else self._delivery.last_index(entry)
 
-    def last_received(self) -> MessageId | None:
+    def position(self) -> MessageId | None:
         """The last message the application received; None: none since the subscription or the last seek."""
         return None if self.last_entry is None else self.last_entry.message_id(self.last_index())
 
@@ -45,7 +45,7 @@ class Standing:
         """Where a subscription that is not durable goes on: behind the last message that was received."""
         if self._options.is_durable:
             return None
-        last = self.last_received()
+        last = self.position()
         return last if last is not None else self.start_message_id
 
     @property
