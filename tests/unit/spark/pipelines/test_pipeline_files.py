@@ -369,7 +369,14 @@ def test_a_checkpoint_allows_what_changes_nothing_and_refuses_the_rest() -> None
     ]
     for before, after in allowed:
         check_change(definition_json(before), after, "dir")
+    table = replace(plain, select={"id": "value.id", "n": "value.n"}, sink=Sink(table="t", key="upper(Id)"))
+    allowed = [(table, replace(table, select={"id": "value.id", "n": "value.m"}, where="n > 1"))]
+    for before, after in allowed:
+        check_change(definition_json(before), after, "dir")
     refused = [
+        (table, replace(table, sink=Sink(table="t", key="id")), "sink.key"),
+        (table, replace(table, select={"id": "value.other", "n": "value.n"}), "select.id"),
+        (table, replace(table, select={"ID": "value.id", "n": "value.n"}), "select.ID, select.id"),
         (plain, replace(plain, sink=Sink(topic="c")), "sink.topic"),
         (plain, replace(plain, sources=(Source(topics=("c",)),)), "sources[0].topics"),
         (plain, replace(plain, sources=(Source(topics=("a",)), Source(topics=("c",)))), "sources (there were 1)"),

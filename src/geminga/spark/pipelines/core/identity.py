@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from geminga.model.errors import ConfigurationError
 from geminga.spark.pipelines.core.definition import Pipeline
+from geminga.spark.pipelines.core.expressions import names_in
 
 #: Of ``geminga/pipeline.json``.
 FORMAT: Final = 1
@@ -93,13 +94,18 @@ def refused_changes(before: Mapping[str, Any], after: Mapping[str, Any], is_stat
     for key in after:
         # A key that there was not when the checkpoint was made has nothing in it.
         is_same = before.get(key) == after[key] or not (before.get(key) or after[key])
+        if key == "select" and key in allowed:
+            found += _columns_of_key_changed(before.get(key) or {}, after[key], after["sink"])
         if key in allowed or is_same:
             continue
         if key == "sources":
             found += _sources_changed(before.get(key) or [], after[key], is_stateful)
         elif key == "sink":
             keys = _STATEFUL_SINK if is_stateful else _STATELESS_SINK
-            found += _members("sink", before.get(key) or {}, after[key], keys)
+            # Rows of a table that have their former key would never be replaced nor deleted.
+            found += _members(
+                "sink", before.get(key) or {}, after[key], keys - {"key"} if after[key]["table"] else keys
+            )
         elif key == "tables":
             if [_without(t, _OF_TABLES) for t in before.get(key) or []] != [
                 _without(t, _OF_TABLES) for t in after[key]
@@ -110,6 +116,16 @@ def refused_changes(before: Mapping[str, Any], after: Mapping[str, Any], is_stat
         else:
             found.append({"late_topic": "late.topic"}.get(key, key))
     return found
+
+
+def _columns_of_key_changed(before: Mapping[str, str], after: Mapping[str, str], sink: Mapping[str, Any]) -> list[str]:
+    """Columns that a table's key is made from."""
+    names = {name.lower() for name in names_in(sink["key"])} if sink["table"] else ()
+    return [
+        f"select.{name}"
+        for name in sorted({*before, *after})
+        if name.lower() in names and before.get(name) != after.get(name)
+    ]
 
 
 def _without(value: Mapping[str, Any], keys: frozenset[str]) -> dict[str, Any]:
