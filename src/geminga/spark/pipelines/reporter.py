@@ -8,8 +8,10 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Self
 
+from geminga.model.errors import ConfigurationError
 from geminga.spark.pipelines.core.progress import BatchFigures, Totals, exposition, json_of, line_of
 from geminga.wire.pages import names_of, refusal_of
 
@@ -58,14 +60,37 @@ class Reporter:
             self._is_open = False
 
 
+class _Server(http.server.HTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing: who asked has left."""
+
+
 class MetricsServer:
-    """``with MetricsServer(port, name, totals)``: Prometheus text at ``/metrics`` of this machine; 0: a free port."""
+    """``with MetricsServer(port, name, totals)``: Prometheus text at ``/metrics`` of this machine; 0: a free port.
+
+    Entering it raises ConfigurationError for a port that is not to be had.
+    """
 
     def __init__(self, port: int, name: str, totals: Totals, is_active: Callable[[], bool]) -> None:
         names = names_of([socket.gethostname()], ())
 
         class Handler(http.server.BaseHTTPRequestHandler):
             timeout = REQUEST_TIMEOUT_S
+
+            def setup(self) -> None:
+                super().setup()
+                # ``timeout`` is of one read: who sends a byte now and then would hold the only thread, and the end.
+                self._cut = threading.Timer(REQUEST_TIMEOUT_S, self._cut_off)
+                self._cut.daemon = True
+                self._cut.start()
+
+            def _cut_off(self) -> None:
+                with suppress(OSError):
+                    self.connection.shutdown(socket.SHUT_RDWR)
+
+            def finish(self) -> None:
+                self._cut.cancel()
+                super().finish()
 
             def do_GET(self) -> None:
                 host = self.headers.get("Host", "").encode("latin-1", "replace")
@@ -87,8 +112,9 @@ class MetricsServer:
                 pass
 
         # One request after the other: a scraper needs no more, and nobody can hold more than one thread.
-        self._server = http.server.HTTPServer(("127.0.0.1", port), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, name="pipeline metrics", daemon=True)
+        self._address = ("127.0.0.1", port)
+        self._handler = Handler
+        self._server: _Server
 
     @property
     def port(self) -> int:
@@ -96,6 +122,15 @@ class MetricsServer:
         return int(self._server.server_address[1])
 
     def __enter__(self) -> Self:
+        # One request after the other: a scraper needs no more, and nobody can hold more than one thread.
+        try:
+            self._server = _Server(self._address, self._handler)
+        except OSError as error:
+            host, port = self._address
+            raise ConfigurationError(
+                f"no metrics at {host}:{port}: {error.strerror or error}. 0 takes a free port"
+            ) from None
+        self._thread = threading.Thread(target=self._server.serve_forever, name="pipeline metrics", daemon=True)
         self._thread.start()
         return self
 

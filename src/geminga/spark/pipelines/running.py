@@ -97,13 +97,20 @@ def run(
     """Run the pipeline until it is done (``trigger: available``) or ``stop`` is wanted; what it did is returned.
 
     ``spark``: a session that runs already, and goes on running; without it one is started and ended. Raises
-    PipelineError, CheckpointInUseError, PipelineFailedError.
+    PipelineError, CheckpointInUseError, ConfigurationError for a port of metrics that is not to be had,
+    PipelineFailedError.
     """
     require_valid(pipeline)
     reporter = reporter or Reporter()
     stop = stop or Stop()
     totals = Totals()
-    with PipelineCheckpoint(pipeline) as checkpoint, stop.on_signals():
+    running: list[StreamingQuery] = []
+    server = (
+        nullcontext()
+        if metrics_port is None
+        else MetricsServer(metrics_port, pipeline.name, totals, lambda: any(query.isActive for query in running))
+    )
+    with server as metrics, PipelineCheckpoint(pipeline) as checkpoint, stop.on_signals():
         reporter.event(
             "starting", f"{pipeline.name}: starting Spark; checkpoint {checkpoint.path}", pipeline=pipeline.name
         )
@@ -113,7 +120,7 @@ def run(
         with explained(), session_of as session, explained():
             assert session is not None
             if not stop.is_wanted:
-                _run_query(session, pipeline, reporter, totals, stop, metrics_port)
+                _run_query(session, pipeline, reporter, totals, stop, running, metrics)
     last = totals.last.batch if totals.last else -1
     reporter.event(
         "ended",
@@ -128,27 +135,29 @@ def run(
 
 
 def _run_query(
-    spark: SparkSession, pipeline: Pipeline, reporter: Reporter, totals: Totals, stop: Stop, metrics_port: int | None
+    spark: SparkSession,
+    pipeline: Pipeline,
+    reporter: Reporter,
+    totals: Totals,
+    stop: Stop,
+    running: list[StreamingQuery],
+    metrics: MetricsServer | None,
 ) -> None:
+    """``running``: gets the query, which metrics look at."""
     from geminga.spark.pipelines.query import start
 
     uncommitted = Uncommitted.of(pipeline)
     query = start(spark, pipeline)
-    server = (
-        nullcontext()
-        if metrics_port is None
-        else MetricsServer(metrics_port, pipeline.name, totals, lambda: bool(query.isActive))
-    )
+    running.append(query)
     try:
-        with server as metrics:
-            where = f", metrics at http://127.0.0.1:{metrics.port}/metrics" if metrics is not None else ""
-            reporter.event(
-                "started",
-                f"{pipeline.name}: running{where}",
-                metricsPort=metrics.port if metrics is not None else None,
-            )
-            _watch(query, reporter, totals, stop, uncommitted)
+        where = f", metrics at http://127.0.0.1:{metrics.port}/metrics" if metrics is not None else ""
+        reporter.event(
+            "started", f"{pipeline.name}: running{where}", metricsPort=metrics.port if metrics is not None else None
+        )
+        _watch(query, reporter, totals, stop, uncommitted)
     finally:
+        # It is not asked any more: its session may be over before the metrics are.
+        running.clear()
         if query.isActive:
             query.stop()
 

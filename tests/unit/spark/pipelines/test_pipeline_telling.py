@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
+import struct
 import subprocess
 import sys
 import urllib.error
 import urllib.request
+from contextlib import suppress
 
 import pyarrow as pa
 import pytest
@@ -15,7 +18,7 @@ from geminga.app.commands import pipeline_commands
 from geminga.app.commands.cli import main
 from geminga.client import MessageId
 from geminga.model.errors import ConfigurationError
-from geminga.spark.pipelines import CheckpointInUseError, Pipeline, Sink, Source
+from geminga.spark.pipelines import CheckpointInUseError, Pipeline, Sink, Source, reporter, run
 from geminga.spark.pipelines import checkpoint as checkpoints
 from geminga.spark.pipelines.core.checkpoint_text import CheckpointDamagedError, latest_number, parse_offsets
 from geminga.spark.pipelines.core.explanation import explain
@@ -128,15 +131,53 @@ def test_metrics_are_served_to_this_machine_and_nothing_else_is() -> None:
         assert caught.value.code == 403
 
 
+def test_who_sends_a_request_without_end_is_cut_off_and_others_are_answered(monkeypatch) -> None:
+    monkeypatch.setattr(reporter, "REQUEST_TIMEOUT_S", 0.2)
+    with MetricsServer(0, "x", Totals(), lambda: True) as server:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as slow:
+            slow.settimeout(0.02)
+            sent = 0
+            with suppress(ConnectionError):
+                while True:
+                    # A byte each 20 ms, so that no single read ever waits for long.
+                    slow.sendall(b"G")
+                    sent += 1
+                    assert sent < 500, "nobody cuts it off"
+                    with suppress(TimeoutError):
+                        if not slow.recv(1):
+                            break
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=10) as answer:
+            assert b'geminga_pipeline_up{pipeline="x"} 1' in answer.read()
+
+
+def test_who_leaves_in_the_midst_of_a_request_is_not_told_of(capsys) -> None:
+    with MetricsServer(0, "x", Totals(), lambda: True) as server:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as gone:
+            gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            gone.sendall(b"GET /metr")
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=10) as answer:
+            assert answer.status == 200
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_port_of_metrics_that_is_taken_is_told_before_anything_is_begun(tmp_path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        pipeline = Pipeline("x", sources=(Source(topics=("a",)),), sink=Sink(topic="b"), checkpoint=str(tmp_path / "c"))
+        with pytest.raises(ConfigurationError, match=f"no metrics at 127.0.0.1:{port}: Address already in use"):
+            run(pipeline, metrics_port=port)
+    assert not (tmp_path / "c").exists()
+
+
 def test_a_reporter_prints_lines_or_json(capsys) -> None:
     totals = Totals()
     figures = figures_of(PROGRESS)
     totals.add(figures)
     plain, as_json = Reporter(), Reporter(is_json=True)
-    for reporter in (plain, as_json):
-        reporter.event("started", "x: running", port=1)
-        reporter.batch(figures, totals)
-        reporter.warn("look")
+    for one in (plain, as_json):
+        one.event("started", "x: running", port=1)
+        one.batch(figures, totals)
+        one.warn("look")
     printed = capsys.readouterr()
     assert printed.out.splitlines()[:2] == ["x: running", line_of(figures, totals)]
     found = [json.loads(line) for line in printed.out.splitlines()[2:]]
