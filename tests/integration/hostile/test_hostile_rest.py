@@ -6,18 +6,23 @@ is there. No answer is a 500, and the broker serves on.
 
 from __future__ import annotations
 
+import ast
 import http.client
 import json
 import os
 import random
 import re
+import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tools.standalone_process import ROOT, StandaloneProcess
+from tools.standalone_process import StandaloneProcess
 
+from geminga.broker.policies.core.rows import ROWS
+from geminga.broker.rest.calls.routing import Route
 from geminga.broker.rest.families import all_rows
 from support.house.leaks import LEAKS
 from support.house.weekly_sample import week
@@ -27,8 +32,18 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 SEED = os.environ.get("HOSTILE_SEED") or week()
 #: Requests of the short test for each path and method.
-REQUESTS_PER_ROUTE = 2
+REQUESTS_PER_ROUTE = 3
 REQUESTS_PER_LOOK = 50
+
+
+def nested(depth: int) -> object:
+    """An object in an object in an object."""
+    made: object = 1
+    for _ in range(depth):
+        made = {"x": made}
+    return made
+
+
 NUMBERS = (
     *(0, 1, -1, -2, 64, 65_536, (1 << 31) - 1, 1 << 31, -(1 << 31), (1 << 32) - 1, (1 << 53) + 1),
     *((1 << 63) - 1, 1 << 63, -(1 << 63), (1 << 64) - 1, 10**30, 10**400, 0.5, -0.0, 1e308),
@@ -47,8 +62,19 @@ TEXTS = (
     "%D9%A3",
     "+1",
     "1_0",
+    # Half of a character, a line's end as Unicode has it, one of ASCII.
+    "%ED%A0%80",
+    "%E2%80%A8",
+    "%0D%0Ax",
 )
-VALUES = (*NUMBERS, None, True, False, "", "x", "9" * 5000, [], [1], {}, {"x": 1})
+VALUES = (
+    *(*NUMBERS, None, True, False, "", "x", "9" * 5000, [], [1], [None], [""], {}, {"x": 1}, {"": None}),
+    *("\ud800", "\x00", "a\nb", "..", ["\ud800"], {"\ud800": "\ud800"}, nested(200), [nested(200)]),
+)
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{1,60}")
+#: Values that are tried of each name in a query, and members of policies that are tried alone, of each path.
+QUERIES_OF_A_NAME = 6
+POLICY_MEMBERS = 8
 SANE = {
     "domain:domain": "persistent",
     "domain": "persistent",
@@ -78,33 +104,42 @@ class Case(NamedTuple):
     body: object
 
 
-def names_asked_for() -> tuple[list[str], list[str]]:
-    """Keys of bodies, and names of queries, that any handler asks for."""
-    text = "\n".join(
-        path.read_text(encoding="utf-8") for path in sorted((ROOT / "src/geminga/broker/rest").glob("*.py"))
-    )
-    keys = set(re.findall(r'(?:body|document|quota|given|value|policies)\.get\("(\w+)"', text))
-    queries = set(re.findall(r'query_params\.get\("(\w+)"', text)) | set(re.findall(r'flag\(request, "(\w+)"', text))
-    return sorted(keys | {"ledgerId", "entryId", "limit", "limitSize", "limitTime", "policy"}), sorted(queries)
+@cache
+def names_in(module: str) -> frozenset[str]:
+    """Names that the module of a handler has as texts: of members of bodies, and of queries."""
+    tree = ast.parse(Path(sys.modules[module].__file__ or "").read_text(encoding="utf-8"))
+    texts = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    return frozenset(text for text in texts if _NAME.fullmatch(text))
 
 
-def requests_of(method: str, path: str, keys: list[str], queries: list[str]) -> Iterator[Case]:
-    """One thing changed at a time."""
+@cache
+def names_of_policies() -> frozenset[str]:
+    """Members of policies, which are checked where no handler is."""
+    return frozenset().union(*(names_in(row.check.__module__) for row in ROWS))
+
+
+def requests_of(method: str, route: Route, choose: random.Random) -> Iterator[Case]:
+    """One thing changed at a time, and all at once; of queries some values each, chosen at random."""
+    path = route.path
     parameters = re.findall(r"{([^}]+)}", path)
     sane = {name: SANE.get(name, "1") for name in parameters}
     for name in parameters:
         for value in (*NUMBERS, *TEXTS):
             yield Case(method, filled(path, {**sane, name: str(value)}), None)
     usual = filled(path, sane)
-    for name in queries:
-        for value in (*NUMBERS, *TEXTS):
+    module = route.endpoint.__module__
+    names = sorted(names_in(module))
+    for name in names:
+        for value in choose.sample((*NUMBERS, *TEXTS), QUERIES_OF_A_NAME):
             yield Case(method, f"{usual}?{name}={value}", None)
-    if method in ("PUT", "POST"):
-        for value in VALUES:
-            yield Case(method, usual, value)
-            yield Case(method, usual, dict.fromkeys(keys, value))
-            for key in keys:
-                yield Case(method, usual, {"ledgerId": 0, "entryId": 0, "policy": "producer_exception", key: value})
+    if method not in ("PUT", "POST"):
+        return
+    policies = sorted(names_of_policies()) if module.endswith(".policies") else []
+    for value in VALUES:
+        yield Case(method, usual, value)
+        yield Case(method, usual, dict.fromkeys([*names, *policies], value))
+        for key in (*names, *choose.sample(policies, min(POLICY_MEMBERS, len(policies)))):
+            yield Case(method, usual, {"ledgerId": 0, "entryId": 0, "policy": "producer_exception", key: value})
 
 
 def filled(path: str, values: dict[str, str]) -> str:
@@ -149,7 +184,6 @@ LASTS = "/tail"
 
 
 def run_requests(tmp_path: Path, count: int | None) -> None:
-    keys, queries = names_asked_for()
     choose = random.Random(SEED)
     print(f"HOSTILE_SEED={SEED}")
     process = StandaloneProcess(tmp_path / "data", log=tmp_path / "broker.log", settings=SETTINGS)
@@ -161,7 +195,7 @@ def run_requests(tmp_path: Path, count: int | None) -> None:
             if route.path in ENDS_THE_BROKER:
                 continue
             for method in ["HEAD"] if route.path.endswith(LASTS) else sorted((route.methods or set()) - {"HEAD"}):
-                cases = list(requests_of(method, route.path, keys, queries))
+                cases = list(requests_of(method, route, choose))
                 for case in cases if count is None else choose.sample(cases, min(count, len(cases))):
                     if tried % REQUESTS_PER_LOOK == 0 or method == "DELETE":
                         prepare(connection)
@@ -185,6 +219,24 @@ def run_requests(tmp_path: Path, count: int | None) -> None:
         # What was stored of it does not keep the broker from starting and serving.
         process.start()
         Session(process.broker_port).close()
+
+
+def test_names_that_handlers_ask_for_are_tried() -> None:
+    tried = {
+        (route.path.rpartition("/")[2], name) for route in all_rows() for name in names_in(route.endpoint.__module__)
+    }
+    expected = {
+        ("partitions", "checkAllowAutoCreation"),
+        ("{namespace}", "replication_clusters"),
+        ("replication", "allowed_clusters"),
+        ("{cluster}", "authenticationPlugin"),
+        ("schema", "compatibility"),
+        ("backlogQuota", "backlogQuotaType"),
+    }
+    assert expected <= tried
+    assert {"dispatchThrottlingRateInMsg", "limitSize", "retentionTimeInMinutes"} <= names_of_policies()
+    for route in all_rows():
+        assert names_in(route.endpoint.__module__), route.path
 
 
 def test_sample_of_requests_at_their_borders_kills_nothing(tmp_path) -> None:
