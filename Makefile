@@ -145,6 +145,10 @@ LONG_PARTS ?= 3
 LONG_HUNG_SECONDS ?= 30
 # And what must flow meanwhile, MB/s: `make hung` asks for 20.
 LONG_HUNG_MB_S ?= 10
+# Each failure is told at once, and what passed is noted: RESUME=1 goes on with a run of the same tree.
+LONG_PYTEST := $(BIN)/python -m pytest -p support.house.tell_at_once -p support.house.resumed
+# A part of which everything has passed before ends with 5: no tests were collected.
+LONG_NOTHING_LEFT := $(if $(RESUME),[ $$? -eq 5 ],false)
 
 test-long: export EVENTS := $(EVENTS)
 test-long: export CRASH_ROUNDS := $(CRASH_ROUNDS)
@@ -153,11 +157,12 @@ test-long: export HUNG_S := $(LONG_HUNG_SECONDS)
 test-long: export HUNG_MB_S := $(LONG_HUNG_MB_S)
 test-long: export LONG_PARTS := $(LONG_PARTS)
 test-long: export PYTHONPATH := tests
-test-long: $(STAMP) $(CLASSES) $(SPARK_EXTRAS) ## the long tests, two at a time, a line for each: a third of the many seeds (LONG_PARTS=1: all), 100 crash rounds, 100,000 mutated frames, Spark jobs killed, peers that hang (EVENTS=file LONG_WORKERS=2 LONG_HUNG_SECONDS=30)
+test-long: $(STAMP) $(CLASSES) $(SPARK_EXTRAS) ## the long tests, two at a time, a line for each: a third of the many seeds (LONG_PARTS=1: all), 100 crash rounds, 100,000 mutated frames, Spark jobs killed, peers that hang (EVENTS=file LONG_WORKERS=2 LONG_HUNG_SECONDS=30 RESUME=1: what passed at the same tree is not run again)
+	@$(if $(RESUME),,rm -f build/passed.txt)
 	@failed=0; \
-	PROPERTY_EXAMPLES=$(PROPERTY_EXAMPLES) $(BIN)/python -m pytest -q -m "not long" -n $(LONG_WORKERS) tests/property || failed=1; \
-	$(BIN)/python -m pytest -v -m long --timeout=$(LONG_TIMEOUT) -p support.house.tell_at_once --durations=60 -n $(LONG_WORKERS) --dist=worksteal $(addprefix --ignore=,$(LONG_ALONE)) $(PYTEST_ARGS) || failed=1; \
-	$(BIN)/python -m pytest -v -m long --timeout=$(LONG_TIMEOUT) -p support.house.tell_at_once --durations=30 $(PYTEST_ARGS) $(LONG_ALONE) || failed=1; \
+	PROPERTY_EXAMPLES=$(PROPERTY_EXAMPLES) $(LONG_PYTEST) -q -m "not long" -n $(LONG_WORKERS) tests/property || $(LONG_NOTHING_LEFT) || failed=1; \
+	$(LONG_PYTEST) -v -m long --timeout=$(LONG_TIMEOUT) --durations=60 -n $(LONG_WORKERS) --dist=worksteal $(addprefix --ignore=,$(LONG_ALONE)) $(PYTEST_ARGS) || $(LONG_NOTHING_LEFT) || failed=1; \
+	$(LONG_PYTEST) -v -m long --timeout=$(LONG_TIMEOUT) --durations=30 $(PYTEST_ARGS) $(LONG_ALONE) || $(LONG_NOTHING_LEFT) || failed=1; \
 	exit $$failed
 
 search: $(STAMP) ## the property tests with new random examples (SEED=number)
