@@ -136,7 +136,7 @@ def _asked(url: str, form: bytes | None, flow: Flow) -> Mapping[str, object]:
     from urllib.error import HTTPError
     from urllib.request import Request
 
-    from geminga.client._api.limited_http import limited_opener, time_left
+    from geminga.runtime.limited_http import limited_opener, time_left
 
     request = Request(url, form, {"Accept": "application/json"})
     try:
