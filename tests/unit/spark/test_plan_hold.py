@@ -16,7 +16,7 @@ def test_an_answer_that_comes_byte_by_byte_does_not_hold_the_driver_for_ever(
     begun: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plan_hold, "_TIMEOUT_S", 0.2)
-    with Dripping(begun) as web, pytest.raises(plan_hold.AdminError, match="GET .*topics/x"):
+    with Dripping(begun) as web, pytest.raises(plan_hold.AdminError, match=r"GET .*topics/x"):
         plan_hold.Admin(web.url, _CONFIGURATION).request("GET", "topics/x")
 
 

@@ -22,6 +22,8 @@ from geminga.broker.rest.calls.requests import RestError, context_of, json_body,
 from geminga.broker.rest.calls.routing import Route
 from geminga.broker.rest.cluster_routes.brokers import active_brokers
 from geminga.broker.rest.namespace_routes.bundles import unload_everywhere
+from geminga.model.errors import GemingaError, NotFoundError
+from geminga.runtime import again
 
 _PATH = "/admin/v2/clusters/{cluster}/namespaceIsolationPolicies"
 _DOMAINS = "/admin/v2/clusters/{cluster}/failureDomains"
@@ -122,13 +124,21 @@ def _of_broker(broker: str, policies: Mapping[str, Document]) -> Document:
 
 
 async def _unload(context: RestContext, cluster: str, patterns: Json) -> None:
+    """Raises the first refusal when all was tried: the same policy, set again, unloads none."""
     steps = context.topics.steps()
-    for tenant in await context.resources.tenants.list():
-        for namespace in await context.resources.namespaces.list(tenant):
-            await steps.next()
+    refused: GemingaError | None = None
+    for namespace in await context.resources.namespaces.all():
+        await steps.next()
+        try:
             policies = await context.resources.namespaces.find(namespace)
             if policies is not None and cluster in policies.replication_clusters and matches(patterns, namespace):
                 await unload_everywhere(context, namespace)
+        except NotFoundError:
+            continue  # it went meanwhile
+        except GemingaError as error:
+            refused = refused or error
+    if refused is not None:
+        raise again(refused)
 
 
 def _resources(request: Request) -> IsolationPolicies:
