@@ -34,7 +34,7 @@ async def prepared(world: BrokerWorld) -> None:
 
 
 def test_namespaces_behind_one_that_can_not_be_unloaded_are() -> None:
-    """The policy is stored, and setting it again finds nothing to unload: those that were left stayed where they were."""
+    """The policy is stored, and setting it again finds nothing to unload: those that were left stayed."""
 
     async def scenario(world: BrokerWorld) -> None:
         application = rest_application(world.broker)
