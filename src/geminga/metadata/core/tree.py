@@ -54,11 +54,21 @@ class PutOutcome(NamedTuple):
 
 
 def check_path(path: str) -> None:
-    """Raise MetadataError unless ``path`` is ``/`` or ``/a/b`` without empty elements."""
+    """Raise MetadataError unless ``path`` is ``/`` or ``/a/b`` without empty elements, and can be written as UTF-8."""
     if path == "/":
         return
-    if not path.startswith("/") or path.endswith("/") or "//" in path or "\0" in path:
+    is_path = path.startswith("/") and not path.endswith("/") and "//" not in path and "\0" not in path
+    if not is_path or not (path.isascii() or _is_utf8(path)):
         raise MetadataError(f"not a metadata path: {path!r}; expected '/a/b'")
+
+
+def _is_utf8(text: str) -> bool:
+    """Half of a character, as JSON and names of files may have it, is none: no store keeps it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def check_value(path: str, value: bytes) -> None:
