@@ -26,6 +26,7 @@ from geminga.model.errors import (
     TopicNotFoundError,
     TransactionTopicError,
 )
+from geminga.model.limits import PARTITIONS_MAX
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import (
     PARTITION_SUFFIX,
@@ -46,9 +47,6 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
-#: Partitions of one topic where ``maxNumPartitionsPerPartitionedTopic`` says nothing: each is a node, all of which a
-#: ZooKeeper keeps in memory. One request for a million cost a cluster its metadata store.
-PARTITIONS_MAX: Final = 100_000
 #: Partitions created or deleted at the same time: they share a commit of the metadata store.
 PARTITIONS_AT_ONCE: Final = 128
 
