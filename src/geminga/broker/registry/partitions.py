@@ -351,9 +351,13 @@ class Partitions:
 
     def check_count(self, partitions: int) -> None:
         """Raise PreconditionFailedError unless a topic may have so many."""
-        limit = self._config.partitions_max or PARTITIONS_MAX
-        if not 1 <= partitions <= limit:
-            raise PreconditionFailedError(f"Number of partitions should be 1 to {limit}, not {partitions}")
+        if not 1 <= partitions <= self.most:
+            raise PreconditionFailedError(f"Number of partitions should be 1 to {self.most}, not {partitions}")
+
+    @property
+    def most(self) -> int:
+        """Partitions that a topic may have, as it is configured now."""
+        return self._config.partitions_max or PARTITIONS_MAX
 
     async def _count(self, name: TopicName) -> int:
         found = await self._resources.partitioned_topic_metadata(name)

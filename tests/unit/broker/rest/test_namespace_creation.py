@@ -1,4 +1,4 @@
-"""A namespace is created with no policy that could not be set in it by its own path."""
+"""A namespace is created with no policy that its own path would refuse; how many partitions there may be."""
 
 from __future__ import annotations
 
@@ -104,3 +104,17 @@ def test_a_namespace_is_allowed_where_it_lives_and_where_it_was_made(
         assert (list(policies.replication_clusters), list(policies.allowed_clusters)) == kept
 
     run_quietly(scenario)
+
+
+def test_a_topic_of_more_partitions_than_there_may_be_is_refused_as_in_pulsar() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        application = await prepared(world)
+        topic = "/admin/v2/persistent/public/default/t/partitions"
+        refused = await ask(application, "PUT", topic, b"4")
+        assert (refused.status, refused.reason) == (406, "Number of partitions should be less than or equal to 3")
+        assert (await ask(application, "PUT", topic, b"3")).status == 204
+        refused = await ask(application, "POST", topic, b"4")
+        told = "Desired partitions 4 can't be greater than the maximum partitions per topic 3."
+        assert (refused.status, refused.reason) == (422, told)
+
+    run_quietly(scenario, partitions_max=3)
