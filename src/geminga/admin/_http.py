@@ -50,9 +50,9 @@ class HttpCaller:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """``url``: ``http://host:port`` or ``https://``; ``headers``: sent with each request. Raises ValueError."""
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if not _scheme_of(url):
             raise ValueError(f"the address of a broker's administration is http://host:port, not {url!r}")
+        parts = urlsplit(url)
         self._base = f"{parts.scheme}://{parts.netloc}"
         self._timeout_s = timeout_s
         self._headers = headers
@@ -94,8 +94,8 @@ class HttpCaller:
 
     @staticmethod
     def _elsewhere(what: str, status: int, url: str, place: str) -> str:
-        scheme = urlsplit(place).scheme
-        if scheme not in ("http", "https"):
+        scheme = _scheme_of(place)
+        if not scheme:
             raise error_of(what, status, f"sent on to {place!r}, which is no address")
         if scheme == "http" and urlsplit(url).scheme == "https":
             # Who asks says who it is: not where everybody on the way can read it.
@@ -125,7 +125,7 @@ class HttpCaller:
                 connection = self._new(where)
                 self._write(connection, method, target, body, headers)
                 answer = self._read(connection)
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, UnicodeError) as error:  # the last: of a name that no host can have
             connection.close()
             raise UnreachableError(f"{method} {url}", 0, f"no answer: {str(error) or type(error).__name__}") from error
         except BaseException:
@@ -184,6 +184,16 @@ class HttpCaller:
             connection.close()
         else:
             self._idle.setdefault(where, deque()).append(connection)
+
+
+def _scheme_of(url: str) -> str:
+    """``http`` or ``https``; empty for what is no address of a web service."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return ""
+    return parts.scheme if parts.scheme in ("http", "https") and parts.hostname and port != 0 else ""
 
 
 class _Pace:

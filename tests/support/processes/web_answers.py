@@ -28,6 +28,10 @@ class WebAnswers:
         web = self
 
         class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers.get("Content-Length", "0")))
+                self.do_GET()
+
             def do_GET(self) -> None:
                 web.asked.append((self.path, dict(self.headers)))
                 status, body, location = web.answers.pop(0)

@@ -135,6 +135,35 @@ def test_the_broker_that_serves_it_is_asked_with_the_same_body(url: str) -> None
     caller.close()
 
 
+@pytest.mark.parametrize(
+    "place",
+    [
+        "http://[",
+        "http://[x]/",
+        "http://127.0.0.1:x/",
+        "http://127.0.0.1:70000/",
+        "http://two..dots/",
+        "http:///x",
+        "http:/x",
+    ]
+    + ["http://127.0.0.1:1/a b", "http://127.0.0.1:1/\xe9", "http://\xff..x/"],
+)
+def test_a_broker_that_sends_on_to_no_place_is_told_as_one_that_does_not_answer(url: str, place: str) -> None:
+    caller = HttpCaller(url)
+    _Handler.answers["/here"] = (307, {"Location": place}, b"")
+    with pytest.raises(errors.AdminError):
+        caller.request("GET", "/here")
+    caller.close()
+
+
+@pytest.mark.parametrize("host", ["two..dots", "x" * 70, ".dot", "half\ud800"])
+def test_a_host_that_can_be_none_does_not_answer(host: str) -> None:
+    caller = HttpCaller(f"http://{host}:8080")
+    with pytest.raises(errors.UnreachableError, match="no answer"):
+        caller.request("GET", "/x")
+    caller.close()
+
+
 def test_what_says_who_asks_is_not_sent_where_it_could_be_read() -> None:
     with pytest.raises(errors.AdminError, match="not encrypted"):
         HttpCaller._elsewhere("GET x", 307, "https://a/x", "http://b/x")
