@@ -59,7 +59,7 @@ def parse_flow(text: str) -> Flow:
         given = {**_object(_key_text(place), "private_key"), **given}
     issuer = _text(given, "issuer_url", "issuerUrl")
     client_id, secret = _text(given, "client_id", "clientId"), _text(given, "client_secret", "clientSecret")
-    if not issuer.startswith(("http://", "https://")):
+    if not issuer.lower().startswith(("http://", "https://")):
         raise InvalidConfiguration("OAuth 2.0: issuer_url is not the http or https URL of an issuer")
     if not client_id or not secret:
         raise InvalidConfiguration(f"OAuth 2.0: client_id and client_secret are needed; expected {_EXPECTED}")
@@ -113,7 +113,7 @@ class AuthenticationOauth2:
         if not self._endpoint:
             found = _asked(f"{flow.issuer_url}/.well-known/openid-configuration", None, flow)
             endpoint = found.get("token_endpoint")
-            if not isinstance(endpoint, str) or not endpoint.startswith(("http://", "https://")):
+            if not isinstance(endpoint, str) or not endpoint.lower().startswith(("http://", "https://")):
                 raise ErrorGettingAuthenticationData(f"{flow.issuer_url}: its discovery document has no token_endpoint")
             self._endpoint = endpoint
         form = {"grant_type": _GRANT, "client_id": flow.client_id, "client_secret": flow.client_secret}
