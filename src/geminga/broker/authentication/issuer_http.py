@@ -35,8 +35,8 @@ class IssuerHttp:
                 return await self._get(url)
         except TimeoutError as error:
             raise UnavailableError(f"no answer of {url} within {GET_S_MAX:g} s") from error
-        except (OSError, ValueError, h11.RemoteProtocolError) as error:
-            raise UnavailableError(f"{url}: {error}") from error
+        except (OSError, ValueError, h11.ProtocolError) as error:
+            raise UnavailableError(f"{url}: {str(error) or type(error).__name__}") from error
 
     async def _get(self, url: str) -> bytes:
         parts = urlsplit(url)
