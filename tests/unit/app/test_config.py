@@ -52,6 +52,8 @@ def test_value_of_each_type_is_parsed(type_name: str, text: str, value: object) 
         ("float", "1e999"),
         ("bool", "yes"),
         ("bool", "1"),
+        ("str", "a\0b"),
+        ("tuple[str,...]", "a,\0"),
     ],
 )
 def test_value_of_the_wrong_type_names_key_value_place_and_expectation(type_name: str, text: str) -> None:

@@ -351,6 +351,8 @@ def type_name(declared: object) -> str:
 
 
 def _parsed(base: str, text: str) -> Value:
+    if "\0" in text:  # in no name and no path
+        raise ValueError(text)
     if base == "bool":
         lowered = text.lower()
         if lowered not in ("true", "false"):
