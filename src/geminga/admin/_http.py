@@ -14,7 +14,7 @@ from urllib.parse import urlencode, urlsplit
 from geminga.admin.defaults import TIMEOUT_S
 from geminga.admin.errors import UnreachableError, error_of
 from geminga.runtime import SystemClock
-from geminga.runtime.limited_answers import limited_answers
+from geminga.runtime.sockets.limited_answers import limited_answers
 
 #: The type of bodies, unless told otherwise.
 JSON: Final = "application/json"

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from geminga.runtime.limited_answers import limited_answers
+from geminga.runtime.sockets.limited_answers import limited_answers
 
 
 def test_each_read_has_the_time_that_is_told_given_what_was_read_before() -> None:

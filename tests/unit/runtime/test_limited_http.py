@@ -6,7 +6,7 @@ import urllib.request
 
 import pytest
 
-from geminga.runtime.limited_http import limited_opener, time_left
+from geminga.runtime.sockets.limited_http import limited_opener, time_left
 from support.processes.web_answers import DRIPPING, Dripping, WebAnswers
 
 

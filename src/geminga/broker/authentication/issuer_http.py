@@ -36,7 +36,8 @@ class IssuerHttp:
         except TimeoutError as error:
             raise UnavailableError(f"no answer of {url} within {GET_S_MAX:g} s") from error
         except (OSError, ValueError, h11.ProtocolError) as error:
-            raise UnavailableError(f"{url}: {str(error) or type(error).__name__}") from error
+            why = f"{error}" or type(error).__name__
+            raise UnavailableError(f"{url}: {why}") from error
 
     async def _get(self, url: str) -> bytes:
         parts = urlsplit(url)

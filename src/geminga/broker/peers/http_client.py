@@ -91,7 +91,7 @@ class PeerHttp:
         except TimeoutError as error:
             raise UnavailableError(f"no answer to {method} {url} within {REQUEST_S_MAX:g} s") from error
         except OSError as error:
-            why = str(error) or type(error).__name__
+            why = f"{error}" or type(error).__name__
             raise UnavailableError(f"the broker at {_place(url)} does not answer: {why}") from error
         except h11.ProtocolError as error:
             # h11's own frame has the error: with its traceback it would wait for a collector.

@@ -38,14 +38,6 @@ class Namespaces:
         self._store = store
         self._tenants = tenants
 
-    async def list(self, tenant: str) -> list[str]:
-        """Full names of the tenant's namespaces, sorted; raises NotFoundError (404), PreconditionFailedError (412)."""
-        if not is_valid_named_entity(tenant):
-            raise PreconditionFailedError("Tenant name is not valid")
-        if not await self._tenants.exists(tenant):
-            raise NotFoundError("Tenant not found")
-        return [f"{tenant}/{name}" for name in await self._store.children(f"{POLICIES_PATH}/{tenant}")]
-
     async def all(self) -> list[str]:
         """Full names of the namespaces of all tenants, sorted; also of one that goes meanwhile, or is not there."""
         return [
@@ -53,6 +45,14 @@ class Namespaces:
             for tenant in await self._tenants.list()
             for name in await self._store.children(f"{POLICIES_PATH}/{tenant}")
         ]
+
+    async def list(self, tenant: str) -> list[str]:
+        """Full names of the tenant's namespaces, sorted; raises NotFoundError (404), PreconditionFailedError (412)."""
+        if not is_valid_named_entity(tenant):
+            raise PreconditionFailedError("Tenant name is not valid")
+        if not await self._tenants.exists(tenant):
+            raise NotFoundError("Tenant not found")
+        return [f"{tenant}/{name}" for name in await self._store.children(f"{POLICIES_PATH}/{tenant}")]
 
     async def find(self, namespace: str) -> Policies | None:
         """The namespace's policies, or None if there is no such namespace."""

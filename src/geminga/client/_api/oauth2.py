@@ -141,7 +141,7 @@ def _asked(url: str, form: bytes | None, flow: Flow) -> Mapping[str, object]:
     from urllib.error import HTTPError
     from urllib.request import Request
 
-    from geminga.runtime.limited_http import limited_opener, time_left
+    from geminga.runtime.sockets.limited_http import limited_opener, time_left
 
     try:
         try:

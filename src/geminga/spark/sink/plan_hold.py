@@ -18,7 +18,7 @@ from urllib.request import Request
 
 from geminga.model.topic_name import TopicName
 from geminga.runtime import get_logger
-from geminga.runtime.limited_http import limited_opener, time_left
+from geminga.runtime.sockets.limited_http import limited_opener, time_left
 from geminga.spark.rules.client_options import ClientConfiguration
 from geminga.spark.sink.plans import PLAN_SUBSCRIPTION, plan_topic
 from geminga.spark.sink_rules.errors import SinkError

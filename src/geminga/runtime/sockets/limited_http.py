@@ -5,12 +5,12 @@ would hold who reads it for ever. Blocks; for threads.
 from __future__ import annotations
 
 import ssl
+import time
 from collections.abc import Callable
 from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from urllib.request import BaseHandler, HTTPHandler, HTTPSHandler, OpenerDirector, Request, build_opener
 
-from geminga.runtime import SystemClock
-from geminga.runtime.limited_answers import limited_answers
+from geminga.runtime.sockets.limited_answers import limited_answers
 
 #: Seconds that are left; raises TimeoutError when there are none.
 TimeLeft = Callable[[], float]
@@ -18,11 +18,10 @@ TimeLeft = Callable[[], float]
 
 def time_left(limit_s: float) -> TimeLeft:
     """From now on."""
-    clock = SystemClock()
-    end_s = clock.monotonic() + limit_s
+    end_s = time.monotonic() + limit_s
 
     def left() -> float:
-        left_s = end_s - clock.monotonic()
+        left_s = end_s - time.monotonic()
         if left_s <= 0:
             raise TimeoutError(f"no whole answer within {limit_s:g} s")
         return left_s
