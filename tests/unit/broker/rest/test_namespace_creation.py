@@ -118,3 +118,21 @@ def test_a_topic_of_more_partitions_than_there_may_be_is_refused_as_in_pulsar() 
         assert (refused.status, refused.reason) == (422, told)
 
     run_quietly(scenario, partitions_max=3)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"bundles": {"numBundles": 2, "boundaries": [f"0x{number:08x}" for number in range(100_000)]}},
+        {"autoTopicCreationOverride": {"allowAutoTopicCreation": True, "topicType": "x" * 1_000_000}},
+        {"replication_clusters": ["x" * 1_000_000]},
+    ],
+    ids=["bundles", "text", "cluster"],
+)
+def test_a_reason_is_short_whatever_was_sent(body: Json) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        made = await ask(rest_application(world.broker), "PUT", f"{NAMESPACES}/new", json.dumps(body).encode())
+        assert made.status in (400, 403, 412)
+        assert 0 < len(made.reason) < 5_000
+
+    run_quietly(scenario)
