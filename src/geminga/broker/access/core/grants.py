@@ -103,15 +103,15 @@ def without_grant(policies: Document, role: str) -> Document:
 
 def with_topic_grant(policies: Document, topic: str, role: str, actions: Iterable[str]) -> Document:
     """A role has these actions at a topic, instead of those that it had there."""
-    return with_topic_changes(policies, [TopicChange(topic, role, tuple(actions))])
+    return with_topic_changes(policies, [GrantChange(topic, role, tuple(actions))])
 
 
 def without_topic_grant(policies: Document, topics: Iterable[str], role: str) -> Document:
     """A role has nothing at these topics themselves."""
-    return with_topic_changes(policies, [TopicChange(topic, role, None) for topic in topics])
+    return with_topic_changes(policies, [GrantChange(topic, role, None) for topic in topics])
 
 
-class TopicChange(NamedTuple):
+class GrantChange(NamedTuple):
     """What becomes of a role at a topic."""
 
     topic: str
@@ -120,7 +120,7 @@ class TopicChange(NamedTuple):
     actions: tuple[str, ...] | None
 
 
-def with_topic_changes(policies: Document, changes: Iterable[TopicChange]) -> Document:
+def with_topic_changes(policies: Document, changes: Iterable[GrantChange]) -> Document:
     """One behind the other, at a cost of what there is and what is changed together: both may be thousands."""
     topics = dict(granted_topics(policies))
     #: Of topics that were changed.

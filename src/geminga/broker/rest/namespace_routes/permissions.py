@@ -19,7 +19,7 @@ from geminga.broker.access.core.actions import (
 )
 from geminga.broker.access.core.grants import (
     ACTIONS,
-    TopicChange,
+    GrantChange,
     granted,
     granted_subscriptions,
     with_grant,
@@ -132,7 +132,7 @@ async def _change_topics(request: Request, *, takes: bool) -> Response:
         for change in changes:
             await require_topic_of_permissions(request, change.topic)
 
-    made = [TopicChange(str(change.topic), change.role, change.actions) for change in changes]
+    made = [GrantChange(str(change.topic), change.role, change.actions) for change in changes]
     await change_policies(
         request,
         changes[0].topic.namespace,

@@ -19,7 +19,7 @@ from geminga.broker.access.core.actions import (
     of_topic,
 )
 from geminga.broker.access.core.grants import (
-    TopicChange,
+    GrantChange,
     granted_at,
     granted_topics,
     grants_of,
@@ -277,13 +277,13 @@ def test_many_changes_at_many_topics_cost_no_more_than_both_together() -> None:
 
 def test_changes_are_made_one_behind_the_other() -> None:
     steps = [
-        TopicChange("a", "jane", ("consume",)),
-        TopicChange("a", "joe", ("produce",)),
-        TopicChange("b", "jane", ("produce",)),
-        TopicChange("a", "jane", None),
-        TopicChange("a", "joe", ("consume",)),
-        TopicChange("b", "jane", None),
-        TopicChange("c", "jane", None),
+        GrantChange("a", "jane", ("consume",)),
+        GrantChange("a", "joe", ("produce",)),
+        GrantChange("b", "jane", ("produce",)),
+        GrantChange("a", "jane", None),
+        GrantChange("a", "joe", ("consume",)),
+        GrantChange("b", "jane", None),
+        GrantChange("c", "jane", None),
     ]
     policies: Document = {"auth_policies": {"destination_auth": {"b": {"jim": ["produce"]}, "d": {"x": []}}}}
     after = with_topic_changes(policies, steps)
