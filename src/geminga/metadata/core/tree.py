@@ -15,6 +15,7 @@ from geminga.model.errors import (
     MetadataError,
     NodeNotEmptyError,
     NoSuchNodeError,
+    RefusedPathError,
     SessionExpiredError,
     invariant,
 )
@@ -54,12 +55,14 @@ class PutOutcome(NamedTuple):
 
 
 def check_path(path: str) -> None:
-    """Raise MetadataError unless ``path`` is ``/`` or ``/a/b`` without empty elements, and can be written as UTF-8."""
+    """Raise MetadataError unless ``path`` is ``/`` or ``/a/b`` without empty elements; RefusedPathError for what is no
+    UTF-8."""
     if path == "/":
         return
-    is_path = path.startswith("/") and not path.endswith("/") and "//" not in path and "\0" not in path
-    if not is_path or not (path.isascii() or _is_utf8(path)):
+    if not path.startswith("/") or path.endswith("/") or "//" in path or "\0" in path:
         raise MetadataError(f"not a metadata path: {path!r}; expected '/a/b'")
+    if not (path.isascii() or _is_utf8(path)):
+        raise RefusedPathError(f"not a metadata path: {path!r}: it has half of a character")
 
 
 def _is_utf8(text: str) -> bool:
