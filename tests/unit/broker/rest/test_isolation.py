@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
 from geminga.broker.ownership.core.local_policies import local_policies_path
 from geminga.model.topic_name import TopicName
+from support.house.python_calls import counted_calls
 from support.worlds.broker_world import BrokerWorld
 from support.worlds.policy_levels import run_quietly
 from support.worlds.rest_world import ask, rest_application
@@ -26,10 +28,14 @@ async def loaded(world: BrokerWorld) -> set[str]:
     return {name.namespace for name in (topic.name for topic in world.broker.registry.loaded.values())}
 
 
-async def prepared(world: BrokerWorld) -> None:
-    for namespace in NAMESPACES:
+async def loaded_topics(world: BrokerWorld, namespaces: Iterable[str]) -> None:
+    for namespace in namespaces:
         await world.resources.namespaces.create(namespace)
         await world.broker.registry.get(TopicName.parse(f"persistent://{namespace}/t"), create=True)
+
+
+async def prepared(world: BrokerWorld) -> None:
+    await loaded_topics(world, NAMESPACES)
     assert await loaded(world) == set(NAMESPACES)
 
 
@@ -62,5 +68,29 @@ def test_a_tenant_that_is_not_there_keeps_no_policy_from_being_set_and_no_group_
         group = "/admin/v2/resourcegroups/some"
         assert (await ask(application, "PUT", group, b"{}")).status == 204
         assert (await ask(application, "DELETE", group, b"")).status == 204
+
+    run_quietly(scenario)
+
+
+def test_expressions_are_compiled_once_however_many_bundles_a_broker_has() -> None:
+    """Each bundle compiled all of them, in one turn of the loop: seconds for a few thousand bundles."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        application = rest_application(world.broker)
+        document = json.loads(policy("one.*"))
+        document["namespaces"] = [f"none/n{number}.*" for number in range(100)]
+        assert (await ask(application, "POST", POLICY, json.dumps(document).encode())).status == 204
+        broker = json.loads((await ask(application, "GET", "/admin/v2/brokers/standalone", b"")).body)[0]
+
+        async def calls() -> int:
+            with counted_calls() as made:
+                answer = await ask(application, "GET", f"/admin/v2/brokers/standalone/{broker}/ownedNamespaces", b"")
+                assert answer.status == 200
+                return made()
+
+        await loaded_topics(world, NAMESPACES[:1])
+        first = await calls()
+        await loaded_topics(world, [f"public/more{number}" for number in range(10)])
+        assert (await calls() - first) / 10 < 1_000
 
     run_quietly(scenario)
