@@ -147,13 +147,16 @@ def test_value_of_the_largest_size_is_kept_and_one_more_byte_is_refused(case):
     case.run(main)
 
 
-@pytest.mark.parametrize("path", ["", "a", "a/b", "/a/", "//a", "/a//b", "/a\0b"])
+@pytest.mark.parametrize("path", ["", "a", "a/b", "/a/", "//a", "/a//b", "/a\0b", "/a\ud800", "/\udcff/b"])
 def test_bad_path_is_refused(case, path):
     async def main(h: Harness):
         with pytest.raises(MetadataError):
             await h.store.put(path, b"", expected_version=None)
         with pytest.raises(MetadataError):
             await h.store.get(path)
+        # Nobody else is refused with it.
+        await h.store.put("/good", b"x", expected_version=None)
+        assert await h.store.exists("/good")
 
     case.run(main)
 

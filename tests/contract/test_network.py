@@ -255,6 +255,43 @@ def test_connect_to_a_closed_port_is_refused(run):
     run(story)
 
 
+@pytest.mark.parametrize(
+    ("host", "port"),
+    [
+        ("two..dots", 6650),
+        (".dot", 6650),
+        ("x" * 70, 6650),
+        ("with\0zero", 6650),
+        ("half\ud800", 6650),
+        (HOST, 70_000),
+        (HOST, -1),
+    ],
+)
+@pytest.mark.parametrize("is_connected", [True, False])
+def test_what_is_no_address_is_an_error_of_the_system_as_others_are(run, host, port, is_connected):
+    """Who connects to where a client, a broker or a file says handles those."""
+
+    async def story(network):
+        with pytest.raises(OSError):
+            await (network.connect(Recorder, host, port) if is_connected else network.listen(Recorder, host, port))
+
+    run(story)
+
+
+def test_a_port_beyond_the_last_is_none_of_the_others(run):
+    """The system would take its lower half."""
+
+    async def story(network):
+        async with joined(network) as (listener, _, _client):
+            with pytest.raises(OSError):
+                await network.connect(Recorder, HOST, listener.port + 65_536)
+            if isinstance(network, AsyncioNetwork):
+                with pytest.raises(OSError):
+                    await network.connect(Recorder, HOST, listener.port + 65_536, preface=b"PROXY UNKNOWN\r\n")
+
+    run(story)
+
+
 def test_closed_listener_keeps_its_connections(run):
     async def story(network):
         async with joined(network, server_class=Echo) as (listener, server, client):

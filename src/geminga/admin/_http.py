@@ -13,6 +13,8 @@ from urllib.parse import urlencode, urlsplit
 
 from geminga.admin.defaults import TIMEOUT_S
 from geminga.admin.errors import UnreachableError, error_of
+from geminga.runtime import SystemClock
+from geminga.runtime.sockets.limited_answers import limited_answers
 
 #: The type of bodies, unless told otherwise.
 JSON: Final = "application/json"
@@ -22,6 +24,10 @@ REDIRECTS_MAX: Final = 5
 IDLE_MAX: Final = 16
 #: Bytes of the largest answer.
 ANSWER_BYTES_MAX: Final = 256 << 20
+#: The same with what is not its body: chunks have heads, and headers, or answers before the answer, may have no end.
+READ_BYTES_MAX: Final = 2 * ANSWER_BYTES_MAX
+#: Bytes per second of an answer, once its first seconds are over: a slower one is given up.
+BYTES_PER_S_MIN: Final = 16 << 10
 #: How a kept connection that the broker closed meanwhile is noticed.
 _STALE: Final = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError)
 
@@ -44,13 +50,15 @@ class HttpCaller:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """``url``: ``http://host:port`` or ``https://``; ``headers``: sent with each request. Raises ValueError."""
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if not _scheme_of(url):
             raise ValueError(f"the address of a broker's administration is http://host:port, not {url!r}")
+        parts = urlsplit(url)
         self._base = f"{parts.scheme}://{parts.netloc}"
         self._timeout_s = timeout_s
         self._headers = headers
         self._tls = tls
+        clock = SystemClock()
+        self._answers = limited_answers(lambda: _Pace(timeout_s, clock.monotonic))
         #: By scheme and address. Threads share it: a connection that was taken is nobody else's.
         self._idle: dict[str, deque[http.client.HTTPConnection]] = {}
         self._is_closed = False
@@ -86,8 +94,8 @@ class HttpCaller:
 
     @staticmethod
     def _elsewhere(what: str, status: int, url: str, place: str) -> str:
-        scheme = urlsplit(place).scheme
-        if scheme not in ("http", "https"):
+        scheme = _scheme_of(place)
+        if not scheme:
             raise error_of(what, status, f"sent on to {place!r}, which is no address")
         if scheme == "http" and urlsplit(url).scheme == "https":
             # Who asks says who it is: not where everybody on the way can read it.
@@ -117,7 +125,7 @@ class HttpCaller:
                 connection = self._new(where)
                 self._write(connection, method, target, body, headers)
                 answer = self._read(connection)
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, UnicodeError) as error:  # the last: of a name that no host can have
             connection.close()
             raise UnreachableError(f"{method} {url}", 0, f"no answer: {str(error) or type(error).__name__}") from error
         except BaseException:
@@ -156,14 +164,19 @@ class HttpCaller:
             except (KeyError, IndexError):
                 return self._new(where), False
             if not _is_over(connection):
+                connection.sock.settimeout(self._timeout_s)  # what was left for the answer before
                 return connection, True
             connection.close()
 
     def _new(self, where: str) -> http.client.HTTPConnection:
         scheme, _, address = where.partition("://")
-        if scheme == "https":
-            return http.client.HTTPSConnection(address, timeout=self._timeout_s, context=self._tls)
-        return http.client.HTTPConnection(address, timeout=self._timeout_s)
+        connection = (
+            http.client.HTTPSConnection(address, timeout=self._timeout_s, context=self._tls)
+            if scheme == "https"
+            else http.client.HTTPConnection(address, timeout=self._timeout_s)
+        )
+        connection.response_class = self._answers
+        return connection
 
     def _give(self, where: str, connection: http.client.HTTPConnection, *, is_over: bool) -> None:
         """Keep it for the next request, if it can be."""
@@ -171,6 +184,46 @@ class HttpCaller:
             connection.close()
         else:
             self._idle.setdefault(where, deque()).append(connection)
+
+
+def _scheme_of(url: str) -> str:
+    """``http`` or ``https``; empty for what is no address of a web service."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return ""
+    return parts.scheme if parts.scheme in ("http", "https") and parts.hostname and port != 0 else ""
+
+
+class _Pace:
+    """How long reads of one answer take: see ``limited_answers``.
+
+    The first byte is waited for as long as any; from then on the answer has that time once more, and what it brings at
+    :data:`BYTES_PER_S_MIN` beside.
+    """
+
+    __slots__ = ("_begun_s", "_now", "_timeout_s")
+
+    def __init__(self, timeout_s: float, now: Callable[[], float]) -> None:
+        self._timeout_s = timeout_s
+        self._now = now
+        #: When the first bytes were there; None before.
+        self._begun_s: float | None = None
+
+    def __call__(self, read_bytes: int) -> float:
+        if not read_bytes:
+            return self._timeout_s
+        if read_bytes > READ_BYTES_MAX:
+            raise http.client.HTTPException(f"more than {READ_BYTES_MAX} bytes, and no end")
+        now_s = self._now()
+        if self._begun_s is None:
+            self._begun_s = now_s
+        taken_s = now_s - self._begun_s
+        left_s = self._timeout_s + read_bytes / BYTES_PER_S_MIN - taken_s
+        if left_s <= 0:
+            raise TimeoutError(f"only {read_bytes} bytes within {taken_s:g} s")
+        return min(left_s, self._timeout_s)
 
 
 def _check_whole(response: http.client.HTTPResponse, size_bytes: int) -> None:

@@ -16,6 +16,9 @@ METADATA_VALUE_BYTES_MAX: Final = 1024 * 1024
 
 #: Transaction coordinators of a cluster. Each is a log of its own, which whoever starts looks for.
 TRANSACTION_COORDINATORS_MAX: Final = 1 << 10
+#: Partitions of one topic where ``maxNumPartitionsPerPartitionedTopic`` says nothing: each is a node, all of which a
+#: ZooKeeper keeps in memory. One request for a million cost a cluster its metadata store.
+PARTITIONS_MAX: Final = 100_000
 
 
 def count_within(sizes: Iterable[int], bytes_max: int) -> int:

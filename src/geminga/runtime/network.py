@@ -40,7 +40,10 @@ ACCEPT_PAUSE_S: Final = 0.25
 WARNING_INTERVAL_S: Final = 60.0
 #: Bytes of a refused client's request that are read, so that closing does not reset what it is told.
 REFUSED_READ_BYTES: Final = 64 * 1024
-
+_PORT_MAX: Final = 65535
+#: Characters of one part of a host's name (DNS), and of a name that an error shows.
+_LABEL_MAX: Final = 63
+_SHOWN_CHARACTERS: Final = 80
 #: The attribute of a transport of TLS that is the one below it.
 _BELOW: Final = "geminga_below"
 #: Errors of one connection that was gone before it was accepted.
@@ -319,6 +322,9 @@ class AsyncioNetwork:
         preface: bytes = b"",
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """See ``Network.connect``; raises OSError."""
+        check_address(host, port)
+        if server_name:
+            check_address(server_name, port)
         loop = asyncio.get_running_loop()
         name = None if tls is None or not (server_name or preface) else server_name or host
         if not preface:
@@ -408,6 +414,26 @@ def unclaimed_sockets() -> list[tuple[str, int]]:
     return _PASSED_ON.left()
 
 
+def check_address(host: str, port: int) -> None:
+    """Raise OSError for what can be no address, as for one that nobody has.
+
+    The system's own calls raise other errors there, by what is wrong, or take the lower half of a port.
+    """
+    if not 0 <= port <= _PORT_MAX or "\0" in host or not _is_name(host):
+        raise OSError(errno.EINVAL, f"{host[:_SHOWN_CHARACTERS]!r}, port {port}, is no address")
+
+
+def _is_name(host: str) -> bool:
+    if host.isascii():
+        # As the codec has it, which is not loaded for these.
+        return not host or all(0 < len(label) <= _LABEL_MAX for label in host.removesuffix(".").split("."))
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return True
+
+
 async def _connected(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
     """A socket that is connected to the first address of ``host`` that answers; raises OSError."""
     last: OSError | None = None
@@ -429,6 +455,7 @@ async def _connected(loop: asyncio.AbstractEventLoop, host: str, port: int) -> s
 
 async def _bound(host: str, port: int) -> list[socket.socket]:
     """A bound socket for each address of ``host``, all on one port; raises OSError."""
+    check_address(host, port)
     found = await asyncio.get_running_loop().getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from contextvars import Context, copy_context
 from typing import Final
 
+from geminga.runtime.network import check_address
 from geminga.runtime.ports import HeaderRule, ServerTls
 from geminga.sim.boot import Boot, Host
 from geminga.sim.errors import SimError
@@ -225,7 +226,8 @@ class SimNetwork:
         refusal: bytes = b"",
         start: bool = True,
     ) -> SimListener:
-        """Bind; raises OSError (EADDRINUSE, EADDRNOTAVAIL)."""
+        """Bind; raises OSError (EADDRINUSE, EADDRNOTAVAIL, EINVAL)."""
+        check_address(host, port)
         node = boot.node
         if host not in (*LOOPBACK_HOSTS, *ANY_HOSTS, node.name, node.address):
             raise OSError(errno.EADDRNOTAVAIL, f"{host} is not an address of node {node.name}")
@@ -412,6 +414,7 @@ class NodeNetwork:
         _refuse_tls(tls)
         if preface:
             raise SimError("the simulated network writes no PROXY headers")
+        check_address(host, port)
         network, source = self._network, self._boot.node.name
         target = network.find(self._boot, host)
         deadline = network.loop.time() + CONNECT_TIMEOUT_S

@@ -28,6 +28,10 @@ class WebAnswers:
         web = self
 
         class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers.get("Content-Length", "0")))
+                self.do_GET()
+
             def do_GET(self) -> None:
                 web.asked.append((self.path, dict(self.headers)))
                 status, body, location = web.answers.pop(0)
@@ -94,16 +98,16 @@ DRIPPING: Final = {
 
 
 class Dripping:
-    """Answers each connection with ``begun`` and then a byte each hundredth of a second, until it is closed."""
+    """Answers each connection with ``begun`` and then ``again`` each ``wait_s`` seconds, until it is closed."""
 
-    def __init__(self, begun: bytes) -> None:
+    def __init__(self, begun: bytes, again: bytes = b"x", wait_s: float = 0.01) -> None:
         class Handler(socketserver.BaseRequestHandler):
             def handle(self) -> None:
                 self.request.recv(65_536)
                 self.request.sendall(begun)
                 try:
-                    while not select.select([self.request], [], [], 0.01)[0]:
-                        self.request.sendall(b"x")
+                    while not select.select([self.request], [], [], wait_s)[0]:
+                        self.request.sendall(again)
                 except OSError:
                     pass
 

@@ -20,6 +20,7 @@ from geminga.admin.blocking import connect
 from geminga.admin.defaults import DEFAULT_URL, TIMEOUT_S
 from geminga.client import AuthenticationBasic, AuthenticationTLS, AuthenticationToken
 from support.processes.certificates import Authority
+from support.processes.web_answers import DRIPPING, Dripping
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -134,6 +135,35 @@ def test_the_broker_that_serves_it_is_asked_with_the_same_body(url: str) -> None
     caller.close()
 
 
+@pytest.mark.parametrize(
+    "place",
+    [
+        "http://[",
+        "http://[x]/",
+        "http://127.0.0.1:x/",
+        "http://127.0.0.1:70000/",
+        "http://two..dots/",
+        "http:///x",
+        "http:/x",
+    ]
+    + ["http://127.0.0.1:1/a b", "http://127.0.0.1:1/\xe9", "http://\xff..x/"],
+)
+def test_a_broker_that_sends_on_to_no_place_is_told_as_one_that_does_not_answer(url: str, place: str) -> None:
+    caller = HttpCaller(url)
+    _Handler.answers["/here"] = (307, {"Location": place}, b"")
+    with pytest.raises(errors.AdminError):
+        caller.request("GET", "/here")
+    caller.close()
+
+
+@pytest.mark.parametrize("host", ["two..dots", "x" * 70, ".dot", "half\ud800"])
+def test_a_host_that_can_be_none_does_not_answer(host: str) -> None:
+    caller = HttpCaller(f"http://{host}:8080")
+    with pytest.raises(errors.UnreachableError, match="no answer"):
+        caller.request("GET", "/x")
+    caller.close()
+
+
 def test_what_says_who_asks_is_not_sent_where_it_could_be_read() -> None:
     with pytest.raises(errors.AdminError, match="not encrypted"):
         HttpCaller._elsewhere("GET x", 307, "https://a/x", "http://b/x")
@@ -161,6 +191,16 @@ def test_a_refusal_is_an_error_of_its_kind(url: str, status: int, body: bytes, k
         caller.request("GET", "/x")
     assert type(raised.value) is kind
     assert raised.value.status == status
+    caller.close()
+
+
+def test_a_connection_that_is_kept_has_its_time_again(url: str) -> None:
+    caller = HttpCaller(url, timeout_s=5.0)
+    caller.request("GET", "/one")
+    connection, is_kept = caller._take(url)
+    assert is_kept
+    assert connection.sock.gettimeout() == 5.0
+    connection.close()
     caller.close()
 
 
@@ -208,6 +248,59 @@ def test_an_answer_whose_length_is_not_told_ends(url: str, answer: bytes) -> Non
     caller = HttpCaller(url)
     assert caller.request("GET", "/whole")[0] == b'"ok"'
     caller.close()
+
+
+@pytest.mark.parametrize("begun", DRIPPING.values(), ids=DRIPPING)
+def test_an_answer_that_comes_byte_by_byte_holds_nobody_for_ever(begun: bytes) -> None:
+    with Dripping(begun) as web:
+        caller = HttpCaller(web.url, timeout_s=0.2)
+        with pytest.raises(errors.UnreachableError, match=r"no answer: (only \d+ bytes within|timed out)"):
+            caller.request("GET", "/slow")
+
+
+def test_an_answer_that_comes_byte_by_byte_does_not_hold_who_awaits_it_either() -> None:
+    async def scenario() -> None:
+        async with admin_connect(web.url, timeout_s=0.2) as admin:
+            with pytest.raises(errors.UnreachableError, match=r"no answer: (only \d+ bytes within|timed out)"):
+                await admin.tenants.list()
+
+    with Dripping(DRIPPING["body"]) as web:
+        asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("begun", "again"),
+    [
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", b"X: y\r\n" * 1000),
+    ],
+    ids=["before it", "after it"],
+)
+def test_an_answer_that_has_no_end_holds_nobody_for_ever(
+    begun: bytes, again: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However fast it comes."""
+    monkeypatch.setattr(_http, "READ_BYTES_MAX", 1 << 20)
+    with Dripping(begun, again, 0.0) as web:
+        caller = HttpCaller(web.url)
+        with pytest.raises(errors.UnreachableError, match="no answer: more than 1048576 bytes"):
+            caller.request("GET", "/endless")
+
+
+def test_a_slow_answer_is_read_as_long_as_it_comes_at_the_least_rate() -> None:
+    now_s = 0.0
+    pace = _http._Pace(30.0, lambda: now_s)
+    assert pace(0) == 30.0
+    now_s = 29.0  # the broker thought that long
+    assert pace(1) == pytest.approx(30.0, abs=0.01)
+    for second in range(1, 1000):
+        now_s = 29.0 + second
+        assert pace(second * _http.BYTES_PER_S_MIN) == 30.0
+    now_s += 29.0
+    assert pace(999 * _http.BYTES_PER_S_MIN) == pytest.approx(1.0)
+    now_s += 1.0
+    with pytest.raises(TimeoutError, match=r"only 16367616 bytes within 1029 s"):
+        pace(999 * _http.BYTES_PER_S_MIN)
 
 
 def test_connections_that_wait_are_few(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

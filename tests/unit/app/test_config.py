@@ -43,7 +43,18 @@ def test_value_of_each_type_is_parsed(type_name: str, text: str, value: object) 
 
 @pytest.mark.parametrize(
     ("type_name", "text"),
-    [("int", "4.5"), ("int", "x"), ("float", "x"), ("float", "nan"), ("bool", "yes"), ("bool", "1")],
+    [
+        ("int", "4.5"),
+        ("int", "x"),
+        ("float", "x"),
+        ("float", "nan"),
+        ("float", "inf"),
+        ("float", "1e999"),
+        ("bool", "yes"),
+        ("bool", "1"),
+        ("str", "a\0b"),
+        ("tuple[str,...]", "a,\0"),
+    ],
 )
 def test_value_of_the_wrong_type_names_key_value_place_and_expectation(type_name: str, text: str) -> None:
     with pytest.raises(ConfigurationError) as caught:

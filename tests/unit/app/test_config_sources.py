@@ -38,6 +38,28 @@ def test_properties_are_read_as_java_reads_them(tmp_path) -> None:
     }
 
 
+def test_a_line_ends_where_java_ends_it(tmp_path) -> None:
+    """Python ends lines at more characters: what is behind one in a comment or a value would be a key of its own."""
+    path = tmp_path / "broker.conf"
+    odd = "\x0b\x1c\x1d\x1e\x85\u2028\u2029"
+    path.write_text(f"# off:{odd.join(['', 'a=1', 'b=2'])}\nkey=x{odd}y\nform=x\ffeed\r\nlast=1\rmore=2\n", newline="")
+    assert pairs(path) == {"key": f"x{odd}y", "form": "x\ffeed", "last": "1", "more": "2"}
+
+
+def test_two_escapes_are_one_character_where_they_are_in_java(tmp_path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text("a=\\uD83D\\uDE00!\n")
+    assert pairs(path) == {"a": "\U0001f600!"}
+
+
+@pytest.mark.parametrize("half", ["\\uD83D", "\\uDE00\\uD83D", "\\u+12f", "\\u 12f"])
+def test_half_a_character_is_refused_by_its_line(tmp_path, half: str) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text(f"# a comment\na=x{half}y\n")
+    with pytest.raises(ConfigurationError, match=r"broker.conf, line 2: \\u"):
+        read_file(str(path))
+
+
 def test_properties_entry_says_where_it_stands(tmp_path) -> None:
     path = tmp_path / "broker.conf"
     path.write_text("\n\na=1\\\n2\nb=2\n")

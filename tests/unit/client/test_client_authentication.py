@@ -23,7 +23,7 @@ from geminga.client._api import oauth2
 from geminga.client._api.oauth2 import parse_flow
 from geminga.client._transport.handshake import Handshake
 from support.processes.token_issuer import Issuer
-from support.processes.web_answers import DRIPPING, NO_ANSWERS, Dripping, RawAnswers
+from support.processes.web_answers import DRIPPING, NO_ANSWERS, Dripping, RawAnswers, WebAnswers
 
 JAVA = "org.apache.pulsar.client.impl.auth"
 
@@ -220,6 +220,35 @@ def test_what_answers_for_an_issuer_and_is_no_web_server_is_told(answer: bytes) 
         flow = {"issuer_url": raw.url, "client_id": "c", "client_secret": "s"}
         with pytest.raises(ErrorGettingAuthenticationData, match=raw.url):
             AuthenticationOauth2(json.dumps(flow)).data()
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["http://two..dots/token", "http://[/token", "http://127.0.0.1:x/t", "http://a/\xe9"]
+)
+def test_an_issuer_whose_tokens_are_at_no_place_is_told(endpoint: str) -> None:
+    with WebAnswers() as web:
+        web.answers = [(200, json.dumps({"token_endpoint": endpoint}), "")]
+        flow = {"issuer_url": web.url, "client_id": "c", "client_secret": "s"}
+        with pytest.raises(ErrorGettingAuthenticationData, match="http://"):
+            AuthenticationOauth2(json.dumps(flow)).data()
+
+
+def test_an_issuer_whose_tokens_have_moved_is_asked_where_they_are_now() -> None:
+    with WebAnswers() as web:
+        web.answers = [
+            (200, json.dumps({"token_endpoint": f"{web.url}/old"}), ""),
+            (404, "", ""),
+            (200, json.dumps({"token_endpoint": f"{web.url}/new"}), ""),
+            (200, json.dumps({"access_token": "abc"}), ""),
+        ]
+        authentication = AuthenticationOauth2(
+            json.dumps({"issuer_url": web.url, "client_id": "c", "client_secret": "s"})
+        )
+        with pytest.raises(ErrorGettingAuthenticationData, match="404"):
+            authentication.data()
+        assert authentication.data() == b"abc"
+        known = "/.well-known/openid-configuration"
+        assert [path for path, _ in web.asked] == [known, "/old", known, "/new"]
 
 
 @pytest.mark.parametrize("begun", DRIPPING.values(), ids=DRIPPING)

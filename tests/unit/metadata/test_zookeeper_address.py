@@ -68,7 +68,7 @@ def test_path_that_a_server_would_refuse_is_refused(path: str) -> None:
         check_zookeeper_path(path)
 
 
-@pytest.mark.parametrize("path", ["/a/..", "/./a", "/a\ue000", "/a\x01"])
+@pytest.mark.parametrize("path", ["/a/..", "/./a", "/a\ue000", "/a\x01", "/a\ud800"])
 def test_name_that_a_server_never_takes_is_no_reason_to_ask_again(path):
     """A topic "." was "Metadata can not be read or written now", whereupon clients try for ever."""
     with pytest.raises(RefusedPathError) as refused:

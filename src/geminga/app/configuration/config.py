@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, fields, replace
+from math import isfinite
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from geminga.app.configuration.config_sources import ConfigEntry, from_assignment, from_environment, read_file
@@ -320,7 +321,7 @@ def parse_value(setting: Setting, type_name: str, entry: ConfigEntry) -> Value:
     if isinstance(value, int | float) and not isinstance(value, bool):
         below = setting.minimum is not None and value < setting.minimum
         above = setting.maximum is not None and value > setting.maximum
-        if below or above or value != value:  # not a number
+        if below or above or (isinstance(value, float) and not isfinite(value)):  # a time that never ends
             raise _bad_value(setting, base, entry)
     if setting.choices and (value if isinstance(value, tuple) else (value,)) and not _chosen(setting, value):
         raise _bad_value(setting, base, entry)
@@ -350,6 +351,8 @@ def type_name(declared: object) -> str:
 
 
 def _parsed(base: str, text: str) -> Value:
+    if "\0" in text:  # in no name and no path
+        raise ValueError(text)
     if base == "bool":
         lowered = text.lower()
         if lowered not in ("true", "false"):

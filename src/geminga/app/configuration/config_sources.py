@@ -14,6 +14,7 @@ any other file        Java properties as Pulsar's ``conf/*.conf``: ``key=value``
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
@@ -26,6 +27,10 @@ CONNECTOR_PREFIX: Final = "GEMINGA_SPARK_"
 #: A larger file is no configuration file.
 FILE_BYTES_MAX: Final = 4 * 1024 * 1024
 
+#: As Java ends lines and sees blanks; Python's own have more, which are part of a value here.
+_LINE_END: Final = re.compile(r"\r\n|\r|\n")
+_BLANKS: Final = " \t\f"
+_FOUR_HEX: Final = re.compile(r"[0-9a-fA-F]{4}")
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -81,8 +86,8 @@ def from_assignment(assignment: str) -> ConfigEntry:
 
 def _properties(text: str, path: str) -> Iterator[ConfigEntry]:
     logical, first_line = "", 0
-    for number, raw in enumerate(text.splitlines(), start=1):
-        line = raw.lstrip()
+    for number, raw in enumerate(_LINE_END.split(text), start=1):
+        line = raw.lstrip(_BLANKS)
         if not logical:
             first_line = number
             if not line or line[0] in "#!":
@@ -101,9 +106,9 @@ def _assignment(line: str, path: str, number: int) -> ConfigEntry:
     end = 0
     while end < len(line) and line[end] not in "=: \t\f":
         end += 2 if line[end] == "\\" else 1
-    rest = line[end:].lstrip()
+    rest = line[end:].lstrip(_BLANKS)
     if rest[:1] in ("=", ":"):
-        rest = rest[1:].lstrip()
+        rest = rest[1:].lstrip(_BLANKS)
     source = f"{path}, line {number}"
     return ConfigEntry(_unescaped(line[:end], source), _unescaped(rest.rstrip(), source), source, is_inherited=True)
 
@@ -119,15 +124,19 @@ def _unescaped(text: str, source: str) -> str:
             parts.append(character)
             at += 1
         elif text[at + 1] == "u":
-            try:
-                parts.append(chr(int(text[at + 2 : at + 6], 16)))
-            except ValueError as error:
-                raise ConfigurationError(f"{source}: \\u needs four hex digits") from error
+            digits = text[at + 2 : at + 6]
+            if not _FOUR_HEX.fullmatch(digits):
+                raise ConfigurationError(f"{source}: \\u needs four hex digits")
+            parts.append(chr(int(digits, 16)))
             at += 6
         else:
             parts.append(_ESCAPES.get(text[at + 1], text[at + 1]))
             at += 2
-    return "".join(parts)
+    try:
+        # Java's characters are of 16 bits: two escapes may be one character.
+        return "".join(parts).encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{source}: \\u of half a character") from error
 
 
 def _toml(text: str, path: str) -> Iterator[ConfigEntry]:

@@ -139,7 +139,7 @@ async def point_to(address: ZooKeeperAddress, cluster: str, web_url: str, broker
                 key: url for key, url in wanted.items() if url != data.get(key) and _is_loopback_url(data.get(key))
             }
             if stale:
-                await clusters.update(cluster, {**data, **stale})
+                await clusters.change(cluster, lambda now: {**now, **stale})
             return bool(stale)
         finally:
             await metadata.close()

@@ -35,8 +35,9 @@ class IssuerHttp:
                 return await self._get(url)
         except TimeoutError as error:
             raise UnavailableError(f"no answer of {url} within {GET_S_MAX:g} s") from error
-        except (OSError, ValueError, h11.RemoteProtocolError) as error:
-            raise UnavailableError(f"{url}: {error}") from error
+        except (OSError, ValueError, h11.ProtocolError) as error:
+            why = f"{error}" or type(error).__name__
+            raise UnavailableError(f"{url}: {why}") from error
 
     async def _get(self, url: str) -> bytes:
         parts = urlsplit(url)

@@ -26,6 +26,8 @@ REDIRECTS_MAX: Final = 5
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 ANSWERS_BYTES_MAX: Final = 128 * 1024 * 1024
 _READ_BYTES: Final = 64 * 1024
+#: Characters of an address that an error shows.
+_SHOWN: Final = 200
 
 
 class PeerAnswer(NamedTuple):
@@ -89,8 +91,9 @@ class PeerHttp:
         except TimeoutError as error:
             raise UnavailableError(f"no answer to {method} {url} within {REQUEST_S_MAX:g} s") from error
         except OSError as error:
-            raise UnavailableError(f"the broker at {_place(url)} does not answer: {error}") from error
-        except h11.RemoteProtocolError as error:
+            why = f"{error}" or type(error).__name__
+            raise UnavailableError(f"the broker at {_place(url)} does not answer: {why}") from error
+        except h11.ProtocolError as error:
             # h11's own frame has the error: with its traceback it would wait for a collector.
             cause = error.with_traceback(None)
             raise UnavailableError(f"the broker at {_place(url)} does not answer: {error}") from cause
@@ -110,7 +113,10 @@ class PeerHttp:
             status, location, found = await self._once(method, url, body)
             if status != 307:
                 return PeerAnswer(status, found, _place(url))
-            url = urljoin(url, location)
+            try:
+                url = urljoin(url, location)
+            except ValueError as error:
+                raise UnavailableError(f"{method} {url}: sent on to {location[:_SHOWN]!r}: {error}") from error
         raise UnavailableError(f"{method} {url}: more than {REDIRECTS_MAX} redirections; the brokers do not agree")
 
     async def _once(self, method: str, url: str, body: bytes) -> tuple[int, str, bytes]:
@@ -119,6 +125,8 @@ class PeerHttp:
             port = parts.port
         except ValueError as error:
             raise UnavailableError(f"{url} is no address of a web service: {error}") from error
+        if not url.isascii():
+            raise UnavailableError(f"{url[:_SHOWN]} is no address of a web service: a request has no words for it")
         links = self.links
         if parts.scheme != ("https" if links.uses_tls else "http") or not parts.hostname:
             how = "with" if links.uses_tls else "without"

@@ -26,6 +26,7 @@ from geminga.model.errors import (
     TopicNotFoundError,
     TransactionTopicError,
 )
+from geminga.model.limits import PARTITIONS_MAX
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import (
     PARTITION_SUFFIX,
@@ -46,9 +47,6 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
-#: Partitions of one topic where ``maxNumPartitionsPerPartitionedTopic`` says nothing: each is a node, all of which a
-#: ZooKeeper keeps in memory. One request for a million cost a cluster its metadata store.
-PARTITIONS_MAX: Final = 100_000
 #: Partitions created or deleted at the same time: they share a commit of the metadata store.
 PARTITIONS_AT_ONCE: Final = 128
 
@@ -353,9 +351,13 @@ class Partitions:
 
     def check_count(self, partitions: int) -> None:
         """Raise PreconditionFailedError unless a topic may have so many."""
-        limit = self._config.partitions_max or PARTITIONS_MAX
-        if not 1 <= partitions <= limit:
-            raise PreconditionFailedError(f"Number of partitions should be 1 to {limit}, not {partitions}")
+        if not 1 <= partitions <= self.most:
+            raise PreconditionFailedError(f"Number of partitions should be 1 to {self.most}, not {partitions}")
+
+    @property
+    def most(self) -> int:
+        """Partitions that a topic may have, as it is configured now."""
+        return self._config.partitions_max or PARTITIONS_MAX
 
     async def _count(self, name: TopicName) -> int:
         found = await self._resources.partitioned_topic_metadata(name)

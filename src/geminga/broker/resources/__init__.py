@@ -66,7 +66,7 @@ class Resources:
         """Limits that namespaces share, likewise."""
         from geminga.broker.resources.resource_groups import ResourceGroups
 
-        return ResourceGroups(self._store, self.tenants, self.namespaces)
+        return ResourceGroups(self._store, self.namespaces)
 
     @property
     def anti_affinity(self) -> AntiAffinity:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from geminga.broker.resources.documents import Document, DocumentStore, Json
+from geminga.broker.resources.documents import Change, Document, DocumentStore, Json
 from geminga.model.errors import NotFoundError, PreconditionFailedError
 from geminga.model.topic_name import is_valid_named_entity
 
@@ -49,19 +49,23 @@ class Clusters:
 
     async def update(self, cluster: str, data: Mapping[str, Json]) -> None:
         """Replace the cluster's data; raises :class:`NotFoundError`."""
+        await self.change(cluster, lambda _: dict(data))
+
+    async def change(self, cluster: str, change: Change) -> None:
+        """Apply ``change`` to the cluster's data by compare-and-set; raises :class:`NotFoundError`."""
         if not is_valid_named_entity(cluster):
             raise NotFoundError(MISSING)
-        await self._store.change(_path(cluster), lambda _: dict(data), MISSING)
+        await self._store.change(_path(cluster), change, MISSING)
 
     async def policies(self, cluster: str) -> Document | None:
         """Where its topics move to (Pulsar's ``ClusterPolicies``); None: nothing was ever said."""
         found = await self._store.find(policies_path(cluster))
         return found.document if found else None
 
-    async def set_policies(self, cluster: str, policies: Mapping[str, Json]) -> None:
-        """Replace them; raises :class:`NotFoundError`."""
+    async def change_policies(self, cluster: str, change: Change) -> None:
+        """Apply ``change`` to them, or to nothing, by compare-and-set; raises :class:`NotFoundError`."""
         await self.get(cluster)
-        await self._store.put(policies_path(cluster), lambda _: dict(policies))
+        await self._store.put(policies_path(cluster), lambda found: change(found or {}))
 
     async def delete(self, cluster: str) -> None:
         """Raises NotFoundError (404)."""

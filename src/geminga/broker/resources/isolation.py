@@ -7,7 +7,7 @@ is one at ``/admin/clusters/{cluster}/failureDomain/{domain}``, as Pulsar has th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from geminga.broker.core.coercion import BodyError, number_of, object_of, shown, text_of, texts_of
@@ -172,12 +172,19 @@ def check_failure_domain(value: Json) -> Document:
     return {"brokers": [*_members(texts_of(brokers, "brokers"), "brokers")]}
 
 
+def matcher(patterns: Json) -> Callable[[str], bool]:
+    """Whether one of a policy's regular expressions matches a text as a whole; one that is none matches nothing.
+
+    They are compiled here, which takes a hundred times what a text takes: once for many texts.
+    """
+    found = patterns if isinstance(patterns, list) else []
+    compiled = [LinearPattern.compile(pattern) for pattern in found if isinstance(pattern, str)]
+    return lambda text: any(pattern is not None and pattern.matches_text(text) for pattern in compiled)
+
+
 def matches(patterns: Json, text: str) -> bool:
-    """Whether one of a policy's regular expressions matches ``text`` as a whole; one that is none matches nothing."""
-    if not isinstance(patterns, list):
-        return False
-    compiled = (LinearPattern.compile(pattern) for pattern in patterns if isinstance(pattern, str))
-    return any(pattern is not None and pattern.matches_text(text) for pattern in compiled)
+    """The same for one text."""
+    return matcher(patterns)(text)
 
 
 def namespaces_to_unload(policy: Mapping[str, Json], before: Mapping[str, Json] | None) -> list[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from geminga.broker.resources.documents import Change, DocumentStore, Json
 from geminga.broker.resources.policies import Policies, completed
+from geminga.broker.resources.tenants import MISSING as MISSING_TENANT
 from geminga.broker.resources.tenants import POLICIES_PATH, Tenants
 from geminga.model.errors import (
     AuthorizationError,
@@ -36,6 +37,14 @@ class Namespaces:
     def __init__(self, store: DocumentStore, tenants: Tenants) -> None:
         self._store = store
         self._tenants = tenants
+
+    async def all(self) -> list[str]:
+        """Full names of the namespaces of all tenants, sorted; also of one that goes meanwhile, or is not there."""
+        return [
+            f"{tenant}/{name}"
+            for tenant in await self._tenants.list()
+            for name in await self._store.children(f"{POLICIES_PATH}/{tenant}")
+        ]
 
     async def list(self, tenant: str) -> list[str]:
         """Full names of the tenant's namespaces, sorted; raises NotFoundError (404), PreconditionFailedError (412)."""
@@ -75,7 +84,12 @@ class Namespaces:
                 f"Cluster [{outside[0]}] is not in the list of allowed clusters list for tenant [{tenant}]"
             )
         await self._forget_bundles_of_before(namespace)
-        await self._store.create(_path(namespace), document, "Namespace already exists")
+        version = await self._store.create(_path(namespace), document, "Namespace already exists")
+        if not await self._tenants.exists(tenant):
+            # It was deleted meanwhile, and the store made its node anew, without a value; from now on it could not be.
+            await self._store.delete(_path(namespace), missing="", not_empty="", expected_version=version)
+            await self._store.remove_empty(f"{POLICIES_PATH}/{tenant}")
+            raise NotFoundError(MISSING_TENANT)
 
     async def bookies(self, namespace: str) -> IsolationGroups | None:
         """The groups of bookies that its ledgers keep to, of its local policies; None: there are none.

@@ -13,7 +13,6 @@ from geminga.model.topic_name import is_valid_named_entity
 if TYPE_CHECKING:
     from geminga.broker.resources.documents import DocumentStore
     from geminga.broker.resources.namespaces import Namespaces
-    from geminga.broker.resources.tenants import Tenants
 
 GROUPS_PATH: Final = "/admin/resourcegroups"
 #: What brokers tell each other of a group (:mod:`geminga.broker.groups.usage`).
@@ -62,11 +61,10 @@ def checked_limits(value: Json) -> Document:
 class ResourceGroups:
     """Create, read, change and delete groups."""
 
-    __slots__ = ("_namespaces", "_store", "_tenants")
+    __slots__ = ("_namespaces", "_store")
 
-    def __init__(self, store: DocumentStore, tenants: Tenants, namespaces: Namespaces) -> None:
+    def __init__(self, store: DocumentStore, namespaces: Namespaces) -> None:
         self._store = store
-        self._tenants = tenants
         self._namespaces = namespaces
 
     async def list(self) -> list[str]:
@@ -94,11 +92,10 @@ class ResourceGroups:
     async def delete(self, name: str) -> None:
         """Raises NotFoundError (404), PreconditionFailedError (412) while a namespace is in it."""
         await self.get(name)
-        for tenant in await self._tenants.list():
-            for namespace in await self._namespaces.list(tenant):
-                policies = await self._namespaces.find(namespace)
-                if policies is not None and policies.document.get(_POLICY) == name:
-                    raise PreconditionFailedError("ResourceGroup is in use")
+        for namespace in await self._namespaces.all():
+            policies = await self._namespaces.find(namespace)
+            if policies is not None and policies.document.get(_POLICY) == name:
+                raise PreconditionFailedError("ResourceGroup is in use")
         await self._store.delete(group_path(name), missing=MISSING, not_empty=f"{group_path(name)} has children")
         try:
             await self._store.delete(usage_path(name), missing=MISSING, not_empty=MISSING)

@@ -11,6 +11,8 @@ from geminga.model.errors import NotFoundError, PreconditionFailedError
 from geminga.model.topic_name import is_valid_named_entity
 
 POLICIES_PATH: Final = "/admin/policies"
+#: What is said of a tenant that is not there.
+MISSING: Final = "Tenant does not exist"
 
 
 class Tenants:
@@ -34,7 +36,7 @@ class Tenants:
         """The tenant's info; raises :class:`NotFoundError`."""
         found = await self._store.find(_path(tenant)) if is_valid_named_entity(tenant) else None
         if found is None:
-            raise NotFoundError("Tenant does not exist")
+            raise NotFoundError(MISSING)
         return found.document
 
     async def create(self, tenant: str, info: Mapping[str, Json]) -> None:

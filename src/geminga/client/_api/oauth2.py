@@ -59,7 +59,7 @@ def parse_flow(text: str) -> Flow:
         given = {**_object(_key_text(place), "private_key"), **given}
     issuer = _text(given, "issuer_url", "issuerUrl")
     client_id, secret = _text(given, "client_id", "clientId"), _text(given, "client_secret", "clientSecret")
-    if urlsplit(issuer).scheme not in ("http", "https"):
+    if not issuer.lower().startswith(("http://", "https://")):
         raise InvalidConfiguration("OAuth 2.0: issuer_url is not the http or https URL of an issuer")
     if not client_id or not secret:
         raise InvalidConfiguration(f"OAuth 2.0: client_id and client_secret are needed; expected {_EXPECTED}")
@@ -113,12 +113,17 @@ class AuthenticationOauth2:
         if not self._endpoint:
             found = _asked(f"{flow.issuer_url}/.well-known/openid-configuration", None, flow)
             endpoint = found.get("token_endpoint")
-            if not isinstance(endpoint, str) or urlsplit(endpoint).scheme not in ("http", "https"):
+            if not isinstance(endpoint, str) or not endpoint.lower().startswith(("http://", "https://")):
                 raise ErrorGettingAuthenticationData(f"{flow.issuer_url}: its discovery document has no token_endpoint")
             self._endpoint = endpoint
         form = {"grant_type": _GRANT, "client_id": flow.client_id, "client_secret": flow.client_secret}
         form |= {key: value for key, value in (("audience", flow.audience), ("scope", flow.scope)) if value}
-        answer = _asked(self._endpoint, urlencode(form).encode(), flow)
+        try:
+            answer = _asked(self._endpoint, urlencode(form).encode(), flow)
+        except ErrorGettingAuthenticationData:
+            # It may have moved: the issuer is asked again.
+            self._endpoint = ""
+            raise
         token, life_s = answer.get("access_token"), answer.get("expires_in", LIFE_S_ASSUMED)
         if not isinstance(token, str) or not token:
             raise ErrorGettingAuthenticationData(f"{self._endpoint}: an answer without access_token")
@@ -136,11 +141,11 @@ def _asked(url: str, form: bytes | None, flow: Flow) -> Mapping[str, object]:
     from urllib.error import HTTPError
     from urllib.request import Request
 
-    from geminga.client._api.limited_http import limited_opener, time_left
+    from geminga.runtime.sockets.limited_http import limited_opener, time_left
 
-    request = Request(url, form, {"Accept": "application/json"})
     try:
         try:
+            request = Request(url, form, {"Accept": "application/json"})
             context = ssl.create_default_context(cafile=flow.trust or None) if url.startswith("https:") else None
             with limited_opener(time_left(ANSWER_S_MAX), context).open(request) as response:
                 text = response.read(ANSWER_BYTES_MAX + 1)
@@ -148,7 +153,7 @@ def _asked(url: str, form: bytes | None, flow: Flow) -> Mapping[str, object]:
             with error:
                 reason = _reason(error.read(ANSWER_BYTES_MAX))
             raise ErrorGettingAuthenticationData(f"{url}: {error.code} {reason or error.reason}") from None
-    except (OSError, HTTPException) as error:
+    except (OSError, ValueError, HTTPException) as error:  # ValueError: of what is no URL, and no name of a host
         raise ErrorGettingAuthenticationData(f"{url}: {str(error) or type(error).__name__}") from None
     try:
         found = json.loads(text)

@@ -30,7 +30,7 @@ from geminga.model.topic_name import TopicName
 from geminga.runtime import Raised, Threads, attempt, attempt_await
 
 if TYPE_CHECKING:
-    from geminga.client._api.limited_http import TimeLeft
+    from geminga.runtime.sockets.limited_http import TimeLeft
 
 #: Threads lane of lookups.
 LOOKUP_LANE: Final = "http-lookup"
@@ -61,7 +61,7 @@ class HttpLookup(NamedTuple):
 async def find_broker(lookup: HttpLookup, authentication: Authentication | None, threads: Threads) -> str:
     """The broker's binary URL; raises PulsarException and nothing else: what is no answer is another attempt's."""
     # Loaded by who has such a URL.
-    from geminga.client._api.limited_http import time_left
+    from geminga.runtime.sockets.limited_http import time_left
 
     left = time_left(lookup.limit_s)
     try:
@@ -109,7 +109,7 @@ def _ask(url: str, headers: dict[str, str], context: ssl.SSLContext | None, left
     from urllib.error import HTTPError
     from urllib.request import HTTPRedirectHandler, Request
 
-    from geminga.client._api.limited_http import limited_opener
+    from geminga.runtime.sockets.limited_http import limited_opener
 
     class Stay(HTTPRedirectHandler):
         """Who sends a request on is followed above, where it is looked at."""

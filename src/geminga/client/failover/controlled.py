@@ -89,7 +89,7 @@ class ControlledClusterFailover:
         from http.client import HTTPException
         from urllib.request import Request
 
-        from geminga.client._api.limited_http import limited_opener, time_left
+        from geminga.runtime.sockets.limited_http import limited_opener, time_left
 
         opener = limited_opener(time_left(READ_TIMEOUT_S), None)
         try:

@@ -15,6 +15,7 @@ from geminga.model.errors import (
     MetadataError,
     NodeNotEmptyError,
     NoSuchNodeError,
+    RefusedPathError,
     SessionExpiredError,
     invariant,
 )
@@ -54,11 +55,23 @@ class PutOutcome(NamedTuple):
 
 
 def check_path(path: str) -> None:
-    """Raise MetadataError unless ``path`` is ``/`` or ``/a/b`` without empty elements."""
+    """Raise MetadataError unless ``path`` is ``/`` or ``/a/b`` without empty elements; RefusedPathError for what is no
+    UTF-8."""
     if path == "/":
         return
     if not path.startswith("/") or path.endswith("/") or "//" in path or "\0" in path:
         raise MetadataError(f"not a metadata path: {path!r}; expected '/a/b'")
+    if not (path.isascii() or _is_utf8(path)):
+        raise RefusedPathError(f"not a metadata path: {path!r}: it has half of a character")
+
+
+def _is_utf8(text: str) -> bool:
+    """Half of a character, as JSON and names of files may have it, is none: no store keeps it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def check_value(path: str, value: bytes) -> None:

@@ -1,1 +1,2 @@
-"""Sockets that others made, or that have a path: no other module of ``runtime`` is needed for them."""
+"""Sockets that others made, or that have a path, and reads with a limit over all: no other module of ``runtime`` is
+needed for them."""

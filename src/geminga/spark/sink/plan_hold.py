@@ -10,13 +10,15 @@ from __future__ import annotations
 import json
 import ssl
 from collections.abc import Mapping
+from http.client import HTTPException
 from typing import Final
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.parse import quote
-from urllib.request import Request, urlopen
+from urllib.request import Request
 
 from geminga.model.topic_name import TopicName
 from geminga.runtime import get_logger
+from geminga.runtime.sockets.limited_http import limited_opener, time_left
 from geminga.spark.rules.client_options import ClientConfiguration
 from geminga.spark.sink.plans import PLAN_SUBSCRIPTION, plan_topic
 from geminga.spark.sink_rules.errors import SinkError
@@ -25,6 +27,7 @@ from geminga.spark.sink_rules.sink_options import Guarantee, SinkOptions
 
 _log = get_logger(__name__)
 
+#: Of a whole answer.
 _TIMEOUT_S: Final = 30.0
 #: There already.
 _CONFLICT: Final = 409
@@ -55,14 +58,15 @@ class Admin:
         headers = {"Content-Type": "application/json", "Accept": "application/json", **self._authorization()}
         request = Request(f"{self._url}/admin/v2/{path}", data=data, method=method, headers=headers)
         try:
-            with urlopen(request, timeout=_TIMEOUT_S, context=self._tls()) as answer:
+            with limited_opener(time_left(_TIMEOUT_S), self._tls()).open(request) as answer:
                 text = answer.read()
                 return json.loads(text) if text else None
         except HTTPError as error:
             with error:
                 raise AdminError(f"{method} {path}: {error.code} {error.reason}", error.code) from error
-        except (URLError, OSError, ValueError) as error:
-            raise AdminError(f"{method} {self._url}/admin/v2/{path}: {error}") from error
+        except (OSError, ValueError, HTTPException) as error:  # URLError is an OSError
+            why = str(error) or type(error).__name__
+            raise AdminError(f"{method} {self._url}/admin/v2/{path}: {why}") from error
 
     def _authorization(self) -> Mapping[str, str]:
         if not self._configuration.auth_plugin:

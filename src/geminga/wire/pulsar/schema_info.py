@@ -165,7 +165,10 @@ def _side(info: SchemaInfo, side: str, definition: bytes | None) -> SchemaInfo:
     if name not in SchemaType.__members__:
         raise ValueError(f"{side}.schema.type={name} is no type of schema")
     text = info.properties.get(f"{side}.schema.properties", "")
-    properties = json.loads(text) if text else {}
+    try:
+        properties = json.loads(text) if text else {}
+    except RecursionError as error:
+        raise ValueError(f"{side}.schema.properties: {error}") from error
     if not isinstance(properties, dict):
         raise ValueError(f"{side}.schema.properties is not a JSON object")
     return SchemaInfo(

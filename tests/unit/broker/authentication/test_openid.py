@@ -268,6 +268,9 @@ def test_document_comes_in_bounds_of_time_and_size(answer: bytes, told: str | No
             for wrong in ("ftp://issuer/", "https:///x", "nothing"):
                 with pytest.raises(UnavailableError, match="expected https://host/path"):
                     await http.get(wrong)
+            for wrong in ("http://issuer/a b", "http://issuer/\xe9", "http://[", "http://issuer:x/", "http://a..b/"):
+                with pytest.raises(UnavailableError, match=r".+: .+"):
+                    await http.get(wrong)
 
         await world.node("issuer").run(serve)
         await world.node("broker").run(ask)

@@ -60,7 +60,9 @@ def ready(world: BrokerWorld, green: Green) -> Green:
 async def moving(world: BrokerWorld) -> TopicMigration:
     """All topics begin to; the part of the one."""
     topic = await topic_of(world)
-    await world.resources.clusters.set_policies("standalone", {"migrated": True, "migratedClusterUrl": GREEN})
+    await world.resources.clusters.change_policies(
+        "standalone", lambda _: {"migrated": True, "migratedClusterUrl": GREEN}
+    )
     await wait_ms(10)
     part = topic.parts.find(TopicMigration)
     assert part is not None
@@ -118,7 +120,9 @@ def test_nothing_is_published_to_a_topic_that_is_made_while_all_move_unless_the_
             await prepare_now(topic, place)
 
         green.prepare = prepare_slowly  # type: ignore[method-assign]
-        await world.resources.clusters.set_policies("standalone", {"migrated": True, "migratedClusterUrl": GREEN})
+        await world.resources.clusters.change_policies(
+            "standalone", lambda _: {"migrated": True, "migratedClusterUrl": GREEN}
+        )
         client = await world.client()
         client.request_producer()
         if is_away:
@@ -183,7 +187,9 @@ def test_a_topic_that_no_longer_moves_goes_on_here() -> None:
         ready(world, Green())
         await moving(world)
         await wait_ms(100)
-        await world.resources.clusters.set_policies("standalone", {"migrated": False, "migratedClusterUrl": GREEN})
+        await world.resources.clusters.change_policies(
+            "standalone", lambda _: {"migrated": False, "migratedClusterUrl": GREEN}
+        )
         await wait_ms(100)
         client = await world.client()
         await client.create_producer()
@@ -206,7 +212,7 @@ def test_a_topic_that_is_loading_when_its_cluster_is_told_to_move_follows() -> N
                 loading = spawn(world.broker.registry.load(topic.name), name="load") if is_moved else None
                 await wait_ms(pause_ms)
                 policies = {"migrated": is_moved, "migratedClusterUrl": GREEN}
-                await world.resources.clusters.set_policies("standalone", policies)
+                await world.resources.clusters.change_policies("standalone", lambda _, now=policies: now)
             assert loading is not None
             await loading
             await wait_ms(1000)
@@ -306,10 +312,14 @@ def test_a_namespace_moves_by_itself_and_topics_of_the_broker_stay() -> None:
         await set_namespace(world, "migrated", True)
         # Nowhere to go yet.
         assert topic.parts.find(TopicMigration) is None
-        await world.resources.clusters.set_policies("standalone", {"migrated": False, "migratedClusterUrl": GREEN})
+        await world.resources.clusters.change_policies(
+            "standalone", lambda _: {"migrated": False, "migratedClusterUrl": GREEN}
+        )
         await wait_ms(100)
         assert topic.parts.find(TopicMigration) is not None
-        await world.resources.clusters.set_policies("standalone", {"migrated": True, "migratedClusterUrl": GREEN})
+        await world.resources.clusters.change_policies(
+            "standalone", lambda _: {"migrated": True, "migratedClusterUrl": GREEN}
+        )
         await wait_ms(100)
         assert own.parts.find(TopicMigration) is None
         assert await world.metadata.exists(policies_path("standalone"))
@@ -340,7 +350,9 @@ def test_clients_of_a_topic_that_stores_nothing_are_led_there_consumers_first() 
         client, green = await world.client(), ready(world, Green("it does not answer"))
         await client.create_producer(name)
         await client.subscribe(name, consumer_id=2)
-        await world.resources.clusters.set_policies("standalone", {"migrated": True, "migratedClusterUrl": GREEN})
+        await world.resources.clusters.change_policies(
+            "standalone", lambda _: {"migrated": True, "migratedClusterUrl": GREEN}
+        )
         await wait_ms(1000)
         # Meanwhile it goes on here.
         await client.publish(0)
@@ -356,7 +368,9 @@ def test_clients_of_a_topic_that_stores_nothing_are_led_there_consumers_first() 
         client.send(pb.BaseCommand(type=Type.SUBSCRIBE, subscribe=request))
         assert moved_of(await client.expect(Type.TOPIC_MIGRATED)) == (1, 7, GREEN["brokerServiceUrl"])
         await client.error()
-        await world.resources.clusters.set_policies("standalone", {"migrated": False, "migratedClusterUrl": GREEN})
+        await world.resources.clusters.change_policies(
+            "standalone", lambda _: {"migrated": False, "migratedClusterUrl": GREEN}
+        )
         await wait_ms(100)
         await client.create_producer(name, producer_id=4)
         await wait_ms(5000)

@@ -101,6 +101,31 @@ def test_a_peer_that_speaks_nonsense_or_stops_does_not_answer(answer: bytes, why
     run(Peer([answer]), main)
 
 
+@pytest.mark.parametrize(
+    "place",
+    ["http://[", "http://peer:x/", "http://peer:70000/", "http://p\xe9er/", "/with space", "/\xe9", "http://\xff[/"],
+)
+def test_a_redirection_to_nowhere_is_no_answer(place: str) -> None:
+    away = f"HTTP/1.1 307 X\r\nLocation: {place}\r\nContent-Length: 0\r\n\r\n".encode("latin-1")
+
+    async def main(http: PeerHttp) -> None:
+        with pytest.raises(UnavailableError):
+            await http.request("GET", "http://peer/here")
+
+    run(Peer([away]), main)
+
+
+@pytest.mark.parametrize("url", ["http://bücher:80/x", "http://peer/ü", "http://peer/a b", "http://two..dots/x"])
+def test_an_address_that_can_not_be_asked_is_no_answer(url: str) -> None:
+    """As in the data of another cluster."""
+
+    async def main(http: PeerHttp) -> None:
+        with pytest.raises(UnavailableError):
+            await http.request("GET", url)
+
+    run(Peer([OK]), main)
+
+
 def test_a_peer_that_is_silent_or_gone_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(http: PeerHttp) -> None:
         clock = asyncio.get_running_loop().time

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from geminga.broker.registry import partitions
-from geminga.broker.registry.partitions import PARTITIONS_AT_ONCE, PARTITIONS_MAX
+from geminga.broker.registry.partitions import PARTITIONS_AT_ONCE
 from geminga.broker.resources import Resources
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.managed_ledger import AppendResult
@@ -24,6 +24,7 @@ from geminga.model.errors import (
     TopicNotFoundError,
     UnavailableError,
 )
+from geminga.model.limits import PARTITIONS_MAX
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
 from geminga.runtime import next_turn, spawn, wait_ms

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from geminga.app.configuration.server_config import ServerConfig
 from geminga.broker.registry.namespaces import TopicMode
 from geminga.broker.resources import Resources
 from geminga.broker.resources.remains import BUNDLE_ROOTS, PARENT_ROOTS
@@ -22,6 +23,7 @@ from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
 from support.worlds.broker_world import BrokerWorld
 from support.worlds.metadata_stores import all_paths
 from support.worlds.policy_levels import run_quietly, seconds
+from support.worlds.rest_world import ask, rest_application
 
 NAMESPACE = "public/going"
 NAME = TopicName.parse(f"persistent://{NAMESPACE}/topic")
@@ -316,3 +318,29 @@ def test_partitioned_topic_that_is_being_made_goes_with_its_namespace() -> None:
         assert await left(world) == []
 
     run_quietly(scenario)
+
+
+def test_a_tenant_goes_while_somebody_deletes_a_namespace_of_it() -> None:
+    """It was refused because the namespace was not there, with the others left."""
+
+    def outcome(lead_ms: int) -> None:
+        async def scenario(world: BrokerWorld) -> None:
+            application = rest_application(
+                world.broker, forced=ServerConfig(force_delete_namespace=True, force_delete_tenant=True)
+            )
+            await world.resources.tenants.create("going", {"allowedClusters": ["standalone"]})
+            for name in ("a", "b", "c"):
+                await world.resources.namespaces.create(f"going/{name}")
+                await world.broker.registry.get(TopicName.parse(f"persistent://going/{name}/t"), create=True)
+            world.metadata.faults.delay_ms_max = 50
+            tenant = asyncio.ensure_future(ask(application, "DELETE", "/admin/v2/tenants/going?force=true", b""))
+            await seconds(lead_ms / 1000)
+            namespace = await ask(application, "DELETE", "/admin/v2/namespaces/going/b?force=true", b"")
+            assert (await tenant).status == 204, f"{lead_ms} ms"
+            assert namespace.status in (204, 404)
+            assert not await world.resources.tenants.exists("going")
+
+        run_quietly(scenario)
+
+    for lead_ms in range(0, 900, 150):
+        outcome(lead_ms)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from geminga.broker.rest.namespace_routes.permissions import CHANGES_MAX
 from support.worlds.broker_world import Type
 from support.worlds.rights_world import NAMESPACE, PATHS, TOPIC, Story, refusal, tell, was_sent
 
@@ -34,7 +35,9 @@ def test_several_topics_are_granted_and_revoked_in_one_change() -> None:
         ([{"topic": TOPIC, "role": "jane"}], 400, "Actions should not be null"),
         ([{"topic": TOPIC, "actions": ["produce"]}], 400, "role"),
         ([{"topic": TOPIC, "role": "jane", "actions": ["produce"]}], 404, f"Topic {TOPIC} not found"),
+        ([{"topic": TOPIC, "role": "j", "actions": []}] * (CHANGES_MAX + 1), 412, f"at most {CHANGES_MAX} are made"),
     ],
+    ids=["nothing", "none", "two namespaces", "action", "no action", "no role", "no topic", "too many"],
 )
 def test_grant_at_several_topics_says_what_is_wrong_with_it(body: object, status: int, reason: str) -> None:
     async def scenario(story: Story) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -139,5 +140,20 @@ def test_what_the_namespace_s_own_list_leaves_out_is_refused_for_it_and_its_topi
                 status,
                 "Cluster [far] is not in the list of allowed clusters list for namespace [public/default]",
             )
+
+    run_quietly(scenario)
+
+
+def test_what_is_said_of_a_cluster_while_its_peers_are_set_is_kept() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        application = await prepared(world)
+        world.metadata.faults.delay_ms_max = 50
+        for turn in range(20):
+            data = {"serviceUrl": f"http://far-{turn}:8080"}
+            told = asyncio.ensure_future(ask(application, "POST", f"{CLUSTERS}/far", json.dumps(data).encode()))
+            peers = await ask(application, "POST", f"{CLUSTERS}/far/peers", b'["standalone"]')
+            assert (peers.status, (await told).status) == (204, 200)
+            found = await world.resources.clusters.get("far")
+            assert found["serviceUrl"] == f"http://far-{turn}:8080", f"turn {turn}"
 
     run_quietly(scenario)

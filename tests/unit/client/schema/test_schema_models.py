@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import json
 from typing import Any
 
@@ -154,3 +155,24 @@ def test_fields_without_a_type_in_avro_are_named() -> None:
 
 def test_definitions_are_json() -> None:
     assert json.loads(AvroSchema(Tree).info.schema) == definition(Tree)
+
+
+class Shade(enum.Enum):
+    light = 1
+    dark = 2
+
+
+@dataclasses.dataclass
+class Flag:
+    above: Shade
+    below: Shade
+    others: list[Shade]
+
+
+def test_an_enum_is_declared_once_and_named_then() -> None:
+    schema = AvroSchema(Flag)
+    first, second, third = definition(Flag)["fields"]
+    assert first["type"] == {"type": "enum", "name": "Shade", "symbols": ["light", "dark"]}
+    assert (second["type"], third["type"]["items"]) == ("Shade", "Shade")
+    flag = Flag(Shade.light, Shade.dark, [Shade.dark])
+    assert schema.decode(schema.encode(flag)) == flag

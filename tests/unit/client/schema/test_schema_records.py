@@ -133,3 +133,18 @@ def test_fields_are_inherited() -> None:
         y = r.Integer()
 
     assert [field["name"] for field in Wider.schema()["fields"]] == ["x", "y"]  # type: ignore[index,call-overload,union-attr]
+
+
+def test_a_record_beside_another_class_is_told_to_it_too() -> None:
+    known: list[str] = []
+
+    class Registered:
+        def __init_subclass__(cls, *, known_as: str, **kwargs: object) -> None:
+            super().__init_subclass__(**kwargs)
+            known.append(known_as)
+
+    class Order(r.Record, Registered, known_as="order"):
+        id = r.Integer()
+
+    assert known == ["order"]
+    assert Order(id=3).id == 3

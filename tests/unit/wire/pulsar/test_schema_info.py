@@ -84,6 +84,8 @@ def test_key_value_schema_keeps_its_parts(encoding: str) -> None:
         {"key.schema.type": "ODD"},
         {"value.schema.properties": "[]"},
         {"value.schema.properties": "{"},
+        {"value.schema.properties": "[" * 100_000},
+        {"key.schema.properties": '{"a":' * 100_000},
     ],
 )
 def test_key_value_schema_with_odd_properties_is_refused(properties: dict[str, str]) -> None:

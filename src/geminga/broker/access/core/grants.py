@@ -103,19 +103,42 @@ def without_grant(policies: Document, role: str) -> Document:
 
 def with_topic_grant(policies: Document, topic: str, role: str, actions: Iterable[str]) -> Document:
     """A role has these actions at a topic, instead of those that it had there."""
-    topics = granted_topics(policies)
-    return _with(policies, TOPICS, {**topics, topic: {**_object(topics.get(topic)), role: [*actions]}})
+    return with_topic_changes(policies, [GrantChange(topic, role, tuple(actions))])
 
 
 def without_topic_grant(policies: Document, topics: Iterable[str], role: str) -> Document:
     """A role has nothing at these topics themselves."""
-    found = granted_topics(policies)
-    for topic in topics:
-        roles = {key: value for key, value in _object(found.get(topic)).items() if key != role}
-        found = {key: value for key, value in found.items() if key != topic}
+    return with_topic_changes(policies, [GrantChange(topic, role, None) for topic in topics])
+
+
+class GrantChange(NamedTuple):
+    """What becomes of a role at a topic."""
+
+    topic: str
+    role: str
+    #: Instead of those that it had there; None: it has nothing any more.
+    actions: tuple[str, ...] | None
+
+
+def with_topic_changes(policies: Document, changes: Iterable[GrantChange]) -> Document:
+    """One behind the other, at a cost of what there is and what is changed together: both may be thousands."""
+    topics = dict(granted_topics(policies))
+    #: Of topics that were changed.
+    roles_of: dict[str, Document] = {}
+    for topic, role, actions in changes:
+        if topic not in roles_of:
+            roles_of[topic] = dict(_object(topics.get(topic)))
+        roles = roles_of[topic]
+        if actions is None:
+            roles.pop(role, None)
+        else:
+            roles[role] = [*actions]
+    for topic, roles in roles_of.items():
         if roles:
-            found[topic] = roles
-    return _with(policies, TOPICS, found) if found != granted_topics(policies) else policies
+            topics[topic] = roles
+        else:
+            topics.pop(topic, None)
+    return _with(policies, TOPICS, topics) if topics != granted_topics(policies) else policies
 
 
 def partitions_granted(policies: Mapping[str, Json], topic: TopicName) -> list[str]:

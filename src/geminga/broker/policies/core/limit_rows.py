@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from geminga.broker.access.core.actions import PolicyName
-from geminga.broker.core.coercion import Json, number_of
+from geminga.broker.core.coercion import Json, number_of, object_of
 from geminga.broker.policies.core.avro_types import optional, record
 from geminga.broker.policies.core.readers import (
     TopicCreation,
@@ -20,6 +20,7 @@ from geminga.broker.policies.core.readers import (
 from geminga.broker.policies.core.row import NO_POLICIES, NamespaceLevel, Nothing, PolicyRow, Rest, Settings, TopicLevel
 from geminga.broker.policies.core.values import check_subscription_creation, check_topic_creation, limit_check
 from geminga.model.errors import PreconditionFailedError
+from geminga.model.limits import PARTITIONS_MAX
 
 _INT: Final = optional("int")
 
@@ -177,12 +178,27 @@ def _topic_creation(is_allowed: object, topic_type: object, partitions: object) 
     }
 
 
+class TooManyPartitionsError(PreconditionFailedError):
+    """More of them than a topic may have; with Pulsar's status."""
+
+    http_status = 406
+
+
+def _within_partitions(value: Json, settings: Settings) -> None:
+    document = object_of(value, "the body")
+    partitions, most = document.get("defaultNumPartitions"), settings["maxNumPartitionsPerPartitionedTopic"]
+    most = most if isinstance(most, int) and most else PARTITIONS_MAX
+    if document.get("topicType") == "partitioned" and isinstance(partitions, int) and partitions > most:
+        raise TooManyPartitionsError(f"Number of partitions should be less than or equal to {most}")
+
+
 AUTO_TOPIC_CREATION: Final = PolicyRow(
     name="autoTopicCreation",
     policy=PolicyName.AUTO_TOPIC_CREATION,
     read=topic_creation_of,
     otherwise=TopicCreation(),
     check=check_topic_creation,
+    bound=_within_partitions,
     keys=("allowAutoTopicCreation", "allowAutoTopicCreationType", "defaultNumPartitions"),
     of_broker=_topic_creation,
     namespace=NamespaceLevel("autoTopicCreationOverride", Rest("autoTopicCreation")),

@@ -26,6 +26,8 @@ from geminga.model.topic_name import TopicName, is_valid_named_entity
 
 #: Longest name taken from a path, characters: metadata paths and file names stay within bounds.
 NAME_CHARACTERS_MAX: Final = 512
+#: Of an error: many repeat a part of the request.
+REASON_CHARACTERS_MAX: Final = 4096
 #: A percent sign that encodes nothing.
 _BROKEN_ESCAPE: Final = re.compile(r"%(?![0-9a-fA-F]{2})")
 #: As in a path; no number of 64 bits has more digits.
@@ -76,6 +78,9 @@ def nothing_set(status: int = 200) -> Response:
 
 def error_response(status: int, reason: str) -> Response:
     """Pulsar's error body; who is not served now is told when to come again."""
+    if len(reason) > REASON_CHARACTERS_MAX:
+        # What is wrong is in front; the rest is what was sent.
+        reason = f"{reason[:REASON_CHARACTERS_MAX]}..."
     response = json_response({"reason": reason}, status)
     if status == 503:
         response.headers["Retry-After"] = str(RETRY_AFTER_S)

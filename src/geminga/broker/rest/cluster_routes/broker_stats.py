@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,7 +12,7 @@ from geminga.broker.access.core.actions import SuperUser
 from geminga.broker.ownership.core.bundles import Bundle, BundleIndex, Bundles
 from geminga.broker.ownership.owner_nodes import endpoints_in
 from geminga.broker.resources.documents import Document, Json
-from geminga.broker.resources.isolation import matches
+from geminga.broker.resources.isolation import matcher, matches
 from geminga.broker.rest.calls.context import RestContext
 from geminga.broker.rest.calls.owners import redirection
 from geminga.broker.rest.calls.requests import RestError, context_of, json_response, namespace_of, path_text
@@ -54,7 +54,13 @@ async def owned_namespaces(request: Request) -> Response:
         policies = await context.resources.isolation.get(context.cluster)
     except NotFoundError:
         policies = {}
-    owned: Document = {str(bundle): _ownership(bundle, broker, policies) for bundle in await _owned(context)}
+    steps, rules, owned = context.topics.steps(), list[_Rule](), Document()
+    for policy in policies.values():
+        await steps.next()
+        rules.append(_rule(policy, broker))
+    for bundle in await _owned(context):
+        await steps.next()
+        owned[str(bundle)] = _ownership(bundle, rules)
     return json_response(owned)
 
 
@@ -65,13 +71,24 @@ def _sent_to(request: Request, context: RestContext, broker: str) -> Response:
     return redirection(request, endpoints_in(there.owner).default)
 
 
-def _ownership(bundle: Bundle, broker: str, policies: Mapping[str, Document]) -> Document:
-    policy = next((one for one in policies.values() if matches(one.get("namespaces"), bundle.namespace)), None)
+class _Rule(NamedTuple):
+    """An isolation policy, for one broker."""
+
+    has_namespace: Callable[[str], bool]
+    assignment: str
+
+
+def _rule(policy: Mapping[str, Json], broker: str) -> _Rule:
     assignment = "shared"
-    if policy is not None:
-        for key in ("secondary", "primary"):
-            assignment = key if matches(policy.get(key), broker) else assignment
-    return {"broker_assignment": assignment, "is_controlled": policy is not None, "is_active": True}
+    for key in ("secondary", "primary"):
+        assignment = key if matches(policy.get(key), broker) else assignment
+    return _Rule(matcher(policy.get("namespaces")), assignment)
+
+
+def _ownership(bundle: Bundle, rules: Sequence[_Rule]) -> Document:
+    rule = next((one for one in rules if one.has_namespace(bundle.namespace)), None)
+    assignment = "shared" if rule is None else rule.assignment
+    return {"broker_assignment": assignment, "is_controlled": rule is not None, "is_active": True}
 
 
 async def _owned(context: RestContext) -> list[Bundle]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,7 +15,7 @@ from geminga.broker.resources.isolation import (
     IsolationPolicies,
     check_failure_domain,
     check_isolation_policy,
-    matches,
+    matcher,
     namespaces_to_unload,
 )
 from geminga.broker.rest.calls.context import RestContext
@@ -22,6 +23,8 @@ from geminga.broker.rest.calls.requests import RestError, context_of, json_body,
 from geminga.broker.rest.calls.routing import Route
 from geminga.broker.rest.cluster_routes.brokers import active_brokers
 from geminga.broker.rest.namespace_routes.bundles import unload_everywhere
+from geminga.model.errors import GemingaError, NotFoundError
+from geminga.runtime import again
 
 _PATH = "/admin/v2/clusters/{cluster}/namespaceIsolationPolicies"
 _DOMAINS = "/admin/v2/clusters/{cluster}/failureDomains"
@@ -66,13 +69,15 @@ async def get_brokers(request: Request) -> Response:
     """What holds for each broker that is there."""
     cluster = await _cluster(request)
     policies = await _resources(request).get(cluster)
-    return json_response([_of_broker(broker, policies) for broker in active_brokers(context_of(request))])
+    named = await _by_broker(context_of(request), policies)
+    return json_response([_of_broker(broker, policies, named) for broker in active_brokers(context_of(request))])
 
 
 async def get_broker(request: Request) -> Response:
     """What would hold for a broker of this name, whether it is there or not."""
     policies = await _resources(request).get(await _cluster(request))
-    return json_response(_of_broker(path_text(request, "broker"), policies))
+    named = await _by_broker(context_of(request), policies)
+    return json_response(_of_broker(path_text(request, "broker"), policies, named))
 
 
 async def get_domains(request: Request) -> Response:
@@ -107,14 +112,30 @@ async def _cluster(request: Request, missing: int = 412) -> str:
     return cluster
 
 
-def _of_broker(broker: str, policies: Mapping[str, Document]) -> Document:
+class _Named(NamedTuple):
+    """Whether a policy names a broker."""
+
+    primary: Callable[[str], bool]
+    secondary: Callable[[str], bool]
+
+
+async def _by_broker(context: RestContext, policies: Mapping[str, Document]) -> dict[str, _Named]:
+    """By the policies' names."""
+    steps, found = context.topics.steps(), {}
+    for name, policy in policies.items():
+        await steps.next()
+        found[name] = _Named(matcher(policy.get("primary")), matcher(policy.get("secondary")))
+    return found
+
+
+def _of_broker(broker: str, policies: Mapping[str, Document], named: Mapping[str, _Named]) -> Document:
     """As in Pulsar the last policy that names the broker counts, and all of them their namespaces."""
     found: Document = {"brokerName": broker}
     namespaces: list[Json] = []
     is_primary = False
     for name, policy in policies.items():
-        is_primary_here = matches(policy.get("primary"), broker)
-        if is_primary_here or matches(policy.get("secondary"), broker):
+        is_primary_here = named[name].primary(broker)
+        if is_primary_here or named[name].secondary(broker):
             listed = policy.get("namespaces")
             namespaces += listed if isinstance(listed, list) else []
             found["policyName"], is_primary = name, is_primary_here
@@ -122,13 +143,21 @@ def _of_broker(broker: str, policies: Mapping[str, Document]) -> Document:
 
 
 async def _unload(context: RestContext, cluster: str, patterns: Json) -> None:
-    steps = context.topics.steps()
-    for tenant in await context.resources.tenants.list():
-        for namespace in await context.resources.namespaces.list(tenant):
-            await steps.next()
+    """Raises the first refusal when all was tried: the same policy, set again, unloads none."""
+    steps, has = context.topics.steps(), matcher(patterns)
+    refused: GemingaError | None = None
+    for namespace in await context.resources.namespaces.all():
+        await steps.next()
+        try:
             policies = await context.resources.namespaces.find(namespace)
-            if policies is not None and cluster in policies.replication_clusters and matches(patterns, namespace):
+            if policies is not None and cluster in policies.replication_clusters and has(namespace):
                 await unload_everywhere(context, namespace)
+        except NotFoundError:
+            continue  # it went meanwhile
+        except GemingaError as error:
+            refused = refused or error
+    if refused is not None:
+        raise again(refused)
 
 
 def _resources(request: Request) -> IsolationPolicies:

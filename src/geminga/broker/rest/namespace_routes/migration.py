@@ -44,15 +44,17 @@ async def move_cluster(request: Request) -> Response:
     clusters, cluster = context_of(request).resources.clusters, path_text(request, "cluster")
     await clusters.get(cluster)
     is_migrated, urls = flag(request, "migrated"), _urls(await json_body(request))
-    known = (await clusters.policies(cluster) or {}).get("migratedClusterUrl")
-    if not urls and isinstance(known, dict):
-        urls = known
-    if is_migrated and not (urls.get("brokerServiceUrl") or urls.get("brokerServiceUrlTls")):
-        raise RestError(412, "The other cluster needs a brokerServiceUrl or a brokerServiceUrlTls, where clients go")
-    policies: Document = {"migrated": is_migrated}
-    if urls:
-        policies["migratedClusterUrl"] = urls
-    await clusters.set_policies(cluster, policies)
+
+    def change(before: Document) -> Document:
+        known = before.get("migratedClusterUrl")
+        place = urls or (known if isinstance(known, dict) else {})
+        if is_migrated and not (place.get("brokerServiceUrl") or place.get("brokerServiceUrlTls")):
+            raise RestError(
+                412, "The other cluster needs a brokerServiceUrl or a brokerServiceUrlTls, where clients go"
+            )
+        return {"migrated": is_migrated, **({"migratedClusterUrl": place} if place else {})}
+
+    await clusters.change_policies(cluster, change)
     return no_content()
 
 

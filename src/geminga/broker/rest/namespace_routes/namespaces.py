@@ -9,7 +9,7 @@ from geminga.broker.access.core.actions import NamespaceOperation, PolicyName, T
 from geminga.broker.ownership.core.local_policies import bundles_data
 from geminga.broker.ownership.endpoints import Endpoint
 from geminga.broker.registry.namespaces import TopicMode
-from geminga.broker.resources.documents import Document
+from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.calls.owners import redirection
 from geminga.broker.rest.calls.requests import (
     RestError,
@@ -31,7 +31,7 @@ from geminga.broker.rest.namespace_routes.deletion import (
     home_elsewhere,
 )
 from geminga.broker.rest.namespace_routes.policies import checked_policies
-from geminga.broker.rest.namespace_routes.replication import require_no_peers
+from geminga.broker.rest.namespace_routes.replication import require_no_peers, require_usable
 from geminga.broker.subscription.limits import is_reached
 from geminga.model.errors import NotFoundError, PreconditionFailedError
 
@@ -68,14 +68,27 @@ async def create_namespace(request: Request) -> Response:
     await context.resources.tenants.get(tenant)
     if is_reached(most, len(await context.resources.namespaces.list(tenant)) if most else 0):
         raise PreconditionFailedError(f"Exceed the maximum number of namespace in tenant :{tenant}")
-    policies = checked_policies(given, namespace)
-    # As in Pulsar: this cluster, whatever else the tenant may use.
-    policies["replication_clusters"] = policies.get("replication_clusters") or [context.cluster]
-    clusters = policies["replication_clusters"]
-    assert isinstance(clusters, list)
-    await require_no_peers(context, [f"{cluster}" for cluster in clusters])
+    policies = checked_policies(given, namespace, context)
+    clusters, allowed = (_names(policies.get(key)) for key in ("replication_clusters", "allowed_clusters"))
+    if allowed and not set(clusters) <= set(allowed):
+        raise RestError(
+            400,
+            f"[{namespace}] All replication clusters should be included in allowed clusters. "
+            f"Repl clusters: [{', '.join(clusters)}], allowed clusters: [{', '.join(allowed)}]",
+        )
+    # As in Pulsar: this cluster, whatever else the tenant may use, and it is among those that are allowed.
+    clusters = clusters or [context.cluster]
+    if allowed and context.cluster not in allowed:
+        allowed.append(context.cluster)
+    await require_usable(context, namespace, allowed)
+    await require_no_peers(context, clusters)
+    policies |= {"replication_clusters": [*clusters], **({"allowed_clusters": [*allowed]} if allowed else {})}
     await context.resources.namespaces.create(namespace, policies)
     return no_content()
+
+
+def _names(value: Json) -> list[str]:
+    return [f"{name}" for name in value] if isinstance(value, list) else []
 
 
 async def delete_namespace(request: Request) -> Response:

@@ -19,14 +19,14 @@ from geminga.broker.access.core.actions import (
 )
 from geminga.broker.access.core.grants import (
     ACTIONS,
+    GrantChange,
     granted,
     granted_subscriptions,
     with_grant,
     with_subscription_roles,
-    with_topic_grant,
+    with_topic_changes,
     without_grant,
     without_subscription_role,
-    without_topic_grant,
 )
 from geminga.broker.core.coercion import object_of, text_of, texts_of
 from geminga.broker.policies.core.row import NO_NAMESPACE
@@ -45,6 +45,8 @@ from geminga.broker.rest.namespace_routes.policies import change_policies, chang
 from geminga.model.errors import PreconditionFailedError, TopicNotFoundError
 from geminga.model.topic_name import TopicName
 
+#: Changes of one request, each of which is looked at: a namespace's node holds no more of them.
+CHANGES_MAX: Final = 20_000
 #: What is said where permissions are given in a namespace that is not there.
 NO_NAMESPACE_OF_TOPIC: Final = "Topic's namespace does not exist"
 
@@ -130,15 +132,13 @@ async def _change_topics(request: Request, *, takes: bool) -> Response:
         for change in changes:
             await require_topic_of_permissions(request, change.topic)
 
-    def changed(document: Document) -> Document:
-        for topic, role, actions in changes:
-            if actions is None:
-                document = without_topic_grant(document, [str(topic)], role)
-            else:
-                document = with_topic_grant(document, str(topic), role, actions)
-        return document
-
-    await change_policies(request, changes[0].topic.namespace, changed, NO_NAMESPACE_OF_TOPIC)
+    made = [GrantChange(str(change.topic), change.role, change.actions) for change in changes]
+    await change_policies(
+        request,
+        changes[0].topic.namespace,
+        lambda document: with_topic_changes(document, made),
+        NO_NAMESPACE_OF_TOPIC,
+    )
     return no_content()
 
 
@@ -153,6 +153,8 @@ def _about(body: Json) -> Resource:
 def _items(body: Json) -> list[Document]:
     if not isinstance(body, list) or not body:
         raise RestError(400, "the body must be a list of topics, each with topic and role")
+    if len(body) > CHANGES_MAX:
+        raise RestError(412, f"the body has {len(body)} changes; at most {CHANGES_MAX} are made at once")
     return [object_of(item, "each of the list") for item in body]
 
 

@@ -59,8 +59,8 @@ _PATH = "/admin/v2/namespaces/{tenant}/{namespace}"
 _PROPERTIES = TenantAdministration.NAMESPACE_PROPERTIES
 
 
-def checked_policies(document: Document, namespace: str) -> Document:
-    """The policies that a namespace is created with, each as its own path would take it.
+def checked_policies(document: Document, namespace: str, context: RestContext) -> Document:
+    """The policies that a namespace is created with, each as its own path would take it from this broker.
 
     What Pulsar's ``Policies`` has not is dropped, as there. Raises RestError.
     """
@@ -77,7 +77,15 @@ def checked_policies(document: Document, namespace: str) -> Document:
             checked[level.key] = {cluster: row.check(one) for cluster, one in values.items()}
         else:
             checked[level.key] = _checked(row, level, value)
+            _check_here(row, checked[level.key], context)
     return checked
+
+
+def _check_here(row: PolicyRow[Any], value: Json, context: RestContext) -> None:
+    """What the broker's own settings forbid, after the check of the value itself."""
+    if row.bound is not None:
+        row.bound(value, context.policies.settings)
+    check_filters_known(row, value, context.config.entry_filters_directory)
 
 
 def _checked(row: PolicyRow[Any], level: NamespaceLevel, value: Json) -> Json:
@@ -174,9 +182,7 @@ def routes_of(row: PolicyRow[Any], level: NamespaceLevel, rest: Rest) -> list[Ro
             raise RestError(400, NO_BODY)
         if value is not None or rest.nothing is Nothing.IS_CHECKED:
             value = _checked(row, level, value)
-            if row.bound is not None:
-                row.bound(value, context_of(request).policies.settings)
-            check_filters_known(row, value, context_of(request).config.entry_filters_directory)
+            _check_here(row, value, context_of(request))
         return await _set(request, row, level, value)
 
     async def remove(request: Request) -> Response:

@@ -186,13 +186,13 @@ async def set_peers(request: Request) -> Response:
     body = await json_body(request)
     peers: list[Json] = [peer for peer in ([] if body is None else texts_of(body, "the body")) if peer.strip()]
     clusters, cluster = context_of(request).resources.clusters, path_text(request, "cluster")
-    data = await clusters.get(cluster)
+    await clusters.get(cluster)
     for peer in map(str, peers):
         if peer == cluster:
             raise PreconditionFailedError(f"{cluster} itself can't be part of peer-list")
         if await clusters.find(peer) is None:
             raise PreconditionFailedError(f"Peer cluster {peer} does not exist")
-    await clusters.update(cluster, {**data, PEERS: peers})
+    await clusters.change(cluster, lambda data: {**data, PEERS: peers})
     return no_content()
 
 

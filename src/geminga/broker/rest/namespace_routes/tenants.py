@@ -21,7 +21,7 @@ from geminga.broker.rest.calls.requests import (
 from geminga.broker.rest.calls.routing import Route
 from geminga.broker.rest.namespace_routes.deletion import delete_namespace_and_topics, home_elsewhere
 from geminga.broker.subscription.limits import is_reached
-from geminga.model.errors import PreconditionFailedError
+from geminga.model.errors import NotFoundError, PreconditionFailedError
 
 
 async def list_tenants(request: Request) -> Response:
@@ -74,13 +74,19 @@ async def delete_tenant(request: Request) -> Response:
         namespaces = await resources.namespaces.list(tenant)
         for namespace in namespaces:
             # Before anything goes: what is another cluster's, too, is not this one's to delete.
-            cluster = home_elsewhere(context, namespace, await resources.namespaces.get(namespace))
+            policies = await resources.namespaces.find(namespace)
+            cluster = "" if policies is None else home_elsewhere(context, namespace, policies)
             if cluster:
                 raise PreconditionFailedError(
                     f"namespace {namespace} lives in cluster {cluster}: delete it there first"
                 )
         for namespace in namespaces:
-            await delete_namespace_and_topics(context.topics, namespace)
+            try:
+                await delete_namespace_and_topics(context.topics, namespace)
+            except NotFoundError:
+                # Somebody else deletes it, too.
+                if await resources.namespaces.find(namespace) is not None:
+                    raise
     await resources.tenants.delete(tenant)
     return no_content()
 

@@ -56,6 +56,9 @@ async def create(request: Request) -> Response:
     await require_namespace(context_of(request).topics, name)
     if count < 1:
         raise RestError(406, "Number of partitions should be more than 0")
+    most = context_of(request).topics.partitions.most
+    if count > most:
+        raise RestError(406, f"Number of partitions should be less than or equal to {most}")
     if properties.get(SHADOW_SOURCE):
         from geminga.broker.registry.new_shadows import check_source  # with the first
 
@@ -79,6 +82,12 @@ async def update(request: Request) -> Response:
     if count < found.partitions:
         raise RestError(
             422, f"Desired partitions {count} can't be less than the current partitions {found.partitions}."
+        )
+    if count > topics.partitions.most:
+        raise RestError(
+            422,
+            f"Desired partitions {count} can't be greater than the maximum partitions per topic "
+            f"{topics.partitions.most}.",
         )
     if context_of(request).configuration_url and flag(request, MAKE_ONLY):
         await topics.partitions.make_for_others(name, count)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 
 from geminga.broker.access.core.actions import (
@@ -17,11 +19,14 @@ from geminga.broker.access.core.actions import (
     of_topic,
 )
 from geminga.broker.access.core.grants import (
+    GrantChange,
     granted_at,
+    granted_topics,
     grants_of,
     partitions_granted,
     with_grant,
     with_subscription_roles,
+    with_topic_changes,
     with_topic_grant,
     without_grant,
     without_subscription_role,
@@ -30,7 +35,7 @@ from geminga.broker.access.core.grants import (
 )
 from geminga.broker.access.core.principal import Principal
 from geminga.broker.access.core.rules import Facts, Rules, administrators_of, decide, settled_without_facts
-from geminga.broker.core.coercion import Document
+from geminga.broker.core.coercion import Document, Json
 from geminga.model.topic_name import TopicName
 
 NAME = TopicName.parse("persistent://t/n/a")
@@ -239,6 +244,56 @@ def test_change_keeps_what_it_is_not_about() -> None:
         "destination_auth": {},
         "subscription_auth_roles": {},
     }
+
+
+class _Looked(str):
+    """A name that counts how often it is looked at, or compared."""
+
+    looks: ClassVar[int] = 0
+
+    def __hash__(self) -> int:
+        _Looked.looks += 1
+        return super().__hash__()
+
+    def __eq__(self, other: object) -> bool:
+        _Looked.looks += 1
+        return super().__eq__(other)
+
+
+def test_many_changes_at_many_topics_cost_no_more_than_both_together() -> None:
+    """Whoever may give rights in one namespace held the loop for minutes with one request."""
+
+    def looks(count: int) -> int:
+        names = [_Looked(f"{NAME}{number}") for number in range(count)]
+        topics: dict[str, Json] = {name: {"jane": ["consume"], "joe": ["consume"]} for name in names}
+        policies: Document = {"auth_policies": {"destination_auth": topics}}
+        _Looked.looks = 0
+        after = without_topic_grant(policies, names, "jane")
+        assert len(granted_topics(after)) == count
+        return _Looked.looks
+
+    assert looks(200) <= 3 * looks(100)
+
+
+def test_changes_are_made_one_behind_the_other() -> None:
+    steps = [
+        GrantChange("a", "jane", ("consume",)),
+        GrantChange("a", "joe", ("produce",)),
+        GrantChange("b", "jane", ("produce",)),
+        GrantChange("a", "jane", None),
+        GrantChange("a", "joe", ("consume",)),
+        GrantChange("b", "jane", None),
+        GrantChange("c", "jane", None),
+    ]
+    policies: Document = {"auth_policies": {"destination_auth": {"b": {"jim": ["produce"]}, "d": {"x": []}}}}
+    after = with_topic_changes(policies, steps)
+    assert granted_topics(after) == {"a": {"joe": ["consume"]}, "b": {"jim": ["produce"]}, "d": {"x": []}}
+    one_by_one = policies
+    for step in steps:
+        one_by_one = with_topic_changes(one_by_one, [step])
+    assert one_by_one == after
+    assert granted_topics(policies) == {"b": {"jim": ["produce"]}, "d": {"x": []}}
+    assert with_topic_changes(after, steps[3:4]) is after
 
 
 def test_topic_that_goes_takes_its_own_and_those_of_its_partitions_along() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import urllib.request
+
 import pytest
 
-from geminga.client._api.limited_http import limited_opener, time_left
+from geminga.runtime.sockets.limited_http import limited_opener, time_left
 from support.processes.web_answers import DRIPPING, Dripping, WebAnswers
 
 
@@ -31,6 +33,14 @@ def test_no_more_is_read_when_the_time_is_over() -> None:
     ):
         answer.read()
     assert not times
+
+
+@pytest.mark.parametrize("begun", [b"HTTP/1.1 200 ", b"HTTP/1.1 200 OK\r\nX-Long: ", b"HTTP/1.1 200 OK\r\n"])
+def test_a_proxy_that_answers_byte_by_byte_holds_nobody_for_ever(begun: bytes) -> None:
+    with Dripping(begun) as web:
+        through = urllib.request.ProxyHandler({"https": web.url})
+        with pytest.raises(OSError, match=r"no whole answer within 0.2 s|timed out"):
+            limited_opener(time_left(0.2), None, through).open("https://127.0.0.1:1/token")
 
 
 def test_nothing_is_asked_when_the_time_was_over_before() -> None:

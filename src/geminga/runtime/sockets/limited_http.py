@@ -4,15 +4,13 @@ would hold who reads it for ever. Blocks; for threads.
 
 from __future__ import annotations
 
-import io
-import socket
 import ssl
+import time
 from collections.abc import Callable
 from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
-from typing import Any, cast
 from urllib.request import BaseHandler, HTTPHandler, HTTPSHandler, OpenerDirector, Request, build_opener
 
-from geminga.runtime import SystemClock
+from geminga.runtime.sockets.limited_answers import limited_answers
 
 #: Seconds that are left; raises TimeoutError when there are none.
 TimeLeft = Callable[[], float]
@@ -20,11 +18,10 @@ TimeLeft = Callable[[], float]
 
 def time_left(limit_s: float) -> TimeLeft:
     """From now on."""
-    clock = SystemClock()
-    end_s = clock.monotonic() + limit_s
+    end_s = time.monotonic() + limit_s
 
     def left() -> float:
-        left_s = end_s - clock.monotonic()
+        left_s = end_s - time.monotonic()
         if left_s <= 0:
             raise TimeoutError(f"no whole answer within {limit_s:g} s")
         return left_s
@@ -37,18 +34,22 @@ def limited_opener(left: TimeLeft, context: ssl.SSLContext | None, *handlers: Ba
 
     What it reads raises TimeoutError, too.
     """
+    # Of the connection, and not of its socket: what a proxy says to CONNECT is read before that is ours.
+    answers = limited_answers(lambda: lambda _: left())
 
     class LimitedConnection(HTTPConnection):
+        response_class = answers
+
         def connect(self) -> None:
             self.timeout = left()
             super().connect()
-            self.sock = cast("socket.socket", _LimitedSocket(self.sock, left))
 
     class LimitedTlsConnection(HTTPSConnection):
+        response_class = answers
+
         def connect(self) -> None:
             self.timeout = left()
             super().connect()
-            self.sock = cast("ssl.SSLSocket", _LimitedSocket(self.sock, left))
 
     class LimitedHandler(HTTPHandler):
         def http_open(self, req: Request) -> HTTPResponse:
@@ -59,36 +60,3 @@ def limited_opener(left: TimeLeft, context: ssl.SSLContext | None, *handlers: Ba
             return self.do_open(LimitedTlsConnection, req, context=context)
 
     return build_opener(LimitedHandler, LimitedTlsHandler(context=context), *handlers)
-
-
-class _LimitedSocket:
-    """A socket whose reads take no longer than is left."""
-
-    def __init__(self, sock: socket.socket, left: TimeLeft) -> None:
-        self._sock = sock
-        self._left = left
-
-    def makefile(self, *_: object) -> io.BufferedReader:
-        return io.BufferedReader(_LimitedReads(self._sock, self._left))
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  (whatever the socket has)
-        return getattr(self._sock, name)
-
-
-class _LimitedReads(io.RawIOBase):
-    def __init__(self, sock: socket.socket, left: TimeLeft) -> None:
-        self._sock = sock
-        # It keeps the socket open: urllib lets go of it before the body is read.
-        self._raw = sock.makefile("rb", buffering=0)
-        self._left = left
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:  # noqa: ANN401  (a buffer)
-        self._sock.settimeout(self._left())
-        return self._raw.readinto(buffer)
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
