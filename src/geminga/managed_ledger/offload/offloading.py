@@ -525,7 +525,10 @@ class Offloading:
         """What a crash may have left, once for each load. Raises StorageError; then a later call goes on."""
         log = self._log
         if not any(info.offload_context for info in log.stored.ledgers.infos):
-            self._is_tidy = True  # most topics: nothing is asked of the store
+            # Most topics; the lake may have more of one whose metadata were brought back from a backup.
+            if self.policy.driver and any(info.entries for info in log.stored.ledgers.infos):
+                await self.write_manifests()
+            self._is_tidy = True
             return
         for info in tuple(log.stored.ledgers.infos):
             await self._clear_torn(info)
@@ -538,7 +541,7 @@ class Offloading:
 
     async def write_manifests(self) -> None:
         """Say in the lake what is there, where that is said otherwise. Raises StorageError."""
-        await manifests.write(self._log.stored, self._services)
+        await manifests.write(self._log.stored, self._services, policy=self.policy)
 
     async def _tell_strays(self) -> None:
         """Say which files of the topic's directory its list does not name. Raises StorageError.
