@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable, Generator
 
 from geminga.broker.compaction.ledger import CompactedLedger
@@ -14,11 +15,15 @@ from geminga.broker.topic import delayed_snapshots
 from geminga.model.errors import DiskIOError, GemingaError, MetadataUnavailableError, StorageError
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
-from geminga.runtime import next_turn, wait_ms
+from geminga.runtime import answer_of, next_turn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.clusters.transacting import Transacting
 from support.house.uncollected import uncollected
+from support.stories.compaction_story import CompactionStory
+from support.stories.lake_latest_story import FOREVER, LAKE_LEDGERS, LakeLatestStory
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
+from support.worlds.lake_world import MemoryLakeStore
+from support.worlds.policy_levels import run_quietly
 from support.worlds.schema_world import SchemaWorld, run_with_schemas
 
 CALLS = 5
@@ -96,6 +101,47 @@ def test_compacted_ledger_that_can_not_be_read_or_named_leaves_nothing() -> None
         assert await failing(lambda: name_it(cursor, EARLIEST, ledger.ledger_id)) == []
 
     run_with_broker(scenario)
+
+
+def test_messages_that_were_compacted_and_can_not_be_read_leave_nothing() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        story = CompactionStory(world)
+        await story.publish(("a", "1"))
+        await story.compact()
+        compacted = (await story.topic()).compacted
+        assert compacted is not None
+
+        def read() -> Awaitable[object]:
+            world.bookie.read_error = DiskIOError("eio")
+            return answer_of(lambda done: compacted.read(EARLIEST, 1, 1, done))
+
+        assert await failing(read) == []
+
+    run_quietly(scenario)
+
+
+def test_messages_that_can_not_be_read_from_the_lake_leave_nothing() -> None:
+    store = MemoryLakeStore()
+
+    async def scenario(world: BrokerWorld) -> None:
+        story = LakeLatestStory(world)
+        await story.publish(("a", "1"))
+        await story.offload()
+        await story.read()
+        view = (await story.latest()).view
+        assert view is not None
+        view._log._services.lake().groups.forget("")
+
+        def read() -> Awaitable[object]:
+            store.fail["read"] = OSError(errno.EIO, "eio")
+            return answer_of(lambda done: view.read(EARLIEST, 1, 1, done))
+
+        assert await failing(read) == []
+        store.fail.clear()
+
+    run_quietly(
+        scenario, ledger_config=LAKE_LEDGERS, lake_store=store, **{"reads_compacted_from_lake": True, **FOREVER}
+    )
 
 
 def test_work_in_turns_that_fails_leaves_nothing() -> None:

@@ -19,7 +19,7 @@ from geminga.broker.core.compaction.newest import KeptMessages, NewestMessages
 from geminga.managed_ledger.shared.entry import Entry
 from geminga.model.errors import LakeUnreadableError, LedgerClosedError, StorageError
 from geminga.model.position import EARLIEST, Position
-from geminga.runtime import spawn
+from geminga.runtime import again, spawn
 from geminga.wire.managed_ledger.offload_context import decode_offload_context
 from geminga.wire.pulsar.compacted import CompactedEntry, decode_compacted, encode_compacted
 
@@ -122,7 +122,7 @@ class LakeView:
             try:
                 result = await self._read(first, entries_max, bytes_max)
             except StorageError as error:
-                result = error
+                result = again(error)  # this frame has it, and the error has this frame
             done(result)
 
         spawn(run(), name=f"read from the lake {self._log.name}", part=self._log.tenure.part)

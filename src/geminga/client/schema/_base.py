@@ -18,7 +18,7 @@ from geminga.client.schema._protocol import (
     TopicSchema,
     VersionedSchema,
 )
-from geminga.runtime import value_of
+from geminga.runtime import again
 
 T = TypeVar("T")
 
@@ -184,10 +184,10 @@ class SchemaVersions:
         """Ask the broker. Raises the client's errors."""
         fetch = self._fetches.get(version)
         if fetch is not None:
-            try:
-                value_of(await asyncio.shield(fetch))
-            finally:
-                del fetch  # see value_of
+            told = await asyncio.shield(fetch)
+            if isinstance(told, PulsarException):
+                # Others are told of it, too, and its frames have the future.
+                raise again(told)
             return
         fetch = self._fetches[version] = asyncio.get_running_loop().create_future()
         result: VersionedSchema | PulsarException | None = PulsarException("fetching the schema was cancelled")
@@ -201,7 +201,8 @@ class SchemaVersions:
             raise
         finally:
             del self._fetches[version]
-            fetch.set_result(result)
+            fetch.set_result(again(result) if isinstance(result, PulsarException) else result)
+            del result, fetch  # see value_of
 
 
 def _number(version: bytes) -> str:
