@@ -24,6 +24,10 @@ T = TypeVar("T")
 
 #: Versions of one topic's schema that a consumer keeps; the oldest is forgotten first.
 VERSIONS_MAX: Final = 1000
+#: ... with as many bytes of names and definitions, or one: messages name versions as their senders like.
+VERSIONS_BYTES_MAX: Final = 64 * 1024 * 1024
+#: Bytes of a version that an error shows.
+SHOWN_MAX: Final = 32
 
 
 class SchemaSerializationError(PulsarException):
@@ -159,13 +163,14 @@ class VersionedDecoder(SchemaDecoder[T]):
 class SchemaVersions:
     """The versions of one topic's schema, fetched when first needed; concurrent needs share one request."""
 
-    __slots__ = ("_fetches", "_known", "_source", "_topic")
+    __slots__ = ("_fetches", "_known", "_size_bytes", "_source", "_topic")
 
     def __init__(self, topic: str, source: SchemaSource) -> None:
         self._topic = topic
         self._source = source
         #: None: the broker said that there is no such version.
         self._known: dict[bytes, SchemaInfo | None] = {}
+        self._size_bytes = 0
         self._fetches: dict[bytes, asyncio.Future[VersionedSchema | PulsarException | None]] = {}
 
     def is_known(self, version: bytes) -> bool:
@@ -193,9 +198,7 @@ class SchemaVersions:
         result: VersionedSchema | PulsarException | None = PulsarException("fetching the schema was cancelled")
         try:
             result = await self._source.get_schema(self._topic, version)
-            self._known[version] = None if result is None else result.info
-            if len(self._known) > VERSIONS_MAX:
-                del self._known[next(iter(self._known))]
+            self._keep(version, None if result is None else result.info)
         except PulsarException as error:
             result = error
             raise
@@ -204,6 +207,21 @@ class SchemaVersions:
             fetch.set_result(again(result) if isinstance(result, PulsarException) else result)
             del result, fetch  # see value_of
 
+    def _keep(self, version: bytes, info: SchemaInfo | None) -> None:
+        known = self._known
+        if version not in known:
+            self._size_bytes += _size_of(version, info)
+            known[version] = info
+        while len(known) > VERSIONS_MAX or (self._size_bytes > VERSIONS_BYTES_MAX and len(known) > 1):
+            oldest = next(iter(known))
+            self._size_bytes -= _size_of(oldest, known.pop(oldest))
+
+
+def _size_of(version: bytes, info: SchemaInfo | None) -> int:
+    return len(version) + (0 if info is None else len(info.schema))
+
 
 def _number(version: bytes) -> str:
-    return str(int.from_bytes(version, "big")) if len(version) == 8 else version.hex()
+    if len(version) == 8:
+        return str(int.from_bytes(version, "big"))
+    return version.hex() if len(version) < SHOWN_MAX else f"{version[:SHOWN_MAX].hex()}... ({len(version)} bytes)"

@@ -127,3 +127,23 @@ def test_the_versions_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert [decoder.is_ready(version) for version in (ONE, TWO, GONE)] == [False, True, True]
 
     sim.run(main)
+
+
+def test_what_is_kept_of_versions_is_bounded_however_long_their_names_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They stand in each message, and who sends it may write a megabyte there."""
+    monkeypatch.setattr(base, "VERSIONS_BYTES_MAX", 1000)
+
+    async def main(world: sim.SimWorld) -> None:
+        decoder = await AvroSchema(New).bind_consumer("t", Source())
+        names = [bytes([number]) * 400 for number in range(5)]
+        for name in names:
+            await decoder.prepare(name)
+        assert [decoder.is_ready(name) for name in names] == [False, False, False, True, True]
+        await decoder.prepare(bytes(5000))
+        assert [decoder.is_ready(name) for name in (*names, bytes(5000))] == [False] * 5 + [True]
+        await decoder.prepare(names[0])
+        assert [decoder.is_ready(name) for name in (names[0], bytes(5000))] == [True, False]
+        with pytest.raises(base.SchemaSerializationError, match=r"version (00){32}\.\.\. \(5000 bytes\) of t was not"):
+            decoder.decode(b"", schema_version=bytes(5000))
+
+    sim.run(main)
