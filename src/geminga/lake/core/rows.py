@@ -27,6 +27,7 @@ from geminga.wire.pulsar.metadata import (
     text_of,
     texts_of,
 )
+from geminga.wire.pulsar.schema_info import SCHEMA_VERSION_BYTES
 from geminga.wire.pulsar.varint import encode_varint
 
 MESSAGE: Final = "message"
@@ -49,8 +50,6 @@ SHARED_BYTES_MAX: Final = 64 * 1024 * 1024
 _VALUE_BYTES: Final = 8
 #: Of a file, whose schemas are looked up and written beside the rows: clients may write any number there.
 SCHEMA_VERSIONS_MAX: Final = 1000
-#: All that the registry gives; what is shorter, or longer, names none.
-_SCHEMA_VERSION_BYTES: Final = 8
 #: A rebuilt entry of more bytes than this and than the stored one would not go through a frame that the stored one did.
 REBUILT_BYTES_MAX: Final = 4 * 1024 * 1024
 #: The last millisecond of the year 9999: what lies behind it is no time to most readers.
@@ -238,7 +237,7 @@ class RowBuffer:
         schema_version = metadata.schema_version if metadata.HasField("schema_version") else None
         if (
             schema_version
-            and len(schema_version) == _SCHEMA_VERSION_BYTES
+            and len(schema_version) == SCHEMA_VERSION_BYTES  # what the registry gives: no other names any
             and schema_version[0] <= _SIGN_MAX
             and len(self.schema_versions) < SCHEMA_VERSIONS_MAX
         ):

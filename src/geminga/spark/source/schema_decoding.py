@@ -26,7 +26,7 @@ from geminga.spark.source.arrow import RowColumns
 from geminga.spark.source.misfits import Misfits
 from geminga.spark.source.topic_schema import NO_SCHEMA
 from geminga.spark.source_rules.errors import SchemaError
-from geminga.wire.pulsar.schema_info import SEPARATED, key_value_parts
+from geminga.wire.pulsar.schema_info import SCHEMA_VERSION_BYTES, SEPARATED, key_value_parts
 
 _log = get_logger(__name__)
 
@@ -35,8 +35,6 @@ _said_unseen: set[tuple[str, bytes]] = set()
 SAID_MAX: Final = 1000
 #: Versions that a task remembers of its topics: messages name them as their senders like.
 VERSIONS_MAX: Final = 1000
-#: Of a version that is a number; what follows is not looked at.
-_VERSION_BYTES: Final = 8
 #: Bytes of one that an error shows.
 _SHOWN_MAX: Final = 32
 _UNKNOWN: Final = "which the registry has not"
@@ -110,7 +108,7 @@ class PartsDecoder:
         """None: the registry has no such version."""
         decode = self._decoders.get((topic, version))
         if decode is None:
-            if (topic, version) in self._unknown or 0 < len(version) < _VERSION_BYTES:
+            if (topic, version) in self._unknown or 0 < len(version) < SCHEMA_VERSION_BYTES:
                 return None
             writer = self._schema(topic, version)
             if writer is None:
