@@ -32,7 +32,7 @@ from geminga.model.errors import (
     MetadataError,
     UnknownOutcomeError,
 )
-from geminga.runtime import crash_point
+from geminga.runtime import crash_point, value_of
 
 #: Nodes that are under way at once.
 WINDOW_NODES: Final = 500
@@ -270,5 +270,7 @@ def _child(path: str, name: str) -> str:
 async def _each(calls: Iterable[Coroutine[None, None, None]]) -> None:
     """All at once, begun in their order; none is under way any more when this raises."""
     for error in await asyncio.gather(*calls, return_exceptions=True):
-        if error is not None:
-            raise error
+        try:
+            value_of(error)
+        finally:
+            del error  # see value_of

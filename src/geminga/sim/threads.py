@@ -46,6 +46,7 @@ class SimThreads:
         except BaseException as raised:  # as a real lane: carried to the completion
             error = raised
         asyncio.get_running_loop().call_soon(done, error)
+        del error  # its frames are this one's, too
 
     async def close(self) -> None:
         """Nothing to end."""

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import errno
+from collections.abc import Awaitable, Callable, Generator
 
+from geminga.broker.compaction.ledger import CompactedLedger
+from geminga.broker.compaction.paced import PacedWork
+from geminga.broker.compaction.run import name_it
 from geminga.broker.handlers.producer_names import ProducerNames
 from geminga.broker.system_topics.table import TopicTable
-from geminga.model.errors import GemingaError, MetadataUnavailableError
+from geminga.broker.topic import delayed_snapshots
+from geminga.model.errors import DiskIOError, GemingaError, MetadataUnavailableError, StorageError
+from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
-from geminga.runtime import next_turn, wait_ms
+from geminga.runtime import answer_of, next_turn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.clusters.transacting import Transacting
 from support.house.uncollected import uncollected
+from support.stories.compaction_story import CompactionStory
+from support.stories.lake_latest_story import FOREVER, LAKE_LEDGERS, LakeLatestStory
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
+from support.worlds.lake_world import MemoryLakeStore
+from support.worlds.policy_levels import run_quietly
+from support.worlds.schema_world import SchemaWorld, run_with_schemas
 
 CALLS = 5
 
@@ -58,6 +69,90 @@ def test_value_of_a_table_that_can_not_be_stored_leaves_nothing() -> None:
         topic = await world.broker.registry.get(TopicName.parse(TOPIC), create=True)
         await topic.ledger.close()
         assert await failing(lambda: TopicTable._append(topic, [bytes(1000)])) == []
+
+    run_with_broker(scenario)
+
+
+def test_delays_that_can_not_be_stored_leave_nothing() -> None:
+    async def scenario(world: SchemaWorld) -> None:
+        handle = await world.bookkeeper.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
+        await handle.close()
+        assert await failing(lambda: delayed_snapshots._append(handle, bytes(1000))) == []
+
+    run_with_schemas(scenario)
+
+
+def test_compacted_ledger_that_can_not_be_read_or_named_leaves_nothing() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        topic = await world.broker.registry.get(TopicName.parse(TOPIC), create=True)
+        ledger = await topic.ledger.attached().create(topic.ledger.persistence, {})
+        ledger.append([b"x"], lambda *_: None)
+        await ledger.close()
+        compacted = CompactedLedger(topic.ledger, ledger.ledger_id, EARLIEST)
+        await compacted.open()
+
+        def read() -> Awaitable[object]:
+            world.bookie.read_error = DiskIOError("eio")
+            return compacted.at(0, 1, 1)
+
+        assert await failing(read) == []
+        cursor = await topic.ledger.open_cursor("c", initial=EARLIEST)
+        cursor.is_closed = True
+        assert await failing(lambda: name_it(cursor, EARLIEST, ledger.ledger_id)) == []
+
+    run_with_broker(scenario)
+
+
+def test_messages_that_were_compacted_and_can_not_be_read_leave_nothing() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        story = CompactionStory(world)
+        await story.publish(("a", "1"))
+        await story.compact()
+        compacted = (await story.topic()).compacted
+        assert compacted is not None
+
+        def read() -> Awaitable[object]:
+            world.bookie.read_error = DiskIOError("eio")
+            return answer_of(lambda done: compacted.read(EARLIEST, 1, 1, done))
+
+        assert await failing(read) == []
+
+    run_quietly(scenario)
+
+
+def test_messages_that_can_not_be_read_from_the_lake_leave_nothing() -> None:
+    store = MemoryLakeStore()
+
+    async def scenario(world: BrokerWorld) -> None:
+        story = LakeLatestStory(world)
+        await story.publish(("a", "1"))
+        await story.offload()
+        await story.read()
+        view = (await story.latest()).view
+        assert view is not None
+        view._log._services.lake().groups.forget("")
+
+        def read() -> Awaitable[object]:
+            store.fail["read"] = OSError(errno.EIO, "eio")
+            return answer_of(lambda done: view.read(EARLIEST, 1, 1, done))
+
+        assert await failing(read) == []
+        store.fail.clear()
+
+    run_quietly(
+        scenario, ledger_config=LAKE_LEDGERS, lake_store=store, **{"reads_compacted_from_lake": True, **FOREVER}
+    )
+
+
+def test_work_in_turns_that_fails_leaves_nothing() -> None:
+    def steps() -> Generator[None, None, None]:
+        yield
+        raise StorageError("disk")
+
+    async def scenario(world: BrokerWorld) -> None:
+        topic = await world.broker.registry.get(TopicName.parse(TOPIC), create=True)
+        clock = world.broker.runtime.clock
+        assert await failing(lambda: PacedWork(topic.ledger.reader.catch_up, clock, None).do(steps())) == []
 
     run_with_broker(scenario)
 

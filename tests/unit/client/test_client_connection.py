@@ -275,7 +275,7 @@ def test_requests_name_the_pattern_and_the_version_that_are_asked_for_and_nothin
         lookup: Lookup = client.lookup
         assert (await lookup.topics_of_namespace("p/n")).topics == ["a"]
         await lookup.topics_of_namespace("p/n", pattern="x.*", topics_hash="h")
-        for version in (None, b"", b"7"):
+        for version in (None, b"", bytes(7) + b"7"):
             found = await lookup.schema("t", version)
             assert found is not None
             assert (found[0].name, found[1]) == ("s", b"1")
@@ -288,7 +288,7 @@ def test_requests_name_the_pattern_and_the_version_that_are_asked_for_and_nothin
     assert [(each.HasField("schema_version"), each.schema_version) for each in schemas] == [
         (False, b""),
         (True, b""),
-        (True, b"7"),
+        (True, bytes(7) + b"7"),
     ]
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import geminga.client as gc
 from geminga.client.schema import Int32Schema, StringSchema
+from geminga.client.schema._base import SchemaVersions
 from geminga.runtime import next_turn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
@@ -212,3 +213,20 @@ def test_failed_call_leaves_nothing_at_the_broker(name: str) -> None:
         return found
 
     assert run_with_broker(scenario, operation_timeout_ms=300) == []
+
+
+def test_version_of_a_schema_that_the_broker_does_not_tell_leaves_nothing() -> None:
+    class Silent:
+        async def get_schema(self, topic: str, version: bytes | None = None) -> None:
+            await next_turn()
+            raise gc.Timeout("no answer")
+
+    async def main() -> None:
+        versions = SchemaVersions(TOPIC, Silent())  # type: ignore[arg-type]
+        await failing(lambda: versions.fetch(bytes(8)))
+        with uncollected() as found:
+            await failing(lambda: versions.fetch(bytes(8)))
+            await next_turn()
+        assert found == []
+
+    asyncio.run(main())

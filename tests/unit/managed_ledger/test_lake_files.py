@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 
 import pytest
 
 from geminga import sim
 from geminga.lake import parquet
-from geminga.managed_ledger.offload import lake_files
+from geminga.managed_ledger.offload import lake_files, manifests
 from geminga.managed_ledger.rules.offload import record_of
 from geminga.managed_ledger.rules.positions import LedgerInfo
 from geminga.managed_ledger.shared.metadata_io import ledger_path
-from geminga.model.errors import CorruptionError, StorageError
+from geminga.model.errors import CorruptionError, LedgerFencedError, StorageError
 from geminga.wire.managed_ledger.offload_context import OffloadRecord, encode_offload_context
 from support.worlds.lake_world import POLICY, PROPERTIES, LakeWorld
 from support.worlds.ledger_world import NAME
@@ -172,3 +173,63 @@ def test_bookies_are_not_asked_for_what_left_them(caplog):
         assert "is read from the lake" not in caplog.text
 
     run(scenario)
+
+
+@pytest.mark.parametrize("was_offloaded", [True, False])
+def test_a_list_that_was_brought_back_from_a_backup_counts_and_not_the_later_manifest(in_lake_world, was_offloaded):
+    """Without the broker's manifest readers of the lake would have what the topic has not, under the same ids."""
+
+    async def scenario(w):
+        ml = await w.filled(15)
+        if was_offloaded:
+            await w.offloading(ml).look()
+        await ml.close()
+        saved = copy.deepcopy((w.server.tree, w.bookie._ledgers))
+        ml = await w.reopen()
+        for prefix in ("later", "even later"):
+            await w.fill(ml, 15, prefix)
+            await w.offloading(ml).look()
+        await ml.close()
+        root = await w.factory.lake().root("filesystem", PROPERTIES)
+        later = await root.read_manifest(NAME)
+        w.server.tree, w.bookie._ledgers = saved
+        w.new_process()
+        ml = await w.open()
+        offloading = w.offloading(ml, POLICY if was_offloaded else POLICY._replace(threshold_bytes=1 << 30))
+        await offloading.look()
+        root = await w.factory.lake().root("filesystem", PROPERTIES)
+        manifest = await root.read_manifest(NAME)
+        uids = [one.uid for one in manifest.ledgers] if manifest is not None else []
+        assert uids == [record.uid for info in ml.ledgers.infos if (record := record_of(info)) is not None]
+        assert uids != [one.uid for one in later.ledgers]
+        assert bool(uids) == was_offloaded
+        await w.fill(ml, 15, "other")
+        offloading.policy = POLICY
+        await offloading.look()
+        manifest = await root.read_manifest(NAME)
+        uids = [one.uid for one in manifest.ledgers]
+        assert uids == [record.uid for info in ml.ledgers.infos if (record := record_of(info)) is not None]
+        assert len(w.lake_store.manifests) == 1
+
+    in_lake_world(scenario)
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_former_owner_that_is_late_leaves_the_manifest_of_the_next_one_alone(in_lake_world, is_closed):
+    async def scenario(w):
+        former, _ = await w.offloaded(15)
+        services = former._services
+        if is_closed:
+            await former.close()
+        ml = await w.reopen()
+        await w.fill(ml, 15)
+        await w.offloading(ml).look()
+        root = await w.factory.lake().root("filesystem", PROPERTIES)
+        theirs = await root.read_manifest(NAME)
+        with pytest.raises(LedgerFencedError):
+            await manifests.write(former.stored, services)
+        assert await root.read_manifest(NAME) == theirs
+        assert former.tenure.is_over
+        assert not ml.tenure.is_over
+
+    in_lake_world(scenario)

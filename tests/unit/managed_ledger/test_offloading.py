@@ -8,6 +8,8 @@ import pytest
 
 from geminga.lake.core.names import parse_ledger_file
 from geminga.lake.ownership import OWNER_FILE
+from geminga.lake.parquet import SchemaFacts
+from geminga.managed_ledger.offload import offloading as offloading_module
 from geminga.managed_ledger.offload.lake_files import waiting
 from geminga.managed_ledger.rules.offload import OffloadPolicy, record_of
 from geminga.model.errors import (
@@ -16,8 +18,10 @@ from geminga.model.errors import (
     StorageError,
 )
 from geminga.model.position import EARLIEST, Position
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.metadata import encode_entry
 from support.worlds.lake_world import POLICY, PROPERTIES, MemoryLakeStore, everything, payloads
-from support.worlds.ledger_world import NAME, acknowledge_cumulative, read_all
+from support.worlds.ledger_world import NAME, acknowledge_cumulative, append, read_all
 
 NOW = POLICY._replace(deletion_lag_ms=0)
 
@@ -413,5 +417,36 @@ def test_a_former_root_that_is_away_keeps_nothing_from_going_to_the_present_one(
         former.fail = {}
         await offloading.look()
         assert await everything(again) == payloads(25) + payloads(20)
+
+    in_lake_world(scenario)
+
+
+def test_schemas_go_with_a_file_as_far_as_there_is_room(in_lake_world, monkeypatch):
+    """A schema that is named in many ways, or many large ones, would be larger than all that broker and file hold."""
+    monkeypatch.setattr(offloading_module, "SCHEMAS_BYTES_MAX", 1000)
+
+    async def scenario(w):
+        ml = await w.open()
+        entries = [
+            encode_entry(
+                pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, schema_version=version), b"x"
+            )
+            for version in (number.to_bytes(8, "big") for number in range(10))
+        ]
+        await append(ml, entries)
+        await ml.roll()
+        asked = []
+
+        async def find(version):
+            asked.append(version)
+            return SchemaFacts(version, "JSON", "s", b"d" * 400, {}, 5)
+
+        await w.offloading(ml, find_schema=find).look()
+        root = await w.factory.lake().root("filesystem", PROPERTIES)
+        info = ml.ledgers.infos[0]
+        file = await root.open(NAME, info.ledger_id, record_of(info).uid)
+        assert [one.version[-1] for one in file.schemas] == [0, 1]
+        assert len(asked) == 3
+        assert await everything(ml) == entries
 
     in_lake_world(scenario)

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from geminga.metadata import MUST_NOT_EXIST, WriteFault, cas
+from geminga.metadata import MUST_NOT_EXIST, WriteFault, cas, copying
+from geminga.metadata.socket.store import SocketMetadataStore
 from geminga.metadata.zookeeper.kazoo_thread import AsyncResult, Inbox
 from geminga.metadata.zookeeper.requests import Requests
 from geminga.model.errors import GemingaError, MetadataError
@@ -126,3 +127,43 @@ def test_failed_request_to_zookeeper_leaves_nothing(how) -> None:
         assert found == []
 
     asyncio.run(main())
+
+
+def test_copy_that_fails_leaves_nothing() -> None:
+    async def main(h) -> None:
+        async def copy() -> None:
+            await copying._each([h.store.delete("/none", expected_version=None) for _ in range(2)])
+
+        with uncollected() as found:
+            await failing(copy)
+            await next_turn()
+        assert found == []
+
+    MemoryCase(simulated=True).run(main)
+
+
+def test_answer_of_zookeeper_that_is_asked_for_again_does_not_grow() -> None:
+    answer = AsyncResult()
+    answer.set_exception(MetadataError("no"))
+    with uncollected() as found:
+        for _ in range(CALLS):
+            with pytest.raises(MetadataError, match="no"):
+                answer.get()
+    assert found == []
+    assert answer.exception is not None
+    assert answer.exception.__traceback__ is None
+
+
+def test_connection_that_is_refused_leaves_nothing(tmp_path) -> None:
+    path = tmp_path / "metadata.socket"
+
+    async def main(h: SocketHarness) -> None:
+        async def opened() -> None:
+            await SocketMetadataStore.open(h.runtime, str(path), token="of another life", name="b")
+
+        with uncollected() as found:
+            await failing(opened)
+            await next_turn()
+        assert found == []
+
+    SocketCase(path, simulated=True).run(main)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import struct
+from base64 import b64encode
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -33,7 +34,7 @@ from geminga.spark.decoding.part_decoding import RowError, part_of
 from geminga.spark.decoding.protobuf_types import PARSING_INFO
 from geminga.spark.source.topic_schema import value_fields
 from geminga.spark.source_rules.errors import SchemaError
-from support.connector.avro_payloads import columns
+from support.connector.avro_payloads import avro, columns, record, written
 
 Field = descriptor_pb2.FieldDescriptorProto
 
@@ -228,6 +229,72 @@ def test_avro_unions_uuids_and_records_of_a_union_become_columns():
     assert members == [{"member0": 1}, {"member1": "x"}, {"member2": {"a": 2}}, {"member3": {"b": "y"}}, {}]
     assert {row["id"] for row in rows} == {str(number)}
     assert rows[0]["again"] == {"a": 9}
+
+
+@pytest.mark.parametrize("form", ["AVRO", "JSON"])
+def test_named_logical_type_that_is_used_again_by_its_name_is_the_same_there(form):
+    """As Avro's tools write the second of two fields of one type."""
+    money = {"type": "fixed", "name": "Money", "size": 8, "logicalType": "decimal", "precision": 10, "scale": 2}
+    id_kind = {"type": "fixed", "name": "Id", "size": 16, "logicalType": "uuid"}
+    definition = record("r", a=money, b="Money", c=["null", "Money"], id=id_kind, other={"type": "map", "values": "Id"})
+    given = {"a": Decimal("1.25"), "b": Decimal("-3.50"), "c": Decimal(7)}
+    ids = {"id": UUID(int=5).bytes, "other": {"x": UUID(int=6).bytes}}
+    if form == "AVRO":
+        info, payload = avro(definition), written(definition, {**given, **ids})
+    else:
+        info = SchemaInfo("r", SchemaType.JSON, json.dumps(definition).encode())
+        texts = {"id": b64encode(ids["id"]).decode(), "other": {"x": b64encode(ids["other"]["x"]).decode()}}
+        payload = json.dumps({**{name: str(one) for name, one in given.items()}, **texts}).encode()
+    kinds, rows = columns(info, [payload])
+    assert kinds == "struct<a:decimal(10,2),b:decimal(10,2),c:decimal(10,2),id:string,other:map<string,string>>"
+    assert rows == [{**given, "id": str(UUID(int=5)), "other": [("x", str(UUID(int=6)))]}]
+
+
+def test_uuid_of_bytes_is_told_from_text_in_a_union_and_is_none_of_another_size():
+    id_kind = {"type": "fixed", "name": "Id", "size": 16, "logicalType": "uuid"}
+    short = {"type": "fixed", "name": "Short", "size": 4, "logicalType": "uuid"}
+    definition = record("r", any=["null", "string", id_kind], other=["null", "int", "Id"], short=short)
+    payloads = [
+        written(definition, {"any": one, "other": two, "short": b"1234"})
+        for one, two in ((UUID(int=5).bytes, UUID(int=6).bytes), ("x", 1), (None, None))
+    ]
+    kinds, rows = columns(avro(definition), payloads)
+    assert (
+        kinds
+        == "struct<any:struct<member0:string,member1:string>,other:struct<member0:int,member1:string>,short:binary>"
+    )
+    assert [(row["any"], row["other"]) for row in rows] == [
+        ({"member0": None, "member1": str(UUID(int=5))}, {"member0": None, "member1": str(UUID(int=6))}),
+        ({"member0": "x", "member1": None}, {"member0": 1, "member1": None}),
+        (None, None),
+    ]
+    assert rows[0]["short"] == b"1234"
+
+
+def test_logical_type_on_a_type_that_it_can_not_be_of_says_nothing():
+    definition = record(
+        "r", a={"type": "string", "logicalType": "timestamp-millis"}, b={"type": "long", "logicalType": "date"}
+    )
+    kinds, rows = columns(avro(definition), [written(record("r", a="string", b="long"), {"a": "x", "b": 1 << 40})])
+    assert (kinds, rows) == ("struct<a:string,b:bigint>", [{"a": "x", "b": 1 << 40}])
+
+
+def test_times_of_day_are_those_of_a_day():
+    """Java's Time has the milliseconds of its moment: before 1970 east of Greenwich, of today where it is now."""
+    millis = (0, 86_399_999, -1_800_000, 1_700_000_000_000)
+    payloads = pa.array([struct.pack(">q", one) for one in millis], pa.binary())
+    info = SchemaInfo("", SchemaType.TIME)
+    found = part_of(info, info).whole(payloads, pa.time64("ns"))
+    found.validate(full=True)
+    assert found.cast(pa.int64()).to_pylist() == [one % 86_400_000 * 1_000_000 for one in millis]
+    far = part_of(info, info).whole(pa.array([struct.pack(">q", (1 << 63) - 1)], pa.binary()), pa.time64("ns"))
+    assert far.cast(pa.int64()).to_pylist() == [((1 << 63) - 1) % 86_400_000 * 1_000_000]
+    info = SchemaInfo("", SchemaType.LOCAL_TIME)
+    for never in (-1, 86_400 * 10**9):
+        payloads = pa.array([bytes(8), struct.pack(">q", never)], pa.binary())
+        with pytest.raises(RowError, match="a LOCAL_TIME of") as raised:
+            part_of(info, info).whole(payloads, pa.time64("ns"))
+        assert raised.value.row == 1
 
 
 @pytest.mark.parametrize(

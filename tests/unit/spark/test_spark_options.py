@@ -125,6 +125,19 @@ def test_client_options_have_the_java_clients_names_and_units():
     assert "hidden1" not in repr(configuration)
 
 
+def test_client_option_of_0_or_of_nothing_is_none_of_the_least_number():
+    def arguments(name: str, value: str) -> dict[str, object]:
+        return dict(ClientConfiguration.parse({**BASE, f"pulsar.client.{name}": value}).arguments)
+
+    assert arguments("memoryLimitBytes", "0") == {"memory_limit_bytes": 0}, "without a limit, as in Java"
+    assert arguments("maxLookupRedirects", "0") == {"lookup_redirects_max": 0}
+    assert arguments("initialBackoffIntervalNanos", "1") == {"initial_backoff_ms": 1}
+    for name in ("operationTimeoutMs", "connectionTimeoutMs", "keepAliveIntervalSeconds", "connectionsPerBroker"):
+        assert arguments(name, "") == {}
+        with pytest.raises(OptionError, match=f"pulsar.client.{name.lower()}='0': expected a whole number, 1 or above"):
+            arguments(name, "0")
+
+
 def test_durations_and_sizes_have_units():
     values = OptionValues({"a": "15m", "b": "250", "c": "4 MB", "d": "2d"})
     assert [values.duration_ms("a", 0), values.duration_ms("b", 0), values.duration_ms("d", 0)] == [

@@ -101,7 +101,7 @@ class LakeLatest(TopicPart):
                 if self.view is not None:
                     await self.view.check()
             except StorageError as error:
-                self._error = error
+                self._error = error.with_traceback(None)  # one that is kept has no frames
         if self._is_serving:
             self._topic.compacted = self.view
         if self._error is not None:
@@ -137,7 +137,7 @@ class LakeLatest(TopicPart):
                 self.view = await self._look_through(self._infos())
                 self._has_failed = False
         except StorageError as error:
-            self._error, self._has_failed = error, True
+            self._error, self._has_failed = error.with_traceback(None), True
             _log.warning("%s: what is in the lake can not be read: %s", self._topic.name, error)
         finally:
             self._task = None

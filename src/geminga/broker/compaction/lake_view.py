@@ -8,7 +8,7 @@ where they are. A file that is missing or damaged is an error that names it.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
@@ -19,7 +19,7 @@ from geminga.broker.core.compaction.newest import KeptMessages, NewestMessages
 from geminga.managed_ledger.shared.entry import Entry
 from geminga.model.errors import LakeUnreadableError, LedgerClosedError, StorageError
 from geminga.model.position import EARLIEST, Position
-from geminga.runtime import spawn
+from geminga.runtime import again, spawn
 from geminga.wire.managed_ledger.offload_context import decode_offload_context
 from geminga.wire.pulsar.compacted import CompactedEntry, decode_compacted, encode_compacted
 
@@ -122,7 +122,7 @@ class LakeView:
             try:
                 result = await self._read(first, entries_max, bytes_max)
             except StorageError as error:
-                result = error
+                result = again(error)  # this frame has it, and the error has this frame
             done(result)
 
         spawn(run(), name=f"read from the lake {self._log.name}", part=self._log.tenure.part)
@@ -134,28 +134,31 @@ class LakeView:
     async def last(self) -> Entry | None:
         """See ``CompactedMessages``."""
         for number in reversed(range(len(self._groups))):
-            entries = await self._entries(number)
-            if entries:
-                return entries[-1]
+            records = await self._records(number)
+            if records:
+                return _entry_of(records[-1])
         return None
 
     async def _read(self, first: Position, entries_max: int, bytes_max: int) -> list[Entry]:
         found: list[Entry] = []
         size = 0
         for number in range(max(0, bisect_right(self._begins, first) - 1), len(self._groups)):
-            for entry in await self._entries(number):
-                if entry.position < first:
-                    continue
+            records = await self._records(number)
+            # Of a group of thousands some are wanted at a time: no more are looked at than it takes to find them.
+            for at in range(bisect_left(records, first, key=_position_of), len(records)):
+                entry = _entry_of(records[at])
                 size += len(entry.data)
-                if found and (size > bytes_max or len(found) >= entries_max):
+                if found and size > bytes_max:
                     return found
                 found.append(entry)
+                if len(found) >= entries_max:
+                    return found
             if found:
                 break
         return found
 
-    async def _entries(self, number: int) -> list[Entry]:
-        """What is kept of a row group. Raises StorageError."""
+    async def _records(self, number: int) -> Sequence[bytes]:
+        """What is kept of a row group, as a compacted ledger would have it. Raises StorageError."""
         first, behind = self._numbers[number], self._numbers[number + 1]
         bits = self._kept.bits(first, behind - first)
         place = self._groups[number]
@@ -164,12 +167,11 @@ class LakeView:
             return []
         read = partial(_read_kept, group=place.group, ledger_id=info.ledger_id, bits=bits)
         try:
-            records = await file.made(self._tag, place.group, read)
+            return await file.made(self._tag, place.group, read)
         except StorageError:
             if self._is_there(info):
                 raise
             return []  # it was trimmed meanwhile
-        return [Entry(*kept.position, kept.entry) for kept in map(decode_compacted, records)]
 
     def _is_there(self, info: LedgerInfo) -> bool:
         """Whether the topic has the ledger still. Raises LedgerClosedError where it lies elsewhere now."""
@@ -180,6 +182,15 @@ class LakeView:
             self._horizon = EARLIEST
             raise LedgerClosedError(f"{self._log.name}: ledger {info.ledger_id} is not in the lake any more")
         return True
+
+
+def _entry_of(record: bytes) -> Entry:
+    kept = decode_compacted(record)
+    return Entry(*kept.position, kept.entry)
+
+
+def _position_of(record: bytes) -> Position:
+    return decode_compacted(record).position
 
 
 async def check_files(log: ManagedLedger, infos: Sequence[LedgerInfo]) -> None:

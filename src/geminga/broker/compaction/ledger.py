@@ -11,6 +11,7 @@ from geminga.managed_ledger.rules.positions import LedgerInfo
 from geminga.managed_ledger.shared.entry import Entry
 from geminga.model.errors import StorageError
 from geminga.model.position import Position
+from geminga.runtime import again
 from geminga.wire.pulsar.compacted import CompactedEntry, decode_compacted
 
 #: Places that are remembered, of readers that go on: the one used longest ago is forgotten.
@@ -99,5 +100,5 @@ class CompactedLedger:
         if isinstance(result, StorageError):
             # It is none of the log's: what can not be read of the log is told elsewhere.
             self._log.stored.failures.pop(self.ledger_id, None)
-            raise result
+            raise again(result)  # the error's frames have the future
         return [decode_compacted(data) for data in result]

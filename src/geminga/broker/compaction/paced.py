@@ -40,6 +40,7 @@ class PacedWork:
         finally:
             self._steps = self._end = None
             self._catch_up.leave(self)
+            del end  # an error's frames have it
 
     def go(self, seconds: float) -> None:
         """See ``CatchingUp``."""
@@ -74,3 +75,4 @@ class PacedWork:
             self._catch_up.ended(began_s)
             if not is_sane:
                 end.cancel()
+            del end  # as in ``do``

@@ -30,7 +30,7 @@ from geminga.model.errors import (
 )
 from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import COMPACTION_CURSOR
-from geminga.runtime import get_logger, spawn
+from geminga.runtime import again, get_logger, spawn
 from geminga.runtime.waiting import delay
 from geminga.wire.pulsar.compacted import COMPACTED_LEDGER
 
@@ -175,7 +175,7 @@ class TopicCompaction(TopicPart):
             try:
                 result = await work
             except StorageError as error:
-                result = error
+                result = again(error)  # this frame has it, and the error has this frame
             done(result)
 
         spawn(run(), name=f"read what was compacted of {self._topic.name}", part=self._topic)

@@ -207,7 +207,7 @@ async def name_it(cursor: ManagedCursor, horizon: Position, ledger_id: int) -> N
     cursor.acknowledge_cumulative(horizon, done=done, properties={COMPACTED_LEDGER: ledger_id})
     error = await answer
     if error is not None:
-        raise error
+        raise again(error)  # the error's frames have the future
     crash_point(NAMED)
 
 

@@ -126,7 +126,7 @@ class Replicator:
         #: There is something to do.
         self._more = asyncio.Event()
         #: Over there, of versions here.
-        self._versions: dict[bytes, bytes] = {}
+        self._versions: dict[int, bytes] = {}
         self._remove_listener = topic.ledger.tail.add_listener(self._more.set)
         self._task: asyncio.Task[None] | None = self._spawned()
 
@@ -348,9 +348,10 @@ class Replicator:
         self._rate.sent(len(entry.data))
 
     async def _version_of(self, remote: RemoteTopic, version: bytes, position: Position, turn: Turn) -> bytes:
-        known = self._versions.get(version)
+        number = number_of(version)
+        known = self._versions.get(number)
         if known is None:
-            find, number = self._topic.services.find_schema, number_of(version)
+            find = self._topic.services.find_schema
             stored = await find(self._topic.name, number) if find is not None and number >= 0 else None
             if stored is None:
                 raise UnavailableError(f"the schema of the message at {position} is not in the registry")
@@ -363,7 +364,7 @@ class Replicator:
                 ) from error
             if len(self._versions) >= VERSIONS_MAX:
                 del self._versions[next(iter(self._versions))]
-            self._versions[version] = known
+            self._versions[number] = known
         return known
 
     def _answered(self, sent: Sent, messages: int, size_bytes: int, error: GemingaError | None) -> None:

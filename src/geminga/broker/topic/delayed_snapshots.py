@@ -17,7 +17,7 @@ from geminga.broker.core.delayed.delivery import TopicDelays
 from geminga.metadata import cas
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import BadVersionError, CorruptionError, GemingaError, NoSuchLedgerError, StorageError
-from geminga.runtime import Clock, Part, crash_point, get_logger, spawn
+from geminga.runtime import Clock, Part, again, crash_point, get_logger, spawn
 
 if TYPE_CHECKING:
     from geminga.managed_ledger import ManagedLedgerConfig
@@ -342,4 +342,4 @@ async def _append(handle: LedgerHandle, record: bytes) -> None:
     handle.append([record], done)
     error = await written
     if error is not None:
-        raise error
+        raise again(error)  # the error's frames have the future

@@ -15,6 +15,7 @@ from geminga.client._transport.service_urls import parse_addresses
 from geminga.client.rules.backoff import Backoff
 from geminga.runtime import Runtime, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.schema_info import SCHEMA_VERSION_BYTES
 
 T = TypeVar("T")
 _Type = pb.BaseCommand
@@ -146,7 +147,12 @@ class Lookup:
         return await self.retry(ask, f"topics of {namespace}")
 
     async def schema(self, topic: str, version: bytes | None) -> tuple[pb.Schema, bytes] | None:
-        """The topic's schema of ``version`` (None: the newest) and its version; None if there is none."""
+        """The topic's schema of ``version`` (None: the newest) and its version; None if there is none.
+
+        What is no number names none: brokers that are asked for it say an error, or close the connection.
+        """
+        if version and len(version) < SCHEMA_VERSION_BYTES:
+            return None
 
         async def ask() -> tuple[pb.Schema, bytes] | None:
             connection = await self._pool.broker_connection(await self.find_broker_once(topic))

@@ -18,12 +18,16 @@ from geminga.client.schema._protocol import (
     TopicSchema,
     VersionedSchema,
 )
-from geminga.runtime import value_of
+from geminga.runtime import again
 
 T = TypeVar("T")
 
 #: Versions of one topic's schema that a consumer keeps; the oldest is forgotten first.
 VERSIONS_MAX: Final = 1000
+#: ... with as many bytes of names and definitions, or one: messages name versions as their senders like.
+VERSIONS_BYTES_MAX: Final = 64 * 1024 * 1024
+#: Bytes of a version that an error shows.
+SHOWN_MAX: Final = 32
 
 
 class SchemaSerializationError(PulsarException):
@@ -159,13 +163,14 @@ class VersionedDecoder(SchemaDecoder[T]):
 class SchemaVersions:
     """The versions of one topic's schema, fetched when first needed; concurrent needs share one request."""
 
-    __slots__ = ("_fetches", "_known", "_source", "_topic")
+    __slots__ = ("_fetches", "_known", "_size_bytes", "_source", "_topic")
 
     def __init__(self, topic: str, source: SchemaSource) -> None:
         self._topic = topic
         self._source = source
         #: None: the broker said that there is no such version.
         self._known: dict[bytes, SchemaInfo | None] = {}
+        self._size_bytes = 0
         self._fetches: dict[bytes, asyncio.Future[VersionedSchema | PulsarException | None]] = {}
 
     def is_known(self, version: bytes) -> bool:
@@ -184,25 +189,39 @@ class SchemaVersions:
         """Ask the broker. Raises the client's errors."""
         fetch = self._fetches.get(version)
         if fetch is not None:
-            try:
-                value_of(await asyncio.shield(fetch))
-            finally:
-                del fetch  # see value_of
+            told = await asyncio.shield(fetch)
+            if isinstance(told, PulsarException):
+                # Others are told of it, too, and its frames have the future.
+                raise again(told)
             return
         fetch = self._fetches[version] = asyncio.get_running_loop().create_future()
         result: VersionedSchema | PulsarException | None = PulsarException("fetching the schema was cancelled")
         try:
             result = await self._source.get_schema(self._topic, version)
-            self._known[version] = None if result is None else result.info
-            if len(self._known) > VERSIONS_MAX:
-                del self._known[next(iter(self._known))]
+            self._keep(version, None if result is None else result.info)
         except PulsarException as error:
             result = error
             raise
         finally:
             del self._fetches[version]
-            fetch.set_result(result)
+            fetch.set_result(again(result) if isinstance(result, PulsarException) else result)
+            del result, fetch  # see value_of
+
+    def _keep(self, version: bytes, info: SchemaInfo | None) -> None:
+        known = self._known
+        if version not in known:
+            self._size_bytes += _size_of(version, info)
+            known[version] = info
+        while len(known) > VERSIONS_MAX or (self._size_bytes > VERSIONS_BYTES_MAX and len(known) > 1):
+            oldest = next(iter(known))
+            self._size_bytes -= _size_of(oldest, known.pop(oldest))
+
+
+def _size_of(version: bytes, info: SchemaInfo | None) -> int:
+    return len(version) + (0 if info is None else len(info.schema))
 
 
 def _number(version: bytes) -> str:
-    return str(int.from_bytes(version, "big")) if len(version) == 8 else version.hex()
+    if len(version) == 8:
+        return str(int.from_bytes(version, "big"))
+    return version.hex() if len(version) < SHOWN_MAX else f"{version[:SHOWN_MAX].hex()}... ({len(version)} bytes)"

@@ -27,6 +27,7 @@ from geminga.wire.pulsar.metadata import (
     text_of,
     texts_of,
 )
+from geminga.wire.pulsar.schema_info import SCHEMA_VERSION_BYTES
 from geminga.wire.pulsar.varint import encode_varint
 
 MESSAGE: Final = "message"
@@ -47,6 +48,8 @@ HEADS_BYTES_MAX: Final = 8 * 1024 * 1024
 SHARED_BYTES_MAX: Final = 64 * 1024 * 1024
 #: What a list takes for each of its values, beside the value.
 _VALUE_BYTES: Final = 8
+#: Of a file, whose schemas are looked up and written beside the rows: clients may write any number there.
+SCHEMA_VERSIONS_MAX: Final = 1000
 #: A rebuilt entry of more bytes than this and than the stored one would not go through a frame that the stored one did.
 REBUILT_BYTES_MAX: Final = 4 * 1024 * 1024
 #: The last millisecond of the year 9999: what lies behind it is no time to most readers.
@@ -55,6 +58,8 @@ TIME_MS_MAX: Final = 253_402_300_799_999
 _SIZE_BYTES: Final = 4
 _LONG_BITS: Final = 64
 _LONG_MAX: Final = (1 << 63) - 1
+#: The first byte of a number that is not negative.
+_SIGN_MAX: Final = 0x7F
 _UNSIGNED: Final = (1 << _LONG_BITS) - 1
 _NO_PROPERTIES: Final[list[tuple[str, str]]] = []
 #: Batch sizes whose ends of message ids are remembered, and up to which size: clients choose it.
@@ -162,7 +167,7 @@ class RowBuffer:
         """``partition``: -1 for a topic without."""
         self._id_begin = b"\x08" + encode_varint(ledger_id & _UNSIGNED) + b"\x10"
         self._id_partition = b"" if partition < 0 else b"\x18" + encode_varint(partition)
-        #: Schema versions that any entry so far names.
+        #: The first schema versions that entries so far name, :data:`SCHEMA_VERSIONS_MAX` at most.
         self.schema_versions: set[bytes] = set()
         self._clear()
 
@@ -230,7 +235,12 @@ class RowBuffer:
         is_chunk = metadata.num_chunks_from_msg > 1
         is_known = metadata.HasField("producer_name")
         schema_version = metadata.schema_version if metadata.HasField("schema_version") else None
-        if schema_version:
+        if (
+            schema_version
+            and len(schema_version) == SCHEMA_VERSION_BYTES  # what the registry gives: no other names any
+            and schema_version[0] <= _SIGN_MAX
+            and len(self.schema_versions) < SCHEMA_VERSIONS_MAX
+        ):
             self.schema_versions.add(schema_version)
         columns["entry"].append(entry_id)
         columns["batch_size"].append(batch_size)

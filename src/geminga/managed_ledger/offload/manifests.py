@@ -47,12 +47,18 @@ async def delete_files(stored: StoredList, services: StorageServices, noted: Seq
     await lake_files.carry_out(services, noted)
 
 
-async def write(stored: StoredList, services: StorageServices, deleted: Sequence[FileDeletion] = ()) -> None:
-    """Write each manifest that says something else than the list. ``deleted``: files that left it.
+async def write(
+    stored: StoredList,
+    services: StorageServices,
+    deleted: Sequence[FileDeletion] = (),
+    policy: OffloadPolicy | None = None,
+) -> None:
+    """Write each manifest that says something else than the list. ``deleted``: files that left it; ``policy``: its root
+    is looked at as well.
 
     Raises StorageError.
     """
-    found = await roots(stored, services)
+    found = await roots(stored, services, policy)
     for deletion in deleted:
         root = await services.lake().root(deletion.driver, deletion.properties)
         if root not in found:
@@ -81,8 +87,16 @@ async def _write_one(stored: StoredList, services: StorageServices, root: Root) 
             and record.is_complete
             and (record.driver, record.properties) == (root.driver, root.properties)
         ]
-    is_older = before is None or before.created_ms != created_ms
+        is_later = before is not None and (before.created_ms, before.list_version) > (created_ms, version)
+        is_later = is_later and not stored.is_deleted
+        if is_later:
+            await stored.require_ours()
     known: Mapping[str, ManifestLedger] = {} if before is None else {one.uid: one for one in before.ledgers}
+    if before is not None and is_later:
+        # It is of what came behind the backup that the metadata were brought back from, and would count for ever.
+        await root.delete_topic(directory, before.created_ms)
+        before = None
+    is_older = before is None or before.created_ms != created_ms
     ledgers = [
         found_one
         for ledger_id, entries, size_bytes, closed_ms, record in named

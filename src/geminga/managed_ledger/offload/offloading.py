@@ -8,7 +8,7 @@ before each change. Loaded with the first topic that has anything to do with the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from geminga.lake.core.names import ledger_file, parse_ledger_file, topic_directory
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 #: Bytes, and entries, that are asked of the bookies at a time.
 READ_BYTES: Final = 1024 * 1024
 READ_ENTRIES: Final = 1000
+#: Of the definitions of schemas in one file.
+SCHEMAS_BYTES_MAX: Final = 16 * 1024 * 1024
 #: Ledgers that go between two manifests.
 MANIFEST_EVERY: Final = 16
 #: Of a ledger on bookies whose metadata change meanwhile, as where a bookie is replaced.
@@ -425,12 +427,7 @@ class Offloading:
                 aborted = self._find_aborted(info.ledger_id, entry_id, entries) if self._find_aborted else frozenset()
                 await file.add(entries, aborted)
                 entry_id += len(entries)
-            schemas = [
-                found
-                for version in sorted(file.schema_versions)
-                if self._find_schema is not None and (found := await self._find_schema(version)) is not None
-            ]
-            await file.finish(schemas)
+            await file.finish(await self._schemas(file.schema_versions))
             crash_point(points.OFFLOAD_WRITTEN)
             await self._verify(await root.open(self._directory, info.ledger_id, uid, self._stop), ledger, facts)
             crash_point(points.OFFLOAD_VERIFIED)
@@ -459,6 +456,24 @@ class Offloading:
             stored.ack_quorum,
             stored.custom_metadata,
         )
+
+    async def _schemas(self, versions: Collection[bytes]) -> list[SchemaFacts]:
+        """What the registry has of these, the oldest first, as far as there is room. Raises StorageError."""
+        schemas: list[SchemaFacts] = []
+        left, find = SCHEMAS_BYTES_MAX, self._find_schema
+        if find is None:
+            return schemas
+        for version in sorted(versions):
+            if self._stop.is_set:
+                break
+            found = await find(version)
+            if found is None:
+                continue
+            left -= len(found.schema)
+            if left < 0:
+                break
+            schemas.append(found)
+        return schemas
 
     async def _read(self, ledger: Ledger, first: int, last: int) -> Sequence[bytes]:
         """Some entries, at least one. Raises StorageError."""
@@ -525,7 +540,10 @@ class Offloading:
         """What a crash may have left, once for each load. Raises StorageError; then a later call goes on."""
         log = self._log
         if not any(info.offload_context for info in log.stored.ledgers.infos):
-            self._is_tidy = True  # most topics: nothing is asked of the store
+            # Most topics; the lake may have more of one whose metadata were brought back from a backup.
+            if self.policy.driver and any(info.entries for info in log.stored.ledgers.infos):
+                await self.write_manifests()
+            self._is_tidy = True
             return
         for info in tuple(log.stored.ledgers.infos):
             await self._clear_torn(info)
@@ -538,7 +556,7 @@ class Offloading:
 
     async def write_manifests(self) -> None:
         """Say in the lake what is there, where that is said otherwise. Raises StorageError."""
-        await manifests.write(self._log.stored, self._services)
+        await manifests.write(self._log.stored, self._services, policy=self.policy)
 
     async def _tell_strays(self) -> None:
         """Say which files of the topic's directory its list does not name. Raises StorageError.

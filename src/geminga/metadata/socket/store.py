@@ -18,7 +18,7 @@ from geminga.metadata.socket.calls import Calls
 from geminga.metadata.socket.link import Link, LinkLostError
 from geminga.metadata.watches import Watches
 from geminga.model.errors import MetadataError, MetadataUnavailableError, SessionExpiredError, StorageError
-from geminga.runtime import Runtime, get_logger, spawn, wait_ms
+from geminga.runtime import Runtime, again, get_logger, spawn, wait_ms
 
 #: Pulsar's ``metadataStoreSessionTimeoutMillis``.
 SESSION_TIMEOUT_MS: Final = 30_000
@@ -53,7 +53,7 @@ class SocketMetadataStore:
         self._link: Link | None = None
         #: Ends the waiting of calls when the connection is away too long.
         self._away: asyncio.TimerHandle | None = None
-        self._first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._first: asyncio.Future[MetadataError | None] = asyncio.get_running_loop().create_future()
         self._last_failure = ""
         self._is_closed = False
 
@@ -76,7 +76,9 @@ class SocketMetadataStore:
         spawn(store._keep_connected(), name="metadata-connection")
         try:
             async with asyncio.timeout(connect_timeout_s):
-                await store._first
+                refused = await store._first
+            if refused is not None:
+                raise again(refused)  # the error's frames have the store, which has the future
         except TimeoutError:
             store._give_up()
             why = f" ({store._last_failure})" if store._last_failure else ""
@@ -288,7 +290,7 @@ class SocketMetadataStore:
             return
         error = MetadataError(f"metadata socket {self._path}: {why}")
         if not self._first.done():
-            self._first.set_exception(error)
+            self._first.set_result(error)
             return
         self._give_up()
         self._runtime.on_fatal("metadata store", error)

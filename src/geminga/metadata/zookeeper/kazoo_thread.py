@@ -16,6 +16,8 @@ from typing import Any, Final, TypeAlias
 
 from kazoo.handlers.threading import SequentialThreadingHandler
 
+from geminga.runtime import again
+
 #: What is called on the loop's thread, and with what.
 _Call: TypeAlias = tuple[Callable[..., None], tuple[Any, ...]]
 
@@ -93,7 +95,7 @@ class AsyncResult:
     def get(self, block: bool = True, timeout: float | None = None) -> Kazoo:
         """The value, or raise; only once it is ready, whatever ``timeout`` (seconds, as kazoo has it) says."""
         if self._error is not None:
-            raise self._error
+            raise again(self._error)
         return self._value
 
     def rawlink(self, callback: Callable[[AsyncResult], None]) -> None:

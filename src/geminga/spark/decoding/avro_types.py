@@ -49,6 +49,15 @@ _LOGICAL: Final[Mapping[str, DataType]] = {
     "uuid": StringType(),
 }
 _TIMES: Final = ("time-millis", "time-micros")
+#: What logical types stand on; on another type they say nothing, as Avro has it.
+_BASES: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("date", "time-millis"), ("int",)),
+    **dict.fromkeys(("time-micros", "timestamp-millis", "timestamp-micros"), ("long",)),
+    **dict.fromkeys(("local-timestamp-millis", "local-timestamp-micros"), ("long",)),
+    "decimal": ("bytes", "fixed"),
+    "uuid": ("string", "fixed"),
+}
+_UUID_BYTES: Final = 16
 #: Of Spark's decimals.
 _DIGITS_MAX: Final = 38
 
@@ -71,16 +80,16 @@ def _type(definition: object, named: dict[str, DataType], path: str) -> DataType
     kind = definition["type"]
     if not isinstance(kind, str):
         return _type(kind, named, path)
-    logical = definition.get("logicalType")
+    logical = logical_of(definition)
     if logical == "decimal":
-        return _decimal(definition.get("precision"), definition.get("scale", 0), path)
+        return _remembered(definition, _decimal(definition.get("precision"), definition.get("scale", 0), path), named)
     if logical in _TIMES:
         raise SchemaError(
             f"{at(path)}{logical}: Spark has no type for a time of day that is on by default; use schemaMode=raw, or "
             "schemaMode=fixed with TIME and spark.sql.timeType.enabled"
         )
-    if isinstance(logical, str) and logical in _LOGICAL:
-        return _LOGICAL[logical]
+    if logical in _LOGICAL:
+        return _remembered(definition, _LOGICAL[logical], named)
     if kind == "array":
         return ArrayType(_type(definition["items"], named, f"{path}[]"))
     if kind == "map":
@@ -92,6 +101,14 @@ def _type(definition: object, named: dict[str, DataType], path: str) -> DataType
         inner = _type(field["type"], named, f"{path}.{field['name']}".lstrip("."))
         fields.append(StructField(field["name"], inner))
     return _remembered(definition, StructType(fields), named)
+
+
+def logical_of(definition: Mapping[str, Any]) -> str:
+    """The logical type of a definition; empty: none that is known, or none that can be of its type."""
+    logical, kind = definition.get("logicalType"), definition["type"]
+    if not isinstance(logical, str) or not isinstance(kind, str) or kind not in _BASES.get(logical, ()):
+        return ""
+    return "" if (logical, kind) == ("uuid", "fixed") and definition.get("size") != _UUID_BYTES else logical
 
 
 def _decimal(precision: object, scale: object, path: str) -> DecimalType:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from geminga.spark.decoding.avro_names import short_name, with_full_names
-from geminga.spark.decoding.avro_types import at
+from geminga.spark.decoding.avro_types import at, logical_of
 from geminga.spark.decoding.exact import shown, whole
 from geminga.spark.source_rules.errors import SchemaError
 from geminga.wire.avro_exact import TIMES
@@ -51,6 +51,11 @@ def _fixed(size: int) -> Convert:
         return found
 
     return convert
+
+
+def _uuid_of(convert: Convert) -> Convert:
+    """Of 16 bytes, which no decoder makes a UUID of."""
+    return lambda value: str(UUID(bytes=convert(value)))
 
 
 def _number(value: object) -> Decimal:
@@ -156,9 +161,9 @@ class _Converters:
             known = self._named.get(definition)
             return known[1] if known is not None else self._form.simple.get(definition, as_it_is)
         assert isinstance(definition, Mapping)
-        kind, logical = definition["type"], definition.get("logicalType")
-        if isinstance(logical, str) and logical in self._form.logical:
-            return self._form.logical[logical]
+        kind, logical = definition["type"], logical_of(definition)
+        if logical in self._form.logical and (logical, kind) != ("uuid", "fixed"):
+            return self._remember(definition, self._form.logical[logical])
         if kind == "array":
             item = self.of(definition["items"], f"{path}[]")
             return (
@@ -172,12 +177,12 @@ class _Converters:
         if kind in ("record", "error"):
             return self._record(definition, path)
         convert = _fixed(definition["size"]) if kind == "fixed" and self._form is _JSON else self.of(kind, path)
-        self._remember(definition, convert)
-        return convert
+        return self._remember(definition, _uuid_of(convert) if (logical, kind) == ("uuid", "fixed") else convert)
 
-    def _remember(self, definition: Mapping[str, Any], convert: Convert) -> None:
+    def _remember(self, definition: Mapping[str, Any], convert: Convert) -> Convert:
         if "name" in definition:
             self._named[definition["name"]] = (definition, convert)
+        return convert
 
     def _record(self, definition: Mapping[str, Any], path: str) -> Convert:
         fields: list[tuple[str, Convert]] = []
@@ -248,7 +253,6 @@ class _Converters:
             known = self._named.get(branch)
             return branch if known is None else self._kind(known[0])
         assert isinstance(branch, Mapping)
-        logical = branch.get("logicalType")
-        if isinstance(logical, str) and logical in self._form.classes:
-            return logical
-        return self._kind(branch["type"])
+        logical = logical_of(branch)
+        is_named = logical in self._form.classes and (logical, branch["type"]) != ("uuid", "fixed")
+        return logical if is_named else self._kind(branch["type"])

@@ -50,6 +50,7 @@ _BYTES: Final = (SchemaType.BYTES, SchemaType.NONE)
 _PROTOBUF: Final = (SchemaType.PROTOBUF, SchemaType.PROTOBUF_NATIVE)
 _DAY_MS: Final = 86_400_000
 _DAY_US: Final = 86_400_000_000
+_DAY_NS: Final = _DAY_US * 1000
 _INT32_MAX: Final = (1 << 31) - 1
 _MICROS_MAX: Final = (1 << 63) - 1
 #: The largest number of each kind of which a column can hold the time; of the first field where there are two, whose
@@ -60,8 +61,8 @@ _TIMES_MAX: Final = {
     SchemaType.TIMESTAMP: _MICROS_MAX // 1000,
     SchemaType.INSTANT: _MICROS_MAX // 1_000_000 - 4,
     SchemaType.LOCAL_DATE_TIME: _MICROS_MAX // _DAY_US - 1,
+    SchemaType.LOCAL_TIME: _DAY_NS - 1,
 }
-_DAY_NS: Final = _DAY_US * 1000
 _UTC_US: Final = pa.timestamp("us", tz="UTC")
 
 #: What decoders and converters raise for a payload that does not fit.
@@ -313,7 +314,8 @@ def _fixed_width(values: pa.Array, kind: SchemaType) -> pa.Array:
     if kind is SchemaType.LOCAL_DATE_TIME:
         return pa.array(numbers["f0"] * _DAY_US + numbers["f1"] // 1000, mask=mask).cast(pa.timestamp("us"))
     if kind in (SchemaType.TIME, SchemaType.LOCAL_TIME):
-        nanos: NDArray[np.int64] = numbers * 1_000_000 if kind is SchemaType.TIME else numbers
+        # Java's Time has the milliseconds of a moment: as clients do, of its day.
+        nanos: NDArray[np.int64] = numbers % _DAY_MS * 1_000_000 if kind is SchemaType.TIME else numbers
         return pa.array(nanos, mask=mask).cast(pa.time64("ns"))
     if kind is SchemaType.DATE:
         numbers = numbers // _DAY_MS
@@ -328,6 +330,8 @@ def _check_times(numbers: NDArray[Any], kind: SchemaType) -> None:
     is_beyond = (first > _TIMES_MAX[kind]) | (first < -_TIMES_MAX[kind])
     if kind is SchemaType.LOCAL_DATE_TIME:
         is_beyond |= (numbers["f1"] < 0) | (numbers["f1"] >= _DAY_NS)
+    elif kind is SchemaType.LOCAL_TIME:
+        is_beyond |= first < 0
     _check(
         {
             row: f"a {kind.name} of {numbers[row]}, which no column can hold"

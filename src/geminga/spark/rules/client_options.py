@@ -25,6 +25,8 @@ _NUMBERS: Final = {
     "maxlookupredirects": ("lookup_redirects_max", 1.0),
     "memorylimitbytes": ("memory_limit_bytes", 1.0),
 }
+#: Of these 0 is a number like others, or no limit. A time of 0 would be one that is over before it begins.
+_MAY_BE_NONE: Final = frozenset(["maxlookupredirects", "memorylimitbytes"])
 _TEXTS: Final = {
     "listenername": "listener_name",
     "description": "description",
@@ -82,7 +84,9 @@ class ClientConfiguration:
         for name, value in given.items():
             if name in _NUMBERS:
                 option, factor = _NUMBERS[name]
-                arguments[option] = max(1, round(values.number(PREFIX + name, 0) * factor))
+                least = 0 if name in _MAY_BE_NONE else 1
+                if value.strip():
+                    arguments[option] = max(least, round(values.number(PREFIX + name, 0, least) * factor))
             elif name in _TEXTS:
                 arguments[_TEXTS[name]] = value
             elif name in _FLAGS:

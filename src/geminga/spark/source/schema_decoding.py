@@ -26,13 +26,18 @@ from geminga.spark.source.arrow import RowColumns
 from geminga.spark.source.misfits import Misfits
 from geminga.spark.source.topic_schema import NO_SCHEMA
 from geminga.spark.source_rules.errors import SchemaError
-from geminga.wire.pulsar.schema_info import SEPARATED, key_value_parts
+from geminga.wire.pulsar.schema_info import SCHEMA_VERSION_BYTES, SEPARATED, key_value_parts
 
 _log = get_logger(__name__)
 
 #: (topic, schema version) whose fields without a column were said by this process, and how many are.
 _said_unseen: set[tuple[str, bytes]] = set()
 SAID_MAX: Final = 1000
+#: Versions that a task remembers of its topics: messages name them as their senders like.
+VERSIONS_MAX: Final = 1000
+#: Bytes of one that an error shows.
+_SHOWN_MAX: Final = 32
+_UNKNOWN: Final = "which the registry has not"
 
 
 #: (payloads, what gives the keys of their messages) -> columns.
@@ -40,7 +45,7 @@ DecodeColumns = Callable[[pa.Array, Callable[[], pa.Array]], dict[str, pa.Array]
 
 
 class PartsDecoder:
-    """Decodes payloads by the schemas of the registry, each fetched once."""
+    """Decodes payloads by the schemas of the registry, each fetched once. Whose schema it has not does not fit."""
 
     def __init__(self, session: ClientSession, arrow: pa.Schema, misfits: Misfits, *, by_newest: bool) -> None:
         self._session = session
@@ -51,6 +56,8 @@ class PartsDecoder:
         #: (topic, version) -> schema; the empty version is the newest.
         self._schemas: dict[tuple[str, bytes], SchemaInfo] = {}
         self._decoders: dict[tuple[str, bytes], DecodeColumns] = {}
+        #: (topic, version) that the registry has not.
+        self._unknown: set[tuple[str, bytes]] = set()
 
     def __call__(self, rows: RowColumns, topic: str) -> pa.RecordBatch:
         """The rows of some entries of a topic."""
@@ -69,7 +76,12 @@ class PartsDecoder:
         for version, count in rows.version_runs():
             keys = partial(_slice_of_keys, rows, first, count)
             try:
-                columns, those = _fitting(self._decoder(topic, version), values.slice(first, count), keys)
+                decode = self._decoder(topic, version)
+                if decode is None:
+                    columns = {name: pa.nulls(count, kind) for name, kind in self._wanted.items()}
+                    those = dict.fromkeys(range(count), f"names schema version {_shown(version)}, {_UNKNOWN}")
+                else:
+                    columns, those = _fitting(decode, values.slice(first, count), keys)
             except SchemaError as error:
                 raise SchemaError(f"{topic}: {error}") from error
             found.append(columns)
@@ -79,21 +91,37 @@ class PartsDecoder:
             return found[0]
         return {name: pa.concat_arrays([one[name] for one in found]) for name in self._wanted}
 
-    def _schema(self, topic: str, version: bytes) -> SchemaInfo:
+    def _schema(self, topic: str, version: bytes) -> SchemaInfo | None:
+        """None: the registry has no such version."""
         found = self._schemas.get((topic, version))
         if found is None:
             versioned = self._session.run(lambda: self._session.client.get_schema(topic, version or None))
             if versioned is None and version:
-                raise SchemaError(f"the registry has no schema of version {version.hex()}")
-            found = self._schemas[topic, version] = NO_SCHEMA if versioned is None else versioned.info
+                return None
+            found = NO_SCHEMA if versioned is None else versioned.info
+            if len(self._schemas) >= VERSIONS_MAX:
+                self._schemas.clear()
+            self._schemas[topic, version] = found
         return found
 
-    def _decoder(self, topic: str, version: bytes) -> DecodeColumns:
+    def _decoder(self, topic: str, version: bytes) -> DecodeColumns | None:
+        """None: the registry has no such version."""
         decode = self._decoders.get((topic, version))
         if decode is None:
+            if (topic, version) in self._unknown or 0 < len(version) < SCHEMA_VERSION_BYTES:
+                return None
             writer = self._schema(topic, version)
+            if writer is None:
+                if len(self._unknown) >= VERSIONS_MAX:
+                    self._unknown.clear()
+                self._unknown.add((topic, version))
+                return None
             newest = self._schema(topic, b"") if self._by_newest else writer
-            decode = self._decoders[topic, version] = decode_columns(writer, newest, self._wanted)
+            assert newest is not None  # the newest is there, or there is none at all
+            decode = decode_columns(writer, newest, self._wanted)
+            if len(self._decoders) >= VERSIONS_MAX:
+                self._decoders.clear()
+            self._decoders[topic, version] = decode
             if self._by_newest:
                 self._say_unseen(topic, version, writer)
         return decode
@@ -114,6 +142,10 @@ class PartsDecoder:
                 int.from_bytes(version, "big"),
                 ", ".join(unseen),
             )
+
+
+def _shown(version: bytes) -> str:
+    return version.hex() if len(version) <= _SHOWN_MAX else f"{version[:_SHOWN_MAX].hex()}... ({len(version)} bytes)"
 
 
 def _fitting(

@@ -30,6 +30,8 @@ INLINE: Final = "INLINE"
 SEPARATED: Final = "SEPARATED"
 _LENGTH: Final = struct.Struct(">i")
 _VERSION: Final = struct.Struct(">q")
+#: Of a version that is a number; brokers look at no more of it.
+SCHEMA_VERSION_BYTES: Final = _VERSION.size
 
 
 class SchemaType(IntEnum):

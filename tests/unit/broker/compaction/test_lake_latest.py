@@ -182,7 +182,11 @@ def test_a_missing_file_is_an_error_that_names_it_and_never_the_log() -> None:
         data = store.files.pop(path)
         for _ in range(2):
             assert "lake" in await story.refusal()
-            assert f"{path} is not there" in str((await story.latest()).stats()["lastError"])
+            latest = await story.latest()
+            assert f"{path} is not there" in str(latest.stats()["lastError"])
+            # Not with the frames of the look, nor of whom it refused: they would have this part of the topic.
+            assert latest._error is not None
+            assert latest._error.__traceback__ is None
             await story.restart()
         # Whoever reads the log has the bookies' copy.
         assert len(await story.read(read_compacted=False)) == 12

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from unittest.mock import patch
 
+from geminga.broker.compaction import lake_view
 from geminga.broker.compaction.lake_view import LakeView
 from geminga.lake import key_rows, parquet
 from geminga.model.position import EARLIEST, Position
+from geminga.wire.pulsar.compacted import decode_compacted
 from support.stories.lake_latest_story import FOREVER, LAKE_LEDGERS, LakeLatestStory
 from support.worlds.broker_world import BrokerWorld
 from support.worlds.lake_world import MemoryLakeStore
@@ -77,3 +80,31 @@ def test_a_ledger_that_lies_elsewhere_ends_the_view() -> None:
         assert view.horizon == EARLIEST
 
     with_view(scenario)
+
+
+def test_what_is_taken_of_a_row_group_costs_what_it_is_and_not_the_whole_group() -> None:
+    """A dispatcher takes some of a group at a time, on the loop: of one of 65,536 messages hundreds of times."""
+    messages, at_once = 400, 10
+
+    async def run(world: BrokerWorld) -> None:
+        story = LakeLatestStory(world)
+        await story.publish(*((f"k{number}", f"{number}") for number in range(messages)))
+        await story.offload()
+        await story.read()
+        view = (await story.latest()).view
+        assert view is not None
+        first, found = story.sent[0].position, []
+        with patch.object(lake_view, "decode_compacted", wraps=decode_compacted) as decoded:
+            while entries := await view._read(first, at_once, 1 << 20):
+                found += [entry.position for entry in entries]
+                first = Position(found[-1].ledger_id, found[-1].entry_id + 1)
+            assert (await view.last()) is not None
+        assert found == [one.position for one in story.sent]
+        assert decoded.call_count < 3 * messages
+
+    run_quietly(
+        run,
+        ledger_config=replace(LAKE_LEDGERS, max_entries_per_ledger=messages),
+        lake_store=MemoryLakeStore(),
+        **{"reads_compacted_from_lake": True, **FOREVER},
+    )

@@ -375,9 +375,17 @@ def test_schemas_have_the_versions_of_the_other_cluster() -> None:
         other.refused_schemas.clear()
         await moment(10)
         assert [metadata.schema_version for metadata, _ in other.stored] == [b"STRING of link %d" % len(other.topics)]
+        # What a client writes behind a version says nothing, and is not kept.
+        version = success.schema_version + b"b" * 1000
+        client.send_bytes(send_frame(1, b"1", metadata={"schema_version": version}))
+        await moment(2)
+        assert [metadata.schema_version for metadata, _ in other.stored] == [
+            b"STRING of link %d" % len(other.topics)
+        ] * 2
+        assert len(replicator_of(world)._versions) == 1
         # It may be made anew over there: what is known of one link says nothing of the next.
-        other.refused.add(b"1")
-        client.send_bytes(send_frame(1, b"1", metadata={"schema_version": success.schema_version}))
+        other.refused.add(b"2")
+        client.send_bytes(send_frame(2, b"2", metadata={"schema_version": success.schema_version}))
         await moment(2)
         other.refused.clear()
         await moment(60)

@@ -7,13 +7,19 @@ import dataclasses
 
 import pytest
 
+import geminga.client as gc
 from geminga import sim
 from geminga.client._api.errors import NotConnected
 from geminga.client.schema import _base as base
 from geminga.client.schema._primitives import BytesSchema, StringSchema
 from geminga.client.schema._protocol import SchemaInfo, SchemaType, VersionedSchema
 from geminga.client.schema._struct import AvroSchema
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.metadata import encode_entry
+from support.worlds.client_world import BrokerOnNode
+from support.worlds.scripted_broker import run_with_broker
 
+TOPIC = "persistent://public/default/topic"
 ONE = bytes(8)
 TWO = bytes(7) + b"\1"
 GONE = bytes(7) + b"\2"
@@ -127,3 +133,42 @@ def test_the_versions_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert [decoder.is_ready(version) for version in (ONE, TWO, GONE)] == [False, True, True]
 
     sim.run(main)
+
+
+def test_what_is_kept_of_versions_is_bounded_however_long_their_names_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They stand in each message, and who sends it may write a megabyte there."""
+    monkeypatch.setattr(base, "VERSIONS_BYTES_MAX", 1000)
+
+    async def main(world: sim.SimWorld) -> None:
+        decoder = await AvroSchema(New).bind_consumer("t", Source())
+        names = [bytes([number]) * 400 for number in range(5)]
+        for name in names:
+            await decoder.prepare(name)
+        assert [decoder.is_ready(name) for name in names] == [False, False, False, True, True]
+        await decoder.prepare(bytes(5000))
+        assert [decoder.is_ready(name) for name in (*names, bytes(5000))] == [False] * 5 + [True]
+        await decoder.prepare(names[0])
+        assert [decoder.is_ready(name) for name in (names[0], bytes(5000))] == [True, False]
+        with pytest.raises(base.SchemaSerializationError, match=r"version (00){32}\.\.\. \(5000 bytes\) of t was not"):
+            decoder.decode(b"", schema_version=bytes(5000))
+
+    sim.run(main)
+
+
+def test_a_message_that_names_no_version_at_all_holds_up_nobody() -> None:
+    """Its sender wrote three bytes where a version has eight: to ask for that is an error, each time."""
+
+    async def scenario(client: gc.Client, on_node: BrokerOnNode) -> None:
+        consumer = await client.subscribe(TOPIC, "s", schema=AvroSchema(New))
+        topic = next(iter(on_node.broker.registry.loaded.values()))
+        payload = AvroSchema(New).encode(New(7))
+        for version in (b"abc", b""):
+            metadata = pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, schema_version=version)
+            topic.ledger.append([encode_entry(metadata, payload)], lambda _: None)
+        first, second = await consumer.receive(5000), await consumer.receive(5000)
+        with pytest.raises(base.SchemaSerializationError, match=r"version 616263 of .* does not exist"):
+            first.value()
+        assert second.value() == New(7)
+        assert await client.get_schema(TOPIC, b"abc") is None
+
+    run_with_broker(scenario)

@@ -76,3 +76,15 @@ def test_a_part_of_a_message_says_which_it_is():
     columns = rows.take().of_entry
     told = [columns[name] for name in ("chunk_uuid", "chunk_id", "chunk_count", "chunked_bytes")]
     assert told == [["u", None], [1, None], [3, None], [90, None]]
+
+
+def test_versions_of_schemas_are_looked_up_as_far_as_they_are_some(monkeypatch):
+    """Clients write whatever they like there: what is remembered for a whole ledger has a limit, and so has each."""
+    monkeypatch.setattr(module, "SCHEMA_VERSIONS_MAX", 3)
+    rows = RowBuffer(7, -1)
+    given = [*(number.to_bytes(8, "big") for number in (5, 4, 4, 3, 2, 1)), b"\xff" * 8, b"short", bytes(9), bytes(100)]
+    for number, version in enumerate(reversed(given)):
+        rows.add(number, batch(1, schema_version=version))
+    assert sorted(rows.schema_versions) == [number.to_bytes(8, "big") for number in (1, 2, 3)]
+    # The column has what was sent.
+    assert rows.take().of_entry["schema_version"] == given[::-1]
