@@ -88,6 +88,8 @@ def test_a_file_is_what_it_says() -> None:
         settings={"spark.sql.shuffle.partitions": "2"},
     )
     assert made.guarantee is GUARANTEE_DEFAULT
+    for guarantee in Guarantee:
+        assert parsed(f"{GOOD}guarantee: {guarantee.value}\n").guarantee is guarantee
     assert made.checkpoint_path == "dir/checkpoints/weekly"
     assert missing_columns(made) == []
 
@@ -119,6 +121,9 @@ def test_a_file_is_what_it_says() -> None:
         (("key: owner", "options: {sinkName: x}"), 16, "sink.options.sinkName", "checkpoint"),
         (("key: owner", "options: {pulsar.producer.compresionType: LZ4}"), 15, "sink", "did you mean"),
         (("weekly", "we ekly"), 1, "pipeline", "letters, digits"),
+        (("weekly", "''"), 1, "pipeline", "empty: expected text"),
+        (("late: {topic: late}", "late: {}"), 13, "late.topic", "missing: the topic of late rows"),
+        (("key: owner", "qqqqqqqq: owner"), 16, "sink.qqqqqqqq", "expected one of event_time, fields"),
     ],
 )
 def test_an_error_says_where_what_and_what_was_expected(change, line, key, words) -> None:
@@ -181,6 +186,14 @@ def test_columns_that_are_nowhere_are_found_without_spark() -> None:
         where="id between 1 and 2 and __eventTime > timestamp '2020-01-01' - interval 1 day and `id` is not null",
     )
     assert missing_columns(fine) == []
+    wrong = replace(fine, select={**fine.select, "c": "identity + 1"})
+    assert [(one.path, one.text) for one in missing_columns(wrong)] == [
+        (
+            "select.c",
+            "identity: no such column; expected one of __eventTime, __key, __messageId, "
+            "__messageProperties, __publishTime, __topic, at, id, tags, value",
+        )
+    ]
     assert missing_columns(replace(fine, sources=(Source(parquet="p", name="p"),))) == []
 
 

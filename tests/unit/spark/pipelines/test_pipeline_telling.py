@@ -103,6 +103,7 @@ def test_progress_becomes_figures_lines_and_metrics() -> None:
     text = exposition("x", totals, is_active=True)
     assert 'geminga_pipeline_rows_total{pipeline="x"} 1000\n' in text
     assert 'geminga_pipeline_lag_entries{pipeline="x"} 12\n' in text
+    assert 'geminga_pipeline_lag_milliseconds{pipeline="x"} 3400\n' in text
     assert text.count("# TYPE") == text.count("# HELP") == text.count("{pipeline=")
     assert figures_of({"batchId": 0, "sources": [{"latestOffset": "no json"}]}).lag_entries == -1
 

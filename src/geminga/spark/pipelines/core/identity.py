@@ -102,10 +102,10 @@ def refused_changes(before: Mapping[str, Any], after: Mapping[str, Any], is_stat
             found += _sources_changed(before.get(key) or [], after[key], is_stateful)
         elif key == "sink":
             keys = _STATEFUL_SINK if is_stateful else _STATELESS_SINK
-            # Rows of a table that have their former key would never be replaced nor deleted.
-            found += _members(
-                "sink", before.get(key) or {}, after[key], keys - {"key"} if after[key]["table"] else keys
-            )
+            if after[key]["table"]:
+                # Rows of a table that have their former key would never be replaced nor deleted.
+                keys -= {"key"}
+            found += _members("sink", before.get(key) or {}, after[key], keys)
         elif key == "tables":
             if [_without(t, _OF_TABLES) for t in before.get(key) or []] != [
                 _without(t, _OF_TABLES) for t in after[key]

@@ -56,10 +56,6 @@ class CheckedMapping:
         """Of a key, or of the whole."""
         return self._node.lines.get(key, self._node.line)
 
-    def path(self, key: str) -> str:
-        """The full name of a key."""
-        return f"{self._path}.{key}" if self._path else key
-
     def is_given(self, key: str) -> bool:
         """Whether the key is there with a value."""
         node = self._node.entries.get(key)
