@@ -121,11 +121,24 @@ def test_what_is_no_json_is_refused(data: bytes) -> None:
 
 
 def test_too_deep_nesting_is_refused() -> None:
-    definition: Any = "int"
-    for _ in range(DEPTH_MAX + 1):
-        definition = {"type": "array", "items": definition}
-    with pytest.raises(AvroDefinitionError, match="deeper"):
-        parse_definition(dump(definition))
+    array: Any = "int"
+    chain: Any = "int"
+    for depth in range(DEPTH_MAX):
+        array = {"type": "array", "items": array}
+        chain = record(field("a", chain), name=f"R{depth}")
+    for deepest in (array, chain):
+        parse_definition(dump(deepest))
+        with pytest.raises(AvroDefinitionError, match="deeper"):
+            parse_definition(dump({"type": "map", "values": deepest}))
+
+
+def test_a_fixed_of_no_bytes_is_one() -> None:
+    assert parse_definition(dump({"type": "fixed", "name": "F", "size": 0})).size == 0
+
+
+def test_what_is_no_schema_has_no_canonical_form() -> None:
+    with pytest.raises(AvroDefinitionError, match="size"):
+        canonical_form(dump({"type": "fixed", "name": "F", "size": -1}))
 
 
 def test_same_schemas_have_one_canonical_form() -> None:

@@ -129,6 +129,11 @@ def test_a_failed_trial_of_a_union_leaves_nothing_behind() -> None:
     reader = [narrow, record(field("next", ["null", "A"], default=None), field("v", "string"), name="B")]
     assert unreadable(reader, writer)
     assert not unreadable([narrow, record(field("v", "string"), name="B")], writer)
+    # What was read on the way rested on A, too: D must not believe that C can be read.
+    writer = record(field("c", record(field("r", ["null", "R"]), name="C")))
+    inner = record(field("r", ["null", "A"]), name="C")
+    reader = [record(field("c", inner), field("more", "int"), name="A"), record(field("c", "C"), name="D")]
+    assert unreadable(reader, writer)
 
 
 def test_schemas_that_multiply_end_as_too_complex() -> None:
