@@ -145,16 +145,34 @@ class LocalBookie:
             enter_limbo(storage, BitMap64(live))
         bookie = cls(runtime, storage, journal_directory, config, ledgers)
         await bookie._journal.start(
-            next_id=replay.next_journal_id, last_sequence=replay.last_sequence, old_ids=replay.journal_ids
+            next_id=replay.next_journal_id,
+            last_sequence=replay.last_sequence,
+            old_ids=replay.journal_ids,
+            old_ends=replay.journal_ends,
         )
         crash_point(points.RECOVERY_JOURNAL_OPENED)
-        storage.begin_flush((replay.last_sequence, replay.next_journal_id))
-        await storage.flush()
-        await bookie._journal.delete_before(replay.next_journal_id)
+        await bookie._flush_replayed()
+        async with storage.lock:
+            await storage.keep_reserve()
         await bookie._collector.start()
         await bookie._newcomers.start()
         bookie._start_timers()
         return bookie
+
+    async def _flush_replayed(self) -> None:
+        """A checkpoint behind the replay; on a full disk it is made good like any other. Raises OSError."""
+        storage, journal = self._storage, self._journal
+        try:
+            if self._cache.flushing is not None:
+                await storage.flush()
+            storage.begin_flush((journal.sequence, journal.journal_id))
+            await storage.flush()
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            self.room.became_full(DiskFullError(f"no space to flush to {storage.directory}: {error}"))
+            return
+        await journal.delete_before(journal.journal_id)
 
     @property
     def instance_id(self) -> str:

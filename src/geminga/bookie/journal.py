@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from geminga.bookie import crash_points as points
@@ -146,12 +146,27 @@ class Journal:
         self.sync_latency = Latencies()
         self.add_latency = Latencies()
 
-    async def start(self, *, next_id: int, last_sequence: int, old_ids: Iterable[int]) -> None:
-        """Open a new file; ``old_ids`` are files on disk that :meth:`delete_before` may remove. Raises OSError."""
+    async def start(
+        self, *, next_id: int, last_sequence: int, old_ids: Iterable[int], old_ends: Mapping[int, int] | None = None
+    ) -> None:
+        """Open a new file; ``old_ids`` are files on disk that :meth:`delete_before` may remove. Raises OSError.
+
+        Where there are old ones, a full disk is no error: records are refused until :meth:`resume`. ``old_ends``: where
+        the groups end in those that may be needed still.
+        """
         self._next_id = next_id
         self._ids = sorted(old_ids)
+        self._ends.update(old_ends or {})
         self.sequence = self._durable_sequence = last_sequence
-        self._use(await self._create())
+        try:
+            self._use(await self._create())
+        except OSError as error:
+            if not self._ids or not is_disk_full(error):
+                raise
+            # A mark names a file that is there: until there is a new one it is the newest.
+            self.journal_id = self._ids[-1]
+            self._offset = self._ends.get(self.journal_id, FILE_HEADER_BYTES)
+            self._fail(error, None)
 
     def _use(self, new: _NewFile) -> None:
         """Groups go there from now on."""

@@ -39,6 +39,9 @@ READ_ATTEMPTS_MAX: Final = 5
 COMPACTION_BYTES_MAX: Final = 1024 * 1024 * 1024
 #: And at most this part of what is free, one of so many: entries are added meanwhile, and the index is written anew.
 COMPACTION_ROOM_SHARE: Final = 4
+#: Room that is taken beforehand in each ledger directory for checkpoints of deletions: 15,000 entry logs. Twice that of
+#: the last checkpoint where that is more.
+RESERVE_BYTES: Final = 256 * 1024
 #: A log that the disk did not give is left alone by compaction for so long: what ailed the disk may be over.
 UNREAD_LOG_RETRY_S: Final = 3600.0
 #: Rows of the index that a garbage collection looks at between two turns of the event loop.
