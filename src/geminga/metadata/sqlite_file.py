@@ -337,10 +337,10 @@ def _commit_group(tree: SqliteTree, group: list[_Write], fatal: list[BaseExcepti
         except sqlite3.Error as error:
             group[0].outcome = _error_of(error, tree.path)
         return
-    error = _commit_once(tree, group, fatal)
-    if is_no_room(error) and not fatal and tree.make_room():
-        error = _commit_once(tree, group, fatal)
-    if error is None and tree.reserve is not None:
+    failure = _commit_once(tree, group, fatal)
+    if is_no_room(failure) and not fatal and tree.make_room():
+        failure = _commit_once(tree, group, fatal)
+    if failure is None and tree.reserve is not None:
         tree.reserve.make()
 
 
