@@ -301,7 +301,7 @@ class LocalBookie:
         """Why an add may not go in; None if it may, a ledger first heard of being noted then."""
         if self._is_closed:
             return DiskIOError("the bookie is closed")
-        return self.room.refusal() or self._notes.refusal(ledger_id, master_key, recovery=recovery)
+        return self.room.refusal(is_recovery=recovery) or self._notes.refusal(ledger_id, master_key, recovery=recovery)
 
     def _wait(self, add: _Add) -> None:
         if not self.room.is_writable or self._is_closed:

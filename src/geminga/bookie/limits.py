@@ -12,6 +12,8 @@ JOURNAL_FILLED_GROUP_BYTES_MAX: Final = 64 * 1024
 #: Such a file is larger, so many times, as far as ``journalMaxSizeMB`` allows: it would be full after a few groups, and
 #: each file costs several syncs.
 JOURNAL_LARGE_FILE_FACTOR: Final = 4
+#: Such a file where there is no room for a usual one: it takes what topics need to be taken over and deleted.
+JOURNAL_SMALL_FILE_BYTES: Final = 64 * 1024
 #: What an entry costs in the write cache beside its bytes (dict slot, int, object headers), bytes.
 CACHED_ENTRY_OVERHEAD_BYTES: Final = 128
 #: Target size of an entry log chunk: one pread and one checksum serve all its entries.

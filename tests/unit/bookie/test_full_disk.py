@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 
 from geminga import sim
 from geminga.bookie.cut import cut_of
-from geminga.model.errors import DiskFullError, NoSuchLedgerError
+from geminga.model.errors import DiskFullError, LedgerFencedError, NoSuchLedgerError
 from geminga.sim import NodeCrashedError, SimNode, SimWorld
 from support.clusters.bookie_node import BookieNode, Ledgers, entries_of, run_bookie
 
@@ -102,6 +104,36 @@ def test_metadata_that_move_on_do_not_keep_a_full_disk_from_being_collected():
     run_bookie(main)
 
 
+def test_fence_on_a_bookie_whose_journal_found_no_room_is_taken_as_soon_as_there_is_a_little_and_adds_are_not():
+    async def main(case: BookieNode) -> None:
+        await case.reopen(disk_usage_threshold=1.0)
+        await fill(case)
+        fill_disk(case)
+        entry_id = 10
+        while await case.add(UNFLUSHED, entry_id, entries_of(UNFLUSHED, entry_id, 1, size=1000)) is None:
+            entry_id += 1
+        assert isinstance(await case.fence(1), DiskFullError)
+        case.disk.capacity_bytes += 8_000
+        await case.world.sleep(1)
+        assert not case.bookie.is_writable, "no room for a journal of the usual size"
+        assert isinstance(await case.add(2, 10, [b"refused"]), DiskFullError)
+        fences = [asyncio.ensure_future(case.fence(ledger_id)) for ledger_id in (1, 3, 4)]
+        case.disk.capacity_bytes = 1 << 30
+        assert await asyncio.gather(*fences) == [None, None, None]
+        for ledger_id in range(5, 20):
+            assert await case.fence(ledger_id) is None
+            await case.world.sleep(0.03)
+        assert case.bookie.is_writable
+        assert await case.add(2, 10, [b"taken"]) is None
+        await case.reopen()
+        for ledger_id in (1, *range(3, 20)):
+            assert isinstance(await case.add(ledger_id, 10, [b"late"]), LedgerFencedError)
+        assert await case.read(UNFLUSHED, *range(10)) == entries_of(UNFLUSHED, 0, 10, size=100)
+        assert case.fatal == []
+
+    run_bookie(main)
+
+
 def run_lives(*lives: Callable[[BookieNode], Coroutine[Any, Any, None]], power_loss: bool, **config: Any) -> None:
     """The lives of one bookie, each of which ends by a crash; all see the same list of ledgers.
 
@@ -144,10 +176,16 @@ def test_start_on_a_disk_without_a_free_byte_reads_everything_and_takes_entries_
     async def before(case: BookieNode) -> None:
         await fill(case)
         fill_disk(case)
+        # What a journal that was not full gives back is little.
+        case.disk.inject("write", "*.log", error=errno.ENOSPC, times=None)
 
     async def full(case: BookieNode) -> None:
         assert not case.bookie.is_writable
         assert isinstance(await case.add(1, 10, [b"refused"]), DiskFullError)
+        # Whoever takes a topic over fences its ledger and writes back what was at its end: else it could not be deleted.
+        assert await case.fence(UNFLUSHED) is None
+        assert await case.add(UNFLUSHED, 9, entries_of(UNFLUSHED, 9, 1, size=100), recovery=True) is None
+        assert isinstance(await case.add(UNFLUSHED, 10, [b"late"]), (DiskFullError, LedgerFencedError))
         copied = [file.size_bytes or 0 for file in cut_of(case.bookie).files if file.name.endswith(".journal")]
         assert sum(copied) > 1000, "a backup has what only the journal has"
         for ledger_id in range(1, UNFLUSHED + 1):
@@ -155,6 +193,7 @@ def test_start_on_a_disk_without_a_free_byte_reads_everything_and_takes_entries_
 
     async def freed(case: BookieNode) -> None:
         await full(case)
+        case.disk.clear_faults()
         case.disk.capacity_bytes = 1 << 30
         await case.world.sleep(1)
         assert case.bookie.is_writable
@@ -162,6 +201,7 @@ def test_start_on_a_disk_without_a_free_byte_reads_everything_and_takes_entries_
 
     async def after(case: BookieNode) -> None:
         assert await case.read(1, 10) == entries_of(1, 10, 1)
+        assert isinstance(await case.add(UNFLUSHED, 10, [b"late"]), LedgerFencedError)
         assert await case.read(UNFLUSHED, *range(10)) == entries_of(UNFLUSHED, 0, 10, size=100)
 
     run_lives(before, full, freed, after, power_loss=power_loss, write_cache_max_size_mb=write_cache_max_size_mb)
