@@ -182,7 +182,7 @@ def test_start_on_a_disk_without_a_free_byte_reads_everything_and_takes_entries_
     async def full(case: BookieNode) -> None:
         assert not case.bookie.is_writable
         assert isinstance(await case.add(1, 10, [b"refused"]), DiskFullError)
-        # Whoever takes a topic over fences its ledger and writes back what was at its end: else it could not be deleted.
+        # Who takes a topic over fences its ledger and writes back its end: else it could not be deleted.
         assert await case.fence(UNFLUSHED) is None
         assert await case.add(UNFLUSHED, 9, entries_of(UNFLUSHED, 9, 1, size=100), recovery=True) is None
         assert isinstance(await case.add(UNFLUSHED, 10, [b"late"]), (DiskFullError, LedgerFencedError))
