@@ -47,6 +47,8 @@ __all__ = ["PersistentTopic", "Topic"]
 
 #: Property of the managed ledger that holds the epoch of exclusive access (Pulsar's name).
 EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
+#: Property of a managed ledger whose topic is being deleted: whoever loads it deletes what is left. Geminga's own.
+DELETION_PROPERTY: Final = "geminga.deletion"
 #: Cursors that only the broker reads, and that keep no topic from being removed as inactive.
 OWN_CURSORS: Final = (DEDUP_CURSOR,)
 
@@ -219,6 +221,14 @@ class PersistentTopic(Topic):
         self.life.check_open()
         return subscription
 
+    async def drop_leftovers(self, subscription: str) -> None:
+        """As of the subscriptions' topic."""
+        if self.transactions is None:
+            return
+        for each in await self.transactions.with_logs((subscription,)):
+            if each not in self._subscriptions:
+                await self.services.ledgers.delete(self.name.pending_ack_log(each).managed_ledger_name)
+
     def subscriptions_changed(self) -> None:
         """As of the subscriptions' topic."""
         self.parts.subscriptions_changed()
@@ -348,13 +358,23 @@ class PersistentTopic(Topic):
         """As :meth:`Topic.claim_storage`."""
         await self.ledger.stored.claim()
 
+    @property
+    def is_going(self) -> bool:
+        """As :attr:`Topic.is_going`."""
+        return DELETION_PROPERTY in self.ledger.stored.properties
+
+    async def begin_deletion(self) -> None:
+        """As :meth:`Topic.begin_deletion`."""
+        await self.ledger.stored.add_properties({DELETION_PROPERTY: "begun"})
+
     async def delete_storage(self) -> None:
         """Remove the ledger with all its cursors."""
         self._remove_tail_listener()
         await self.parts.delete()
         for subscription in self._subscriptions.values():
             if subscription.transactions.used is not None:
-                await subscription.transactions.used.delete()
+                await subscription.transactions.used.let_go()
+                await subscription.transactions.used.delete_log()
         await self.services.ledgers.delete(self.name.managed_ledger_name)
 
     def _load_subscriptions(self) -> None:
