@@ -151,28 +151,13 @@ class LocalBookie:
             old_ends=replay.journal_ends,
         )
         crash_point(points.RECOVERY_JOURNAL_OPENED)
-        await bookie._flush_replayed()
+        await bookie._checkpoints.flush_replayed()
         async with storage.lock:
             await storage.keep_reserve()
         await bookie._collector.start()
         await bookie._newcomers.start()
         bookie._start_timers()
         return bookie
-
-    async def _flush_replayed(self) -> None:
-        """A checkpoint behind the replay; on a full disk it is made good like any other. Raises OSError."""
-        storage, journal = self._storage, self._journal
-        try:
-            if self._cache.flushing is not None:
-                await storage.flush()
-            storage.begin_flush((journal.sequence, journal.journal_id))
-            await storage.flush()
-        except OSError as error:
-            if not is_disk_full(error):
-                raise
-            self.room.became_full(DiskFullError(f"no space to flush to {storage.directory}: {error}"))
-            return
-        await journal.delete_before(journal.journal_id)
 
     @property
     def instance_id(self) -> str:

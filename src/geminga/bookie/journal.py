@@ -165,7 +165,7 @@ class Journal:
             self._use(await self._create())
         except OSError as error:
             if not self._ids or not is_disk_full(error):
-                raise
+                raise error
             # A mark names a file that is there: until there is a new one it is the newest.
             self.journal_id = self._ids[-1]
             self._offset = self._ends.get(self.journal_id, FILE_HEADER_BYTES)
@@ -449,7 +449,7 @@ class Journal:
             new = await self._create_file(size_bytes, is_written=True)
         except OSError as error:
             if not is_disk_full(error):
-                raise
+                raise error
             return
         self._use(new)
         self._error = None
@@ -468,7 +468,7 @@ class Journal:
         except OSError as error:
             if self.is_full and is_disk_full(error):
                 await self._squeeze_in()
-            raise
+            raise error
         await self._until_idle()
         old = self._file
         self._use(new)

@@ -22,8 +22,7 @@ from geminga.bookie.core.index import Index, IndexRun, Row, make_location, merge
 from geminga.bookie.core.index_format import encode_run
 from geminga.bookie.core.ledger_states import LedgerStateRow, LedgerStates, encode_states
 from geminga.bookie.core.write_cache import WriteCache
-from geminga.bookie.disk_io import ONLY_LANES, DiskLanes, is_disk_full
-from geminga.bookie.disk_reserve import DiskReserve
+from geminga.bookie.disk_io import ONLY_LANES, DiskLanes, DiskReserve, is_disk_full
 from geminga.bookie.entry_logs import EntryLogs, LogWriter
 from geminga.bookie.limits import (
     CACHED_ENTRY_OVERHEAD_BYTES,

@@ -228,9 +228,6 @@ class RecordedTopic:
     async def create_subscription(self, name: str, position: Position = EARLIEST):
         return await create_subscription(self, name, position)
 
-    async def drop_leftovers(self, subscription: str) -> None:
-        """It knows of no transactions."""
-
     async def publish(self, *texts: str, key: str | None = None, batch: int = 0, **fields) -> list[Position]:
         """Publish each text as an entry; with ``batch``, as a batch of that many messages (its payload is opaque)."""
         entries = []

@@ -389,25 +389,16 @@ class TopicRegistry:
             # By the next time another broker may have had the topic: what is open would be out of date then.
             await topic.drop_storage()
             raise
-        if topic.is_going and not is_for_deletion:
-            await self._delete_rest(topic)
+        if topic.life.is_going and not is_for_deletion:
+            from geminga.broker.registry.new_topics import delete_rest  # few deletions are cut off
+
+            topic.life.close(self._ownership.departure_of(name))
+            await delete_rest(topic, self._belongings)
             if not create:
                 raise _not_found(name)
             return await self._open(load, name, create=True, is_for_deletion=False)
         self._open_topics.add(topic)
         return topic
-
-    async def _delete_rest(self, topic: Topic) -> None:
-        """Of one whose deletion was cut off. Raises GemingaError."""
-        _log.warning("%s was being deleted, and that was cut off: what is left of it is deleted", topic.name)
-        topic.life.close(self._ownership.departure_of(topic.name))
-        try:
-            if not topic.name.is_partition:
-                await self._belongings.forget(topic.name, None)
-            await topic.delete_storage()
-        except GemingaError:
-            await topic.drop_storage()
-            raise
 
     async def _drop(self, topic: Topic) -> None:
         key = str(topic.name)
@@ -460,12 +451,12 @@ class TopicRegistry:
         try:
             await topic.claim_storage()
             judged: Document | None = None
-            if why_it_stays is not None and not topic.is_going:
+            if why_it_stays is not None and not topic.life.is_going:
                 judged = await self._belongings.policies(name)
                 hold = await why_it_stays(topic)
                 if hold is not None:
                     return hold
-            await topic.begin_deletion()
+            await topic.claim_storage(for_good=True)
             if not name.is_partition and not is_namespace_going:
                 await self._belongings.forget(name, judged)
             await topic.delete_storage()

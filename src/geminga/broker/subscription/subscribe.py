@@ -97,7 +97,6 @@ async def create_subscription(
         raise NotAllowedError(UNFIT_NAME.format(name))
     check_new_subscription(topic, name, len(topic.subscriptions), properties or {})
     is_behind = position == LATEST and is_behind_compacted(topic)
-    await topic.drop_leftovers(name)
     cursor = await topic.ledger.open_cursor(
         encode_name(name),
         initial=position,

@@ -75,11 +75,6 @@ class PersistentSubscriptionTopic(DispatchedTopic, Protocol):
         """One is replicated now, or no longer."""
         ...
 
-    async def drop_leftovers(self, subscription: str) -> None:
-        """Before one is made: what an earlier one of that name left, whose deletion was cut off. Raises StorageError,
-        MetadataError."""
-        ...
-
 
 class Subscription:
     """See the module."""

@@ -170,16 +170,11 @@ class Topic:
     async def close_storage(self) -> None:
         """Close what is below, after producers and consumers left."""
 
-    async def claim_storage(self) -> None:
-        """Before anything is deleted: raise LedgerFencedError if another broker owns what is stored."""
+    async def claim_storage(self, *, for_good: bool = False) -> None:
+        """Before anything is deleted: raise LedgerFencedError if another broker owns what is stored.
 
-    @property
-    def is_going(self) -> bool:
-        """Whether a deletion began, here or at a broker before: what is left of it is to be deleted."""
-        return False
-
-    async def begin_deletion(self) -> None:
-        """Note durably that it is going: cut off from now on, the deletion is finished by whoever loads it."""
+        ``for_good``: note durably that it is going; cut off from now on, whoever loads it deletes the rest.
+        """
 
     async def delete_storage(self) -> None:
         """Remove everything stored, after producers and consumers left."""

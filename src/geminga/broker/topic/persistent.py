@@ -115,6 +115,7 @@ class PersistentTopic(Topic):
         #: What it has beside its log.
         self.parts = Parts(self, services.parts if kinds is None else kinds)
         life = TopicLife(name, services.runtime.clock)
+        life.is_going = DELETION_PROPERTY in ledger.stored.properties
         self._subscriptions: dict[str, Subscription] = {}
         super().__init__(
             services,
@@ -193,6 +194,8 @@ class PersistentTopic(Topic):
             request.durable or begins_with_what_is_new(request)
         )
         async with self.parts.new_subscription() if is_new else nullcontext():
+            if is_new and request.durable and self.transactions is not None:
+                await self.transactions.drop_leftovers(request.subscription, self._subscriptions, self.services.ledgers)
             consumer = await subscribe(self, connection, request, allow_creation=allow_creation)
         self.life.touch()
         if self.life.is_closing:
@@ -213,6 +216,8 @@ class PersistentTopic(Topic):
         if name in self._subscriptions:
             raise ConflictError(f"Subscription {name} of {self.name} exists already")
         async with self.parts.new_subscription():
+            if self.transactions is not None:
+                await self.transactions.drop_leftovers(name, self._subscriptions, self.services.ledgers)
             subscription = await create_subscription(
                 self, name, position, properties=properties, is_replicated=is_replicated
             )
@@ -220,14 +225,6 @@ class PersistentTopic(Topic):
         # Nobody is promised a subscription of a topic that may be gone in a moment.
         self.life.check_open()
         return subscription
-
-    async def drop_leftovers(self, subscription: str) -> None:
-        """As of the subscriptions' topic."""
-        if self.transactions is None:
-            return
-        for each in await self.transactions.with_logs((subscription,)):
-            if each not in self._subscriptions:
-                await self.services.ledgers.delete(self.name.pending_ack_log(each).managed_ledger_name)
 
     def subscriptions_changed(self) -> None:
         """As of the subscriptions' topic."""
@@ -354,18 +351,13 @@ class PersistentTopic(Topic):
             internal_backlog=max((c.backlog_count for c in internal if c.name not in OWN_CURSORS), default=0),
         )
 
-    async def claim_storage(self) -> None:
+    async def claim_storage(self, *, for_good: bool = False) -> None:
         """As :meth:`Topic.claim_storage`."""
-        await self.ledger.stored.claim()
-
-    @property
-    def is_going(self) -> bool:
-        """As :attr:`Topic.is_going`."""
-        return DELETION_PROPERTY in self.ledger.stored.properties
-
-    async def begin_deletion(self) -> None:
-        """As :meth:`Topic.begin_deletion`."""
-        await self.ledger.stored.add_properties({DELETION_PROPERTY: "begun"})
+        if for_good:
+            await self.ledger.stored.add_properties({DELETION_PROPERTY: "begun"})
+            self.life.is_going = True
+        else:
+            await self.ledger.stored.claim()
 
     async def delete_storage(self) -> None:
         """Remove the ledger with all its cursors."""
