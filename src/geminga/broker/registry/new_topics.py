@@ -44,6 +44,7 @@ async def may_have_partitions(resources: Resources, name: TopicName) -> bool:
 async def delete_rest(topic: Topic, belongings: Belongings) -> None:
     """Of a topic that is loaded, and of which nobody knows yet. Raises GemingaError."""
     _log.warning("%s was being deleted, and that was cut off: what is left of it is deleted", topic.name)
+    topic.life.close()
     try:
         if not topic.name.is_partition:
             await belongings.forget(topic.name, None)

@@ -184,9 +184,7 @@ class TopicRegistry:
 
     async def exists(self, name: TopicName) -> bool:
         """Whether the topic is stored, or loaded if it is not persistent."""
-        if str(name) in self.loaded:
-            return True
-        return name.is_persistent and await self._ledgers.exists(name.managed_ledger_name)
+        return str(name) in self.loaded or (name.is_persistent and await self._ledgers.exists(name.managed_ledger_name))
 
     async def subscription_names(self, name: TopicName) -> list[str]:
         """Of a topic that is loaded, or stored: it is not loaded for that. Raises StorageError."""
@@ -392,11 +390,8 @@ class TopicRegistry:
         if topic.life.is_going and not is_for_deletion:
             from geminga.broker.registry.new_topics import delete_rest  # few deletions are cut off
 
-            topic.life.close(self._ownership.departure_of(name))
             await delete_rest(topic, self._belongings)
-            if not create:
-                raise _not_found(name)
-            return await self._open(load, name, create=True, is_for_deletion=False)
+            return await self._open(load, name, create=create, is_for_deletion=False)
         self._open_topics.add(topic)
         return topic
 
@@ -453,8 +448,7 @@ class TopicRegistry:
             judged: Document | None = None
             if why_it_stays is not None and not topic.life.is_going:
                 judged = await self._belongings.policies(name)
-                hold = await why_it_stays(topic)
-                if hold is not None:
+                if (hold := await why_it_stays(topic)) is not None:
                     return hold
             await topic.claim_storage(for_good=True)
             if not name.is_partition and not is_namespace_going:
