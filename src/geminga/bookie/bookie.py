@@ -145,12 +145,15 @@ class LocalBookie:
             enter_limbo(storage, BitMap64(live))
         bookie = cls(runtime, storage, journal_directory, config, ledgers)
         await bookie._journal.start(
-            next_id=replay.next_journal_id, last_sequence=replay.last_sequence, old_ids=replay.journal_ids
+            next_id=replay.next_journal_id,
+            last_sequence=replay.last_sequence,
+            old_ids=replay.journal_ids,
+            old_ends=replay.journal_ends,
         )
         crash_point(points.RECOVERY_JOURNAL_OPENED)
-        storage.begin_flush((replay.last_sequence, replay.next_journal_id))
-        await storage.flush()
-        await bookie._journal.delete_before(replay.next_journal_id)
+        await bookie._checkpoints.flush_replayed()
+        async with storage.lock:
+            await storage.keep_reserve()
         await bookie._collector.start()
         await bookie._newcomers.start()
         bookie._start_timers()
@@ -283,7 +286,7 @@ class LocalBookie:
         """Why an add may not go in; None if it may, a ledger first heard of being noted then."""
         if self._is_closed:
             return DiskIOError("the bookie is closed")
-        return self.room.refusal() or self._notes.refusal(ledger_id, master_key, recovery=recovery)
+        return self.room.refusal(is_recovery=recovery) or self._notes.refusal(ledger_id, master_key, recovery=recovery)
 
     def _wait(self, add: _Add) -> None:
         if not self.room.is_writable or self._is_closed:

@@ -35,6 +35,21 @@ class Checkpoints:
         #: Of the last flush.
         self._failed: StorageError | None = None
 
+    async def flush_replayed(self) -> None:
+        """The first one, behind a replay; on a full disk it is made good like any other. Raises OSError."""
+        storage, journal = self._storage, self._journal
+        try:
+            if self._cache.flushing is not None:
+                await storage.flush()
+            self._turn()
+            await storage.flush()
+        except OSError as error:
+            if not is_disk_full(error):
+                raise error
+            self._room.became_full(DiskFullError(f"no space to flush to {storage.directory}: {error}"))
+            return
+        await journal.delete_before(journal.journal_id)
+
     def start(self) -> None:
         """Turn the halves and flush the full one; the caller made sure that none is being flushed."""
         self._turn()

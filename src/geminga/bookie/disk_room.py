@@ -66,11 +66,15 @@ class DiskRoom:
         #: What the bookie can be used for, and who is told of changes.
         self.availability = AvailabilityState(Availability.WRITABLE)
 
-    def refusal(self) -> StorageError | None:
-        """Why no add can be taken; None: one can."""
+    def refusal(self, *, is_recovery: bool = False) -> StorageError | None:
+        """Why no add can be taken; None: one can.
+
+        ``is_recovery``: the end of a ledger is written back, which a full disk takes as long as the journal does: what
+        can not be recovered can not be deleted.
+        """
         if self.failed is not None:
             return self.failed
-        if self.is_writable:
+        if self.is_writable or (is_recovery and not self._stays_read_only):
             return None
         full = f"the disk of {self.where} is full"
         return DiskFullError("the bookie was started read-only" if self._stays_read_only else full)

@@ -109,6 +109,8 @@ class GarbageCollector:
     async def collect(self, compact_below: float) -> GcResult:
         """One round; logs with a live share under ``compact_below`` are compacted. Raises OSError."""
         deleted = await self.delete_ledgers()
+        async with self._storage.lock:
+            await self._storage.keep_reserve()
         plan = await self._plan(compact_below)
         if plan.remove:
             # Before anything is copied: that may take the space that these give back.
@@ -172,7 +174,7 @@ class GarbageCollector:
             storage.states.delete(dead)
             for ledger_id in dead:
                 storage.cache.drop_ledger(ledger_id)
-            await storage.write_checkpoint(storage.index.runs)
+            await storage.write_checkpoint(storage.index.runs, gives_back=True)
             self._is_deletion_pending = False
         crash_point(points.GC_LEDGERS_DELETED)
         storage.stats.deleted_ledgers += len(dead)
@@ -214,14 +216,22 @@ class GarbageCollector:
         except StorageError as error:
             _log.warning("the bookie's mark can not be left in the metadata store now: %s", error)
             return
-        await storage.runtime.disk.write_file(storage.path(MARK_NAME), encode_mark(mark, storage.instance_id))
+        try:
+            await storage.runtime.disk.write_file(storage.path(MARK_NAME), encode_mark(mark, storage.instance_id))
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            # As if it had not been left: what is to be deleted gives room for the next one.
+            _log.warning("no space to note the bookie's mark in %s: %s", storage.path(MARK_NAME), error)
+            return
         self._mark, self._marked_next_id = mark, next_id
 
     async def _note(self, quarantine: Quarantine) -> None:
         storage = self._storage
         path = storage.path(QUARANTINE_NAME)
         if quarantine.ledger_ids:
-            await storage.runtime.disk.write_file(path, encode_quarantine(quarantine, storage.instance_id))
+            async with storage.lock:
+                await storage.replace_file(QUARANTINE_NAME, encode_quarantine(quarantine, storage.instance_id))
         else:
             await unlink_if_there(storage.runtime.disk, path)
         self._noted = quarantine
@@ -346,10 +356,11 @@ class GarbageCollector:
             try:
                 for run in storage.index.runs:
                     moved = await self._without(run, gone, moves)
+                    if moved is not run and not await self._is_written(moved, is_needed=writer is not None):
+                        moved = run
                     if moved is run:
                         new_runs.append(run)
                         continue
-                    await storage.write_run(moved)
                     old_runs.append(run)
                     moved_runs.append(moved)
                     new_runs.append(moved)
@@ -366,7 +377,7 @@ class GarbageCollector:
             if writer is not None:
                 storage.logs.sizes[writer.log_id] = writer.offset
             try:
-                await storage.write_checkpoint(new_runs)
+                await storage.write_checkpoint(new_runs, gives_back=writer is None)
             except OSError:
                 storage.logs.sizes.update(sizes)
                 if writer is not None:
@@ -383,15 +394,28 @@ class GarbageCollector:
                 except OSError as error:
                     _log.warning("could not remove %s: %s", storage.logs.path(log_id), error)
             await storage.unlink_runs(old_runs)
+            await storage.keep_reserve()
             storage.stats.removed_logs += len(removed)
             crash_point(points.GC_AFTER_UNLINK)
+
+    async def _is_written(self, run: IndexRun, *, is_needed: bool) -> bool:
+        """Whether the run has a file now. Where it is not needed, the old one may stay: it has rows of deleted ledgers
+        in logs that are gone, which nobody asks for and the next merge leaves out. Raises OSError."""
+        try:
+            await self._storage.write_run(run)
+        except OSError as error:
+            if is_needed or not is_disk_full(error):
+                raise
+            return False
+        return True
 
     async def _without(self, run: IndexRun, gone: frozenset[int], moves: Moves) -> IndexRun:
         """The run itself if it does not refer to the logs that go; else one with the new places.
 
         Rows of deleted ledgers in those logs are left out.
         """
-        if not any(log_of(location) in gone for location in run.locations):
+        there = self._storage.logs.sizes.keys() - gone
+        if all(log_of(location) in there for location in run.locations):
             return run
         await next_turn()
         deleted = self._storage.states.deleted
@@ -400,7 +424,11 @@ class GarbageCollector:
         for i, ledger_id in enumerate(moved.ledger_ids):
             if ledger_id not in deleted:
                 kept.add_slice(ledger_id, moved, moved.starts[i], moved.starts[i + 1])
-        invariant(not any(log_of(location) in gone for location in kept.locations), f"run {run.run_id} lost a chunk")
+        written = {log_of(location) for location, _ in moves.values()}
+        invariant(
+            all(log_of(location) in there or log_of(location) in written for location in kept.locations),
+            f"run {run.run_id} lost a chunk",
+        )
         kept.state_ids.extend(ledger_id for ledger_id in moved.state_ids if ledger_id not in deleted)
         return kept
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from geminga.bookie import crash_points as points
@@ -29,6 +29,7 @@ from geminga.bookie.disk_io import ONLY_LANES, HeldFiles, append, is_disk_full, 
 from geminga.bookie.limits import (
     JOURNAL_FILLED_GROUP_BYTES_MAX,
     JOURNAL_GROUP_BYTES_MAX,
+    JOURNAL_SMALL_FILE_BYTES,
 )
 from geminga.model.errors import DiskFullError, DiskIOError, StorageError
 from geminga.model.histogram import Latencies
@@ -132,6 +133,8 @@ class Journal:
         #: True while a write, a roll, its scheduling or a wait is under way: then nothing else starts one.
         self._is_busy = False
         self._error: StorageError | None = None
+        #: The file is one that found little room.
+        self._is_small = False
         self._idle: asyncio.Future[None] | None = None
         #: Id of the file that takes groups.
         self.journal_id = 0
@@ -146,12 +149,29 @@ class Journal:
         self.sync_latency = Latencies()
         self.add_latency = Latencies()
 
-    async def start(self, *, next_id: int, last_sequence: int, old_ids: Iterable[int]) -> None:
-        """Open a new file; ``old_ids`` are files on disk that :meth:`delete_before` may remove. Raises OSError."""
+    async def start(
+        self, *, next_id: int, last_sequence: int, old_ids: Iterable[int], old_ends: Mapping[int, int] | None = None
+    ) -> None:
+        """Open a new file; ``old_ids`` are files on disk that :meth:`delete_before` may remove. Raises OSError.
+
+        Where there are old ones, a full disk is no error: records are refused until :meth:`resume`. ``old_ends``: where
+        the groups end in those that may be needed still.
+        """
         self._next_id = next_id
         self._ids = sorted(old_ids)
+        self._ends.update(old_ends or {})
         self.sequence = self._durable_sequence = last_sequence
-        self._use(await self._create())
+        try:
+            self._use(await self._create())
+        except OSError as error:
+            if not self._ids or not is_disk_full(error):
+                raise error
+            # A mark names a file that is there: until there is a new one it is the newest.
+            self.journal_id = self._ids[-1]
+            self._offset = self._ends.get(self.journal_id, FILE_HEADER_BYTES)
+            self._fail(error, None)
+            await self._cut_old_files()
+            await self._squeeze_in()
 
     def _use(self, new: _NewFile) -> None:
         """Groups go there from now on."""
@@ -160,6 +180,7 @@ class Journal:
         self.journal_id, self._file, self._file_size_bytes = new
         self._offset = FILE_HEADER_BYTES
         self._groups_in_file = 0
+        self._is_small = False
 
     def durable_files(self) -> list[tuple[int, int]]:
         """Ids of the files that have groups, ascending, and the offset behind the last that is on stable storage."""
@@ -407,12 +428,54 @@ class Journal:
         self._ids.append(journal_id)
         return _NewFile(journal_id, file, size_bytes)
 
-    async def resume(self) -> None:
-        """Take records again after the disk was full; raises OSError if it still is."""
-        if not self.is_full:
+    async def _cut_old_files(self) -> None:
+        """Give back what was taken for groups that never came."""
+        for journal_id, end in self._ends.items():
+            try:
+                file = await self._runtime.disk.open_file(
+                    f"{self.directory}/{journal_name(journal_id)}", lane=self._lane
+                )
+                try:
+                    await self._runtime.disk.truncate(file, end)
+                finally:
+                    await self._close_quietly(file)
+            except OSError as error:
+                _log.warning("%s keeps its preallocated size: %s", journal_name(journal_id), error)
+
+    async def _squeeze_in(self) -> None:
+        """Take records again in a small file, if there is room for that: fences, so that ledgers can be taken over."""
+        size_bytes = min(JOURNAL_SMALL_FILE_BYTES, self._usual_size_bytes // 4)
+        try:
+            new = await self._create_file(size_bytes, is_written=True)
+        except OSError as error:
+            if not is_disk_full(error):
+                raise error
             return
-        self._use(await self._take_file())
+        self._use(new)
         self._error = None
+        self._is_small = True
+
+    async def resume(self) -> None:
+        """Take records again after the disk was full; raises OSError if it still is.
+
+        Where there is room for a small file, records are taken there all the same: the caller sees to it that these are
+        few.
+        """
+        if not self.is_full and not self._is_small:
+            return
+        try:
+            new = await self._take_file()
+        except OSError as error:
+            if self.is_full and is_disk_full(error):
+                await self._squeeze_in()
+            raise error
+        await self._until_idle()
+        old = self._file
+        self._use(new)
+        if self.is_full:
+            self._error = None
+        if old is not None:
+            await self._close_quietly(old)
 
     async def delete_before(self, journal_id: int) -> None:
         """Remove files whose groups are all behind the checkpoint mark."""
@@ -430,12 +493,16 @@ class Journal:
             self._ends.pop(i, None)
         crash_point(points.JOURNAL_AFTER_DELETE)
 
-    async def close(self) -> None:
-        """Wait until nothing is queued or being written, then close the files."""
+    async def _until_idle(self) -> None:
+        """Nothing is queued or being written."""
         while self._is_busy:
             if self._idle is None or self._idle.done():
                 self._idle = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._idle)
+
+    async def close(self) -> None:
+        """Wait until nothing is queued or being written, then close the files."""
+        await self._until_idle()
         files = [self._file]
         is_whole = self._error is None
         # At once: what comes while the files are being closed must not be written to them.

@@ -22,7 +22,7 @@ from geminga.bookie.core.index import Index, IndexRun, Row, make_location, merge
 from geminga.bookie.core.index_format import encode_run
 from geminga.bookie.core.ledger_states import LedgerStateRow, LedgerStates, encode_states
 from geminga.bookie.core.write_cache import WriteCache
-from geminga.bookie.disk_io import ONLY_LANES, DiskLanes
+from geminga.bookie.disk_io import ONLY_LANES, DiskLanes, DiskReserve, is_disk_full
 from geminga.bookie.entry_logs import EntryLogs, LogWriter
 from geminga.bookie.limits import (
     CACHED_ENTRY_OVERHEAD_BYTES,
@@ -31,6 +31,7 @@ from geminga.bookie.limits import (
     FLUSH_BYTES,
     INDEX_RUNS_MAX,
     MERGE_ROWS_PER_TURN,
+    RESERVE_BYTES,
 )
 from geminga.bookie.stats import BookieStats
 from geminga.model.errors import invariant
@@ -73,6 +74,9 @@ class LedgerStorage:
         self.states = LedgerStates()
         self.index = Index()
         self.logs = EntryLogs(runtime, directory, instance_id, config.open_file_limit, lanes)
+        self._reserve = DiskReserve(runtime, directory, lanes.gc)
+        #: Bytes of the last checkpoint.
+        self._checkpoint_bytes = 0
         #: What is on disk; the mark of the next flush must not be older.
         self.checkpoint = Checkpoint()
         #: Held by whoever changes runs, logs or checkpoint.
@@ -210,11 +214,17 @@ class LedgerStorage:
         run.run_id = run_id
 
     async def write_checkpoint(
-        self, runs: Sequence[IndexRun], *, mark: Mark | None = None, deleted: BitMap64 | None = None
+        self,
+        runs: Sequence[IndexRun],
+        *,
+        mark: Mark | None = None,
+        deleted: BitMap64 | None = None,
+        gives_back: bool = False,
     ) -> None:
         """Make ``runs``, the logs and the mark the ones in force; ``deleted``: if not those of now.
 
-        Raises OSError; the old ones are then in force.
+        ``gives_back``: room comes back by it, for which a full disk has a reserve. Raises OSError; the old ones are
+        then in force.
         """
         old = self.checkpoint
         sequence, journal_id = mark if mark is not None else (old.mark_sequence, old.mark_journal_id)
@@ -233,9 +243,29 @@ class LedgerStorage:
             deleted=(self.states.deleted if deleted is None else deleted).serialize(),
             limbo=self.states.limbo.serialize() if self.states.limbo else b"",
         )
-        await self.runtime.disk.write_file(self.path(CHECKPOINT_NAME), encode_checkpoint(new, self.instance_id))
+        data = encode_checkpoint(new, self.instance_id)
+        if gives_back:
+            await self.replace_file(CHECKPOINT_NAME, data)
+        else:
+            await self.runtime.disk.write_file(self.path(CHECKPOINT_NAME), data)
+        self._checkpoint_bytes = len(data)
         self.checkpoint = new
         self.index.runs = list(runs)
+
+    async def replace_file(self, name: str, data: bytes) -> None:
+        """Replace a small file durably; on a full disk in the room of the reserve. The lock is held. Raises OSError."""
+        try:
+            await self.runtime.disk.write_file(self.path(name), data)
+        except OSError as error:
+            if not is_disk_full(error) or not await self._reserve.replace(self.path(name), data):
+                raise
+            await self.keep_reserve()
+
+    async def keep_reserve(self) -> None:
+        """Take the room of the reserve, where it is not there and the disk has it. The lock is held."""
+        wanted_bytes = max(RESERVE_BYTES, 2 * self._checkpoint_bytes)
+        if self._reserve.size_bytes < wanted_bytes:
+            await self._reserve.make(wanted_bytes)
 
     async def merge_if_needed(self) -> None:
         """Merge the newest index runs once there are too many. Raises OSError; the runs then stay as they are."""

@@ -12,6 +12,8 @@ JOURNAL_FILLED_GROUP_BYTES_MAX: Final = 64 * 1024
 #: Such a file is larger, so many times, as far as ``journalMaxSizeMB`` allows: it would be full after a few groups, and
 #: each file costs several syncs.
 JOURNAL_LARGE_FILE_FACTOR: Final = 4
+#: Such a file where there is no room for a usual one: it takes what topics need to be taken over and deleted.
+JOURNAL_SMALL_FILE_BYTES: Final = 64 * 1024
 #: What an entry costs in the write cache beside its bytes (dict slot, int, object headers), bytes.
 CACHED_ENTRY_OVERHEAD_BYTES: Final = 128
 #: Target size of an entry log chunk: one pread and one checksum serve all its entries.
@@ -39,6 +41,9 @@ READ_ATTEMPTS_MAX: Final = 5
 COMPACTION_BYTES_MAX: Final = 1024 * 1024 * 1024
 #: And at most this part of what is free, one of so many: entries are added meanwhile, and the index is written anew.
 COMPACTION_ROOM_SHARE: Final = 4
+#: Room that is taken beforehand in each ledger directory for checkpoints of deletions: 15,000 entry logs. Twice that of
+#: the last checkpoint where that is more.
+RESERVE_BYTES: Final = 256 * 1024
 #: A log that the disk did not give is left alone by compaction for so long: what ailed the disk may be over.
 UNREAD_LOG_RETRY_S: Final = 3600.0
 #: Rows of the index that a garbage collection looks at between two turns of the event loop.

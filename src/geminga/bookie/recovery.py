@@ -9,7 +9,7 @@ are in limbo, where nothing absent is certain and nothing new is taken.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -41,7 +41,7 @@ from geminga.bookie.core.journal_format import (
     scan_journal,
 )
 from geminga.bookie.core.ledger_states import LedgerStateRow, decode_states
-from geminga.bookie.disk_io import unlink_if_there
+from geminga.bookie.disk_io import is_disk_full, unlink_if_there
 from geminga.bookie.entry_logs import SUFFIX as LOG_SUFFIX
 from geminga.bookie.entry_logs import log_name
 from geminga.bookie.journal import FIRST_JOURNAL_ID, journal_name
@@ -68,6 +68,8 @@ class ReplayResult(NamedTuple):
     journal_ids: Sequence[int]
     #: Whether part of the journal was lost and the operator accepted that.
     is_damaged: bool
+    #: Where the groups end in those from the mark on.
+    journal_ends: Mapping[int, int]
 
 
 def _ids(names: Sequence[str], suffix: str) -> list[int]:
@@ -346,6 +348,7 @@ async def replay_journal(
         is_damaged = True
         _refuse(accept_damage, f"{directory}/{journal_name(mark_journal_id)} is missing")
     last = mark_sequence
+    ends: dict[int, int] = {}
     previous_end = directory
     for journal_id in ids:
         if journal_id < mark_journal_id:
@@ -367,6 +370,7 @@ async def replay_journal(
             is_damaged = True
             _refuse(accept_damage, f"{path} at offset {scan.damaged_at}: the journal is damaged")
         await _settle_end(runtime, path, scan, storage.lanes.journal)
+        ends[journal_id] = scan.end
         if scan.groups:
             is_mark_known = True
             previous_end = f"{path} at offset {scan.end}"
@@ -375,7 +379,7 @@ async def replay_journal(
         last = max([last, *(group.sequence for group in scan.groups)])
     crash_point(points.RECOVERY_REPLAYED)
     next_id = max([0, mark_journal_id, *ids]) + 1
-    return ReplayResult(last, next_id, ids, is_damaged)
+    return ReplayResult(last, next_id, ids, is_damaged, ends)
 
 
 def _refuse(accept_damage: bool, what: str) -> None:
@@ -417,9 +421,15 @@ async def _apply(storage: LedgerStorage, groups: Sequence[Group], mark_sequence:
                 case NewLedgerRecord(ledger_id, master_key):
                     if ledger_id not in states.deleted:
                         states.know(ledger_id, master_key)
-        if storage.cache.is_flush_due:
+        if storage.cache.is_flush_due and storage.cache.flushing is None:
             storage.begin_flush((group.sequence, journal_id))
-            await storage.flush()
+            try:
+                await storage.flush()
+            except OSError as error:
+                if not is_disk_full(error):
+                    raise
+                # Both halves together hold what they held before: nothing was taken beyond it.
+                _log.warning("no space to flush to %s: %s", storage.directory, error)
 
 
 def enter_limbo(storage: LedgerStorage, live: BitMap64) -> None:

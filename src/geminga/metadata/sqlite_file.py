@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from geminga.metadata.ports import Notification, PutResult
+from geminga.metadata.sqlite_reserve import SqliteReserve, is_no_room
 from geminga.metadata.sqlite_tree import SqliteTree
 from geminga.metadata.watches import Watches
 from geminga.model.errors import (
@@ -121,6 +122,18 @@ class SqliteFile:
         now_ms = runtime.clock.wall_ms()
 
         def open_writer() -> SqliteTree:
+            reserve = SqliteReserve(path)
+            try:
+                tree = opened()
+            except StorageError as error:
+                if not is_no_room(error.__cause__) or not reserve.give_up():
+                    raise
+                tree = opened()
+            tree.reserve = reserve
+            reserve.make()
+            return tree
+
+        def opened() -> SqliteTree:
             tree = SqliteTree(path)
             try:
                 tree.create_schema(now_ms)
@@ -324,6 +337,15 @@ def _commit_group(tree: SqliteTree, group: list[_Write], fatal: list[BaseExcepti
         except sqlite3.Error as error:
             group[0].outcome = _error_of(error, tree.path)
         return
+    failure = _commit_once(tree, group, fatal)
+    if is_no_room(failure) and not fatal and tree.make_room():
+        failure = _commit_once(tree, group, fatal)
+    if failure is None and tree.reserve is not None:
+        tree.reserve.make()
+
+
+def _commit_once(tree: SqliteTree, group: list[_Write], fatal: list[BaseException]) -> sqlite3.Error | None:
+    """What went wrong with the transaction; each write has its outcome by then."""
     try:
         tree.begin()
         for write in group:
@@ -333,7 +355,7 @@ def _commit_group(tree: SqliteTree, group: list[_Write], fatal: list[BaseExcepti
                 write.outcome = _alone(error)
     except sqlite3.Error as error:
         _fail_group(tree, group, _error_of(error, tree.path), fatal)
-        return
+        return error
     try:
         tree.commit()
     except sqlite3.Error as error:
@@ -341,6 +363,8 @@ def _commit_group(tree: SqliteTree, group: list[_Write], fatal: list[BaseExcepti
         if not isinstance(_error_of(error, tree.path), DiskFullError):
             fatal.append(unknown)
         _fail_group(tree, group, unknown, fatal)
+        return error
+    return None
 
 
 def _fail_group(tree: SqliteTree, group: list[_Write], failure: StorageError, fatal: list[BaseException]) -> None:

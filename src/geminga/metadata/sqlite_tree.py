@@ -28,6 +28,7 @@ from geminga.runtime.local_file import create_private
 
 if TYPE_CHECKING:
     from geminga.metadata.core.copying import SourceNode
+    from geminga.metadata.sqlite_reserve import SqliteReserve
 
 #: "GEMM": marks the file as ours.
 APPLICATION_ID: Final = 0x47454D4D
@@ -64,7 +65,7 @@ IN_MEMORY: Final = ":memory:"
 class SqliteTree:
     """One connection. Open one to write and, after it, others that only read."""
 
-    __slots__ = ("_alive", "_connection", "path", "session")
+    __slots__ = ("_alive", "_connection", "path", "reserve", "session")
 
     def __init__(self, path: str, *, read_only: bool = False) -> None:
         self.path = path
@@ -72,6 +73,8 @@ class SqliteTree:
         self.session = NO_SESSION
         #: Sessions that may write.
         self._alive: set[int] = set()
+        #: Set by who writes.
+        self.reserve: SqliteReserve | None = None
         try:
             if not read_only and path != IN_MEMORY:
                 # SQLite would let others read it; its log and its index get the mode of the file.
@@ -156,6 +159,16 @@ class SqliteTree:
         """Drop everything since :meth:`begin`; fine if SQLite did so already."""
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
+
+    def make_room(self) -> bool:
+        """On a full disk, outside a transaction: give up the reserve, and move the log into the file, so that its room
+        is used again. False: it was in vain."""
+        has_given_up = self.reserve is not None and self.reserve.give_up()
+        try:
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        except sqlite3.Error:
+            return has_given_up
+        return True
 
     def close(self) -> None:
         """Close the connection; the last one folds the log into the file."""

@@ -93,6 +93,8 @@ class ReplicationWorker:
         self._queue: list[int] = []
         #: Ledgers whose lock is kept without working on them: until when, and whether they are open.
         self._held: dict[int, tuple[float, bool]] = {}
+        #: Ledgers whose mark may have ended here, and which are to be looked at once more: one, unless metadata fail.
+        self._unmarked: dict[int, StoredMark] = {}
         self._due = asyncio.Event()
 
     # ---- the loop
@@ -133,6 +135,8 @@ class ReplicationWorker:
             if not await self._marks.is_enabled():
                 return LOOK_S
             await self._end_held()
+            for unmarked in tuple(self._unmarked):
+                await self._look_again(unmarked)
             ledger_id = await self._take()
             if ledger_id is None:
                 return self._until_held(LOOK_S)
@@ -245,12 +249,24 @@ class ReplicationWorker:
 
     async def _end_mark(self, ledger_id: int, mark: StoredMark) -> RepairOutcome:
         """FAILED: what the ledger lacks can not be told any more, and it is marked still."""
+        # Before it goes: whether it did may not be told, nor can it be looked at again then.
+        self._unmarked[ledger_id] = mark
         if not await self._marks.unmark(ledger_id, mark.version):
             _log.info("ledger %d was marked anew meanwhile", ledger_id)
+            del self._unmarked[ledger_id]
             return RepairOutcome.RESTORED
         crash_point(crash_points.UNMARKED)
         self._counters.ledgers_replicated += 1
-        # Another mark at the same version may have gone: whoever made it saw the loss before.
+        return await self._look_again(ledger_id)
+
+    async def _look_again(self, ledger_id: int) -> RepairOutcome:
+        """Another mark at the same version may have gone: whoever made it saw the loss before. Raises MetadataError; it
+        is done again then."""
+        outcome = await self._marked_if_lost(ledger_id, self._unmarked[ledger_id])
+        del self._unmarked[ledger_id]
+        return outcome
+
+    async def _marked_if_lost(self, ledger_id: int, mark: StoredMark) -> RepairOutcome:
         try:
             stored = await self._ledgers.read(ledger_id)
         except NoSuchLedgerError:

@@ -42,6 +42,38 @@ def create_private(path: str) -> None:
         pass
 
 
+def take_room(path: str, size_bytes: int) -> bool:
+    """Give a file of the user's alone at least so many bytes of the disk; False: there is no room, and it is as it was.
+
+    What they hold means nothing. Raises OSError.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    try:
+        before_bytes = os.fstat(fd).st_size
+        try:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(fd, 0, size_bytes)
+            else:
+                os.pwrite(fd, bytes(max(0, size_bytes - before_bytes)), before_bytes)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            os.ftruncate(fd, before_bytes)
+            return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def remove_file(path: str) -> bool:
+    """Unlink; False: it was not there. Raises OSError."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def make_private_directories(path: str | os.PathLike[str]) -> None:
     """Make a folder, and those above it that are missing, for the user alone; fine if it is there. Raises OSError."""
     whole = os.path.abspath(path)

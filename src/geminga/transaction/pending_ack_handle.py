@@ -53,10 +53,6 @@ class AcknowledgedCursor(Protocol):
         ...
 
 
-#: Transactions, and what each holds.
-Kept = Sequence[tuple[TxnId, Released]]
-
-
 class PendingAckHandle:
     """See the module. Made by :meth:`open`."""
 
@@ -159,24 +155,6 @@ class PendingAckHandle:
         """What :meth:`hold` gave; durable on return. Raises UnavailableError."""
         if record is not None:
             await self._store(record)
-
-    def take_all(self) -> Kept:
-        """What is held, which nobody holds any more; it is closed."""
-        return [(each, self.acks.released(each)) for each in tuple(self.acks)]
-
-    async def hold_again(self, kept: Kept) -> None:
-        """Hold what another handle held, as far as this log has not brought it back; durable on return, and the same if
-        it is done again. Raises UnavailableError."""
-        for txn_id, (acks, cumulative) in kept:
-            fresh = [ack for ack in acks if ack.bits & ~self.acks.held(ack.position)]
-            for start in range(0, len(fresh), SETTLED_PER_TURN):
-                some = fresh[start : start + SETTLED_PER_TURN]
-                self.acks.replayed(txn_id, some)
-                await self._store(PendingAckRecord(AckOp.ACK, txn_id, acks=tuple(map(_stored, some))))
-            if cumulative is not None and self.acks.cumulative != cumulative:
-                self.acks.replayed_cumulative(cumulative)
-                stored = (_stored(TxnAck(cumulative.position, cumulative.bits, cumulative.batch_size)),)
-                await self._store(PendingAckRecord(AckOp.ACK, txn_id, is_cumulative=True, acks=stored))
 
     async def end(self, txn_id: TxnId, *, commit: bool, low_watermark: int) -> None:
         """Let what it holds count, or free it; durable on return, and the same if it is done again.

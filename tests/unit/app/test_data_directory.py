@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from geminga import sim
 from geminga.app.storage.data_directory import (
     DIRECTORY_FORMAT,
     FORMAT_FILE,
@@ -18,6 +19,7 @@ from geminga.app.storage.data_directory import (
 )
 from geminga.model.errors import DataDirectoryError
 from geminga.runtime import ThreadedDisk
+from geminga.sim import SimNode, SimWorld
 
 
 def claim(path, pid: int = 1) -> bool:
@@ -57,6 +59,25 @@ def test_directory_in_use_is_refused_with_the_holders_pid(tmp_path) -> None:
         await disk.close()
 
     asyncio.run(main())
+
+
+def test_directory_on_a_disk_without_a_free_byte_is_taken_and_names_no_process_that_has_it_not() -> None:
+    async def on_node(node: SimNode) -> None:
+        first = node.disk.mount()
+        assert await claim_directory(first, "/d", pid=4711, program="p")
+        node.disk.lose_process()
+        node.disk.capacity_bytes = node.disk.used_bytes()
+        disk = node.disk.mount()
+        assert not await claim_directory(disk, "/d", pid=4712, program="p")
+        with pytest.raises(DataDirectoryError, match="in use by another process"):
+            await claim_directory(node.disk.mount(), "/d", pid=4713, program="p")
+        with pytest.raises(DataDirectoryError, match="no space left"):
+            await claim_directory(disk, "/new", pid=4712, program="p")
+
+    async def scenario(world: SimWorld) -> None:
+        await world.node("a").run(on_node)
+
+    sim.run(scenario)
 
 
 def test_newer_format_is_refused_and_left_alone(tmp_path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import tracemalloc
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
@@ -85,8 +86,8 @@ class Stage:
         self.acknowledging = Acknowledging(self.subscription, place, self.held)
         self._entries = 0
 
-    def entry(self, *payloads: bytes) -> EntryBatch:
-        """One that arrives: of one message, or a batch."""
+    def entry(self, *payloads: bytes, ack_set: Sequence[int] = ()) -> EntryBatch:
+        """One that arrives: of one message, or a batch, of which ``ack_set`` is delivered."""
         metadata = pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1)
         data = payloads[0]
         if len(payloads) > 1:
@@ -94,7 +95,7 @@ class Stage:
             data = encode_batch(list(payloads), 0)
         self._entries += 1
         entry = EntryBatch(data, 0, metadata, 1, self._entries)
-        entry.source = self.source
+        entry.source, entry.ack_set = self.source, ack_set
         if entry.is_batch:
             self.source.acks.adopt(entry)
         self.receiving.on_entries([entry])
@@ -315,5 +316,60 @@ def test_batches_that_never_came_are_remembered_to_a_limit(monkeypatch: pytest.M
         assert stage.is_acked(entry)
         acks.acknowledge_id(gc.MessageId(-1, 1, 199, 1, 2))
         assert acks.sender.tracker.is_pending((1, 199))
+
+    in_virtual_time(scenario)
+
+
+def test_batch_sizes_that_are_made_up_take_no_more_room_than_batches_that_can_be() -> None:
+    async def scenario() -> None:
+        acks = Stage(batch_index_ack_enabled=False).source.acks
+        tracemalloc.start()
+        try:
+            for number in range(1000):
+                with pytest.raises(gc.OperationNotSupported, match="at most 1048576 messages"):
+                    acks.acknowledge_id(gc.MessageId(-1, 1, number, 0, (1 << 31) - 1))
+                acks.acknowledge_id(gc.MessageId(-1, 1, number, 0, 1 << 20))
+            assert tracemalloc.get_traced_memory()[1] < 12 * 1024 * 1024
+        finally:
+            tracemalloc.stop()
+        acks.acknowledge_id(gc.MessageId(-1, 2, 0, 0, 2))
+        assert acks.acknowledge_id(gc.MessageId(-1, 2, 0, 1, 2)) is None
+        assert acks.sender.tracker.is_pending((2, 0))
+
+    in_virtual_time(scenario)
+
+
+def test_index_behind_the_end_of_a_batch_that_came_is_refused() -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        entry = stage.entry(b"1", b"2")
+        acks = stage.source.acks
+        message_id = gc.MessageId(-1, *entry.key, 64, 100)
+        for call in (acks.check_id, acks.acknowledge_id, acks.acknowledge_cumulative_id, acks.batch_size_of):
+            with pytest.raises(gc.OperationNotSupported, match="of 2 messages"):
+                call(message_id)
+        assert not stage.is_acked(entry)
+        assert acks.batch_size_of(gc.MessageId(-1, *entry.key, 1, 100)) == 2
+
+    in_virtual_time(scenario)
+
+
+def test_what_was_withheld_of_a_batch_stays_so_when_the_batch_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be a transaction's: acknowledged with the rest of the entry, it would not come again after an abort."""
+    monkeypatch.setattr(acknowledgment, "ACKERS_MAX", 2)
+
+    async def scenario() -> None:
+        for is_many in (False, True):
+            stage = Stage(batch_index_ack_enabled=True)
+            acks = stage.source.acks
+            entry = stage.entry(b"1", b"2", b"3", ack_set=[0b101])
+            for number in range(100, 110):
+                acks.acknowledge_id(gc.MessageId(-1, 1, number, 0, 2))
+            if is_many:
+                acks.acknowledge_many(entry, [0, 2])
+            else:
+                acks.acknowledge(entry, 0)
+                acks.acknowledge(entry, 2)
+            assert not stage.is_acked(entry)
 
     in_virtual_time(scenario)

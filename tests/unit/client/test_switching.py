@@ -95,9 +95,10 @@ def test_what_waits_in_a_transaction_and_what_comes_to_it_never_reaches_another_
         with pytest.raises(gc.TransactionNotFound, match="another cluster"):
             await consumer.acknowledge(second, txn=txn)
         assert clusters.world.now == moved_s
-        alone.send_nowait(b"3", txn=txn)
-        await clusters.world.sleep(1)
-        alone.send_nowait(b"4", txn=txn)
+        for _ in range(2):
+            with pytest.raises(gc.TransactionNotFound, match="another cluster"):
+                alone.send_nowait(b"3", txn=txn)
+            await clusters.world.sleep(1)
         for task in (waiting, acknowledging):
             outcome = await task
             assert isinstance(outcome, Raised)
@@ -179,5 +180,43 @@ def test_an_entry_stream_ends_with_the_move_unless_it_began_at_the_beginning_and
         assert streams[1].attached_count == 2
         for stream in streams:
             await stream.close()
+
+    run(provider, scenario)
+
+
+@pytest.mark.parametrize("stored", [0, 1, 2])
+def test_rest_of_a_chunked_message_never_reaches_another_cluster_without_its_first_parts(stored: int) -> None:
+    provider = Waiting()
+    chunks: dict[str, list[int]] = {"east": [], "west": [], "north": []}
+
+    async def scenario(client: gc.Client, clusters: Clusters) -> None:
+        def answers(name: str, command: pb.BaseCommand) -> list[bytes]:
+            if command.type == pb.BaseCommand.SEND:
+                chunks[name].append(command.send.sequence_id)
+                if name == "east" and len(chunks["east"]) > stored:
+                    return []
+            return of_the_cluster(name, command)
+
+        of_the_cluster = clusters.answers
+        clusters.answers = answers  # type: ignore[method-assign]
+        producer = await client.create_producer("t", batching_enabled=False, chunking_enabled=True)
+        large = spawn(attempt_await(producer.send(bytes(12 * 1024 * 1024))), name="large")
+        await clusters.world.sleep(5)
+        small = spawn(attempt_await(producer.send(b"small")), name="small")
+        await clusters.world.sleep(1)
+        assert chunks["east"][:3] == [0, 0, 0]
+        provider.told.go_on_with(ServiceTarget(url("west")))
+        outcome = await large
+        assert not isinstance(await small, Raised)
+        if stored:
+            assert isinstance(outcome, Raised)
+            assert isinstance(outcome.error, gc.NotConnected)
+            assert chunks["west"] == [1]
+        else:
+            assert not isinstance(outcome, Raised)
+            assert chunks["west"] == [0, 0, 0, 1]
+        # The next loss is of the same cluster: what it has of a message is there.
+        await producer.send(bytes(12 * 1024 * 1024))
+        assert chunks["west"][-3:] == [2, 2, 2]
 
     run(provider, scenario)

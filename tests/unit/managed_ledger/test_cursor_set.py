@@ -10,6 +10,7 @@ from geminga.managed_ledger.shared.metadata_io import UNKNOWN_ATTEMPTS_MAX, curs
 from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import LedgerClosedError, UnknownOutcomeError
 from geminga.model.position import EARLIEST, LATEST
+from geminga.runtime import next_turn
 from support.worlds.ledger_world import NAME, read_all
 
 
@@ -56,9 +57,12 @@ def test_cursors_in_memory_are_known_until_they_are_closed(in_world):
 def test_no_cursor_is_made_in_a_managed_ledger_that_is_closed(in_world):
     async def scenario(w):
         ml = await w.open()
+        before = await ml.open_cursor("before")
         await ml.close()
-        with pytest.raises(LedgerClosedError):
-            await ml.open_cursor("s")
+        for name in ("s", "before"):
+            with pytest.raises(LedgerClosedError):
+                await ml.open_cursor(name)
+        assert before.is_closed
         assert await w.store.get(cursor_path(NAME, "s")) is None
 
     in_world(scenario)
@@ -79,6 +83,25 @@ def test_cursor_that_is_opened_while_its_name_is_being_deleted_is_one_that_stays
         assert again is not before
         assert len(await read_all(again)) == 3
         assert await w.store.get(cursor_path(NAME, "s")) is not None
+
+    in_world(scenario)
+
+
+def test_closed_cursor_that_is_opened_while_its_deletion_fails_is_open(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        await w.fill(ml, 3)
+        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        await cursor.close()
+        w.faults.next_writes.extend([WriteFault.UNKNOWN_BEFORE] * UNKNOWN_ATTEMPTS_MAX)
+        deleting = asyncio.ensure_future(ml.delete_cursor("s"))
+        await next_turn()
+        opened = await ml.open_cursor("s")
+        with pytest.raises(UnknownOutcomeError):
+            await deleting
+        assert opened is cursor
+        assert not opened.is_closed
+        assert len(await read_all(opened)) == 3
 
     in_world(scenario)
 

@@ -12,6 +12,7 @@ import pytest
 
 from geminga.metadata import MUST_NOT_EXIST, ChangeKind, SqliteMetadataStore, sqlite_file
 from geminga.metadata.sqlite_file import SqliteFile
+from geminga.metadata.sqlite_reserve import RESERVE_BYTES
 from geminga.metadata.sqlite_tree import APPLICATION_ID
 from geminga.model.errors import (
     CorruptionError,
@@ -19,6 +20,7 @@ from geminga.model.errors import (
     DiskFullError,
     MetadataError,
     MetadataUnavailableError,
+    NoSuchNodeError,
     SessionExpiredError,
     UnavailableError,
     UnknownOutcomeError,
@@ -295,6 +297,76 @@ def test_full_disk_fails_the_writes_and_goes_away_again(tmp_path):
         await runtime.threads.call("metadata-write", limit(1 << 30))
         await store.put("/a", bytes(100_000), expected_version=0)
         await store.close()
+
+    run(main)
+
+
+class FullDisk:
+    """A connection for which there is no room while the reserve has it: whatever writes fails."""
+
+    def __init__(self, connection, reserve):
+        self._connection = connection
+        self._reserve = reserve
+
+    def execute(self, statement, *arguments):
+        if statement == "COMMIT" and self._reserve.exists():
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise error
+        return self._connection.execute(statement, *arguments)
+
+    def __getattr__(self, name):
+        return getattr(self._connection, name)
+
+
+def test_write_that_finds_no_room_has_that_of_the_reserve_which_is_made_again(tmp_path):
+    async def main(runtime):
+        path, reserve = tmp_path / "metadata.db", tmp_path / "metadata.db-reserve"
+        store = await SqliteMetadataStore.open(runtime, str(path))
+        assert reserve.stat().st_blocks * 512 >= RESERVE_BYTES
+        await store.put("/a/b", b"1", expected_version=MUST_NOT_EXIST)
+        working = store._file._tree._connection
+        store._file._tree._connection = FullDisk(working, reserve)
+        results = await asyncio.gather(
+            store.delete("/a/b"),
+            store.put("/c", b"2", expected_version=MUST_NOT_EXIST),
+            store.take_sequences("/ids", 3),
+            store.delete("/missing"),
+            return_exceptions=True,
+        )
+        assert (results[0], list(results[2]), type(results[3])) == (None, [0, 1, 2], NoSuchNodeError)
+        assert await store.children("/a") == []
+        assert reserve.stat().st_blocks * 512 >= RESERVE_BYTES, "there was room for it again"
+        await store.put("/c", b"3", expected_version=0)
+        store._file._tree._connection = working
+        await store.close()
+
+    run(main)
+
+
+def test_start_that_finds_no_room_has_that_of_the_reserve(tmp_path, monkeypatch):
+    path, reserve = tmp_path / "metadata.db", tmp_path / "metadata.db-reserve"
+    connect = sqlite3.connect
+    given_up = 0
+
+    def full(*arguments, **options):
+        nonlocal given_up
+        given_up += not reserve.exists()
+        return FullDisk(connect(*arguments, **options), reserve)
+
+    async def main(runtime):
+        store = await SqliteMetadataStore.open(runtime, str(path))
+        await store.put("/a", b"1", expected_version=MUST_NOT_EXIST)
+        await store.close()
+        monkeypatch.setattr(sqlite3, "connect", full)
+        store = await SqliteMetadataStore.open(runtime, str(path))
+        assert given_up
+        assert (await store.get("/a")).value == b"1"
+        await store.close()
+        reserve.unlink()
+        reserve.mkdir()
+        with pytest.raises(DiskFullError):
+            await SqliteMetadataStore.open(runtime, str(path))
 
     run(main)
 

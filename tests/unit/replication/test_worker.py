@@ -370,34 +370,6 @@ def test_a_mark_that_grew_meanwhile_stays():
     run_replication(main)
 
 
-def test_a_mark_that_was_made_anew_at_the_same_version_is_made_once_more():
-    async def main(world: ReplicationWorld) -> None:
-        handle = await world.write(5)
-        ledger_id = handle.ledger_id
-        ensemble = (await world.metadata(ledger_id)).fragments[0].ensemble
-        await world.marks.mark(ledger_id, [ensemble[0]], None)
-        restore = world.worker._restore
-
-        async def restore_and_be_slow(*args):
-            outcome = await restore(*args)
-            # The lock was lost: another worker ended the mark, a bookie went, an auditor marked anew.
-            assert await world.marks.unmark(ledger_id, 0)
-            world.lose(ensemble[1])
-            await world.marks.mark(ledger_id, [ensemble[1]], None)
-            return outcome
-
-        world.worker._restore = restore_and_be_slow
-        assert await world.step() is RepairOutcome.RESTORED
-        stored = await world.marks.read(ledger_id)
-        assert stored is not None
-        assert stored.mark.replicas == (ensemble[1],)
-        world.worker._restore = restore
-        assert await world.step() is RepairOutcome.RESTORED
-        await world.check_copies(ledger_id)
-
-    run_replication(main)
-
-
 def test_metadata_of_a_ledger_whose_lock_was_lost_stay():
     async def main(world: ReplicationWorld) -> None:
         handle = await world.write(5)

@@ -16,6 +16,8 @@ from geminga.runtime.local_file import (
     private,
     read_local_file,
     reason_at,
+    remove_file,
+    take_room,
 )
 
 
@@ -73,3 +75,26 @@ def test_sentence_about_a_directory_names_the_file_in_it():
     assert reason_at(OSError(errno.EIO, "Input/output error", "/d"), "/d") == "Input/output error"
     assert reason_at(OSError(errno.EIO, "Input/output error"), "/d") == "Input/output error"
     assert reason_at(OSError("of no number"), "/d") == "of no number"
+
+
+def test_room_that_is_taken_is_the_files_and_what_does_not_fit_leaves_it_as_it_was(tmp_path, monkeypatch, open_umask):
+    path = str(tmp_path / "reserve")
+    assert take_room(path, 100_000)
+    assert os.stat(path).st_blocks * 512 >= 100_000
+    assert mode_of(path) == 0o600
+
+    def grow(fd: int, offset: int, size_bytes: int) -> None:
+        os.pwrite(fd, b"x", offset + size_bytes - 1)
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", grow)
+    assert not take_room(path, 200_000)
+    assert os.stat(path).st_size == 100_000
+    monkeypatch.delattr(os, "posix_fallocate")
+    assert take_room(path, 150_000)
+    assert os.stat(path).st_blocks * 512 >= 150_000
+    assert take_room(path, 1)
+    assert os.stat(path).st_size == 150_000
+    assert [remove_file(path), remove_file(path)] == [True, False]
+    with pytest.raises(OSError, match="directory"):
+        take_room(str(tmp_path), 1)

@@ -360,24 +360,3 @@ def test_an_entry_of_several_transactions_stays_until_all_of_them_are_over() -> 
         assert not around.cursor.released
 
     sim.run(main)
-
-
-def test_what_another_log_held_is_held_again_and_stored_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pending_ack_handle, "SETTLED_PER_TURN", 3)
-
-    async def main(world: sim.SimWorld) -> None:
-        gone = await Surroundings().open()
-        await gone.acknowledge(ONE, [TxnAck(Position(0, entry)) for entry in range(2, 10)])
-        await gone.acknowledge_cumulative(CumulativeAck(TWO, Position(0, 1)))
-        await gone.close()
-        kept = gone.take_all()
-        around = Surroundings()
-        handle = await around.open()
-        for _ in range(2):
-            await handle.hold_again(kept)
-            assert await around.records() == 4
-        for each in (handle, await around.open()):
-            assert [each.acks.held(Position(0, entry)) for entry in range(2, 10)] == [WHOLE] * 8
-            assert each.acks.cumulative == CumulativeAck(TWO, Position(0, 1))
-
-    sim.run(main)

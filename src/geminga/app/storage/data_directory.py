@@ -17,9 +17,13 @@ import json
 import os.path
 from typing import Final, NamedTuple
 
+from geminga.bookie.disk_io import is_disk_full, unlink_if_there
 from geminga.model.errors import DataDirectoryError
+from geminga.runtime import get_logger
 from geminga.runtime.local_file import reason_at
 from geminga.runtime.ports import Disk
+
+_log = get_logger(__name__)
 
 #: Format of the directories this program writes, and the newest it reads.
 DIRECTORY_FORMAT: Final = 1
@@ -77,10 +81,22 @@ async def claim_directory(disk: Disk, path: str, *, pid: int, program: str, may_
                     f"Start its bookie (geminga bookie --data {path} --metadata {move.to}) and a broker (geminga "
                     f"broker --metadata {move.to})"
                 )
-        await disk.write_file(os.path.join(path, PROCESS_FILE), json.dumps({"pid": pid}).encode() + b"\n")
+        await _name_process(disk, path, pid)
     except OSError as error:
         raise DataDirectoryError(f"data directory {path}: {reason_at(error, path)}") from error
     return is_new
+
+
+async def _name_process(disk: Disk, path: str, pid: int) -> None:
+    """It is for people: where there is no room for it, nobody is named, and not the process that was the last."""
+    name = os.path.join(path, PROCESS_FILE)
+    try:
+        await disk.write_file(name, json.dumps({"pid": pid}).encode() + b"\n")
+    except OSError as error:
+        if not is_disk_full(error):
+            raise
+        _log.warning("no space for %s", name)
+        await unlink_if_there(disk, name)
 
 
 async def _lock(disk: Disk, path: str) -> None:

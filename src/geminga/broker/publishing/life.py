@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 class TopicLife:
     """Open until it is closed, for good: what is loaded next is another object."""
 
-    __slots__ = ("_active_s", "_clock", "_name", "departure", "is_closing")
+    __slots__ = ("_active_s", "_clock", "_name", "departure", "is_closing", "is_going")
 
     def __init__(self, name: TopicName, clock: Clock) -> None:
         self._name = name
         self._clock = clock
         #: It is being unloaded or deleted: nothing new may attach.
         self.is_closing = False
+        #: A deletion began, here or at a broker before: what is left of it is to be deleted.
+        self.is_going = False
         #: It goes to another broker: its clients are told of that one, when it is there.
         self.departure: Departure | None = None
         #: When a producer, consumer or subscription last came, went or was seen; on the monotonic clock.

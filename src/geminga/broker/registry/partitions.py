@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -329,9 +329,15 @@ class Partitions:
                 return True
         return False
 
+    def deletion_of(self, namespace: str) -> AbstractAsyncContextManager[None]:
+        """Around the deletion of a whole namespace: one at a time, in the order in which they came."""
+        return self._turn_of(f"deletion of {namespace}")
+
+    def _turn(self, name: TopicName) -> AbstractAsyncContextManager[None]:
+        return self._turn_of(str(name))
+
     @asynccontextmanager
-    async def _turn(self, name: TopicName) -> AsyncIterator[None]:
-        key = str(name)
+    async def _turn_of(self, key: str) -> AsyncIterator[None]:
         lock, users = self._turns.get(key) or (asyncio.Lock(), 0)
         self._turns[key] = (lock, users + 1)
         try:

@@ -184,9 +184,7 @@ class TopicRegistry:
 
     async def exists(self, name: TopicName) -> bool:
         """Whether the topic is stored, or loaded if it is not persistent."""
-        if str(name) in self.loaded:
-            return True
-        return name.is_persistent and await self._ledgers.exists(name.managed_ledger_name)
+        return str(name) in self.loaded or (name.is_persistent and await self._ledgers.exists(name.managed_ledger_name))
 
     async def subscription_names(self, name: TopicName) -> list[str]:
         """Of a topic that is loaded, or stored: it is not loaded for that. Raises StorageError."""
@@ -389,6 +387,11 @@ class TopicRegistry:
             # By the next time another broker may have had the topic: what is open would be out of date then.
             await topic.drop_storage()
             raise
+        if topic.life.is_going and not is_for_deletion:
+            from geminga.broker.registry.new_topics import delete_rest  # few deletions are cut off
+
+            await delete_rest(topic, self._belongings)
+            return await self._open(load, name, create=create, is_for_deletion=False)
         self._open_topics.add(topic)
         return topic
 
@@ -438,16 +441,16 @@ class TopicRegistry:
     async def _delete_detached(
         self, topic: Topic, why_it_stays: WhyItStays | None, is_namespace_going: bool
     ) -> Hold | None:
-        """Claim, ask, delete; what holds it. Policies and schemas go first: cut off, the rest can be deleted again."""
+        """Claim, ask, note, delete; what holds it. Cut off before it is noted all is there, after it the rest goes."""
         name = topic.name
         try:
             await topic.claim_storage()
             judged: Document | None = None
-            if why_it_stays is not None:
+            if why_it_stays is not None and not topic.life.is_going:
                 judged = await self._belongings.policies(name)
-                hold = await why_it_stays(topic)
-                if hold is not None:
+                if (hold := await why_it_stays(topic)) is not None:
                     return hold
+            await topic.claim_storage(for_good=True)
             if not name.is_partition and not is_namespace_going:
                 await self._belongings.forget(name, judged)
             await topic.delete_storage()

@@ -412,9 +412,11 @@ class Subscription:
         async def to_its_end() -> None:
             try:
                 if self.transactions.used is not None:
-                    await self.transactions.used.delete()
+                    await self.transactions.used.let_go()
                 if self.is_durable:
+                    # From here on it is gone, whatever becomes of us: a log without a cursor is nobody's.
                     await self.topic.ledger.delete_cursor(self.cursor.name)
+                    await self.transactions.delete_log()
                 else:
                     await self.cursor.close()
                 self._forget()

@@ -32,7 +32,7 @@ from geminga.model.txn_id import Standing, TxnId, TxnSubscription
 from geminga.runtime import Contained, Part, again, get_logger, spawn
 from geminga.transaction.core.held_back import Hold
 from geminga.transaction.core.pending_acks import WHOLE, CumulativeAck, Released, TxnAck, whole_or_part
-from geminga.transaction.pending_ack_handle import Kept, PendingAckHandle, left_words
+from geminga.transaction.pending_ack_handle import PendingAckHandle, left_words
 from geminga.transaction.ports import Registrations
 from geminga.transaction.strays import AGAIN_MAX_MS, StrayWatch, check_is_taking
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -113,7 +113,6 @@ class TransactionAcks:
         "_strays",
         "_subscription",
         "_whose",
-        "kept",
         "recovered_ms",
         "recovering_ms",
     )
@@ -126,8 +125,6 @@ class TransactionAcks:
         self._is_lost = self._is_stopped = False
         #: No log is made any more: the next one of that name would find it.
         self._is_deleted = False
-        #: What is held, and was in a log that a deletion took along before it failed: held again with the next log.
-        self.kept: Kept = ()
         #: When each transaction that holds something began to, ms since the epoch; without those that did when it was
         #: loaded.
         self._since: dict[TxnId, int] = {}
@@ -154,7 +151,7 @@ class TransactionAcks:
         """Bring back what is held. Raises GemingaError."""
         subscription = self._subscription
         logs = subscription.services.pending_ack_logs
-        if logs is None or not (self.kept or await logs.exists(subscription.topic.name, subscription.name)):
+        if logs is None or not await logs.exists(subscription.topic.name, subscription.name):
             return
         handle = await self._open()
         if handle.acks:
@@ -178,11 +175,6 @@ class TransactionAcks:
 
     async def close(self) -> None:
         """The topic is unloaded. Raises StorageError."""
-        if self.kept and not self._is_lost:
-            try:
-                await self._open()
-            except GemingaError as error:
-                _log.error("%s %s: what it holds is lost: %s", self._subscription.topic.name, self._whose[1], error)
         self._stop()
         if self._handle is not None and self._is_lost:
             await self._handle.abandon()
@@ -195,28 +187,27 @@ class TransactionAcks:
         if self._handle is not None:
             await self._handle.abandon()
 
-    async def delete(self) -> None:
-        """The subscription is deleted: its log goes with it. Raises StorageError."""
+    async def let_go(self) -> None:
+        """The subscription is being deleted: nothing is taken any more. The log stays as it is. Raises StorageError."""
         self._is_deleted = True
         self._stop()
         async with self._opening:
             handle, self._handle = self._handle, None
-        subscription = self._subscription
-        logs = subscription.services.pending_ack_logs
-        if logs is None:
-            return
         if handle is not None:
             await handle.close()
-            self.kept = handle.take_all()
+
+    async def delete_log(self) -> None:
+        """Behind :meth:`let_go`; a damaged one stays. Raises StorageError."""
+        subscription = self._subscription
+        logs = subscription.services.pending_ack_logs
+        if logs is None or not self.recovering_ms:
+            return
+        try:
             await logs.delete(subscription.topic.name, subscription.name)
-        elif self.recovering_ms or self.kept:
-            # It could not be opened: it goes all the same, as far as it can.
-            try:
-                await logs.delete(subscription.topic.name, subscription.name)
-            except StorageError as error:
-                if not is_lost(error):
-                    raise
-                _log.error("%s %s: its log is damaged and stays: %s", subscription.topic.name, subscription.name, error)
+        except StorageError as error:
+            if not is_lost(error):
+                raise
+            _log.error("%s %s: its log is damaged and stays: %s", subscription.topic.name, subscription.name, error)
 
     async def _open(self) -> PendingAckHandle:
         subscription = self._subscription
@@ -237,11 +228,10 @@ class TransactionAcks:
                 log = await logs.open(topic.name, subscription.name, subscription, topic.ledger)
                 try:
                     handle = await PendingAckHandle.open(log, self, self._lost)
-                    await handle.hold_again(self.kept)
                 except GemingaError:
                     await log.abandon()
                     raise
-                self._handle, self.kept = handle, ()
+                self._handle = handle
                 self.recovered_ms = clock.wall_ms()
         return self._handle
 
@@ -346,7 +336,7 @@ class TransactionAcks:
         subscription, logs = self._subscription, self._subscription.services.pending_ack_logs
         if self._handle is not None or logs is None:
             return
-        if self.kept or await logs.exists(subscription.topic.name, subscription.name):
+        if await logs.exists(subscription.topic.name, subscription.name):
             await self._open()
 
     # ---- what waits

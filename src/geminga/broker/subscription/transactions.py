@@ -90,18 +90,23 @@ class SubscriptionTransactions:
             )
 
     async def deletion_failed(self) -> None:
-        """The subscription stays: what is still stored is read anew, and the rest stored anew, before anybody
-        consumes."""
+        """The subscription stays: what is stored is read anew before anybody consumes."""
         if self.used is None:
             return
-        kept, self.used = self.used.kept, None
-        if self.acks is not None:
-            self.acks.kept = kept
+        self.used = None
         try:
             await self.load()
         except GemingaError as error:
             self._is_unread = True
             _log.warning("%s: what transactions hold can not be read now: %s", self._name, error)
+
+    async def delete_log(self) -> None:
+        """The subscription is gone. A log that stays is nobody's, and goes before there is one of that name again."""
+        if self.used is not None:
+            try:
+                await self.used.delete_log()
+            except GemingaError as error:
+                _log.warning("%s: the log of its transactions is not deleted: %s", self._name, error)
 
     async def end(self, txn_id: TxnId, *, commit: bool, low_watermark: int) -> None:
         """Let what a transaction acknowledged count, or come again; durable on return. Raises GemingaError."""

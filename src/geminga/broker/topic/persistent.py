@@ -47,6 +47,8 @@ __all__ = ["PersistentTopic", "Topic"]
 
 #: Property of the managed ledger that holds the epoch of exclusive access (Pulsar's name).
 EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
+#: Property of a managed ledger whose topic is being deleted: whoever loads it deletes what is left. Geminga's own.
+DELETION_PROPERTY: Final = "geminga.deletion"
 #: Cursors that only the broker reads, and that keep no topic from being removed as inactive.
 OWN_CURSORS: Final = (DEDUP_CURSOR,)
 
@@ -113,6 +115,7 @@ class PersistentTopic(Topic):
         #: What it has beside its log.
         self.parts = Parts(self, services.parts if kinds is None else kinds)
         life = TopicLife(name, services.runtime.clock)
+        life.is_going = DELETION_PROPERTY in ledger.stored.properties
         self._subscriptions: dict[str, Subscription] = {}
         super().__init__(
             services,
@@ -191,6 +194,8 @@ class PersistentTopic(Topic):
             request.durable or begins_with_what_is_new(request)
         )
         async with self.parts.new_subscription() if is_new else nullcontext():
+            if is_new and request.durable and self.transactions is not None:
+                await self.transactions.drop_leftovers(request.subscription, self._subscriptions, self.services.ledgers)
             consumer = await subscribe(self, connection, request, allow_creation=allow_creation)
         self.life.touch()
         if self.life.is_closing:
@@ -211,6 +216,8 @@ class PersistentTopic(Topic):
         if name in self._subscriptions:
             raise ConflictError(f"Subscription {name} of {self.name} exists already")
         async with self.parts.new_subscription():
+            if self.transactions is not None:
+                await self.transactions.drop_leftovers(name, self._subscriptions, self.services.ledgers)
             subscription = await create_subscription(
                 self, name, position, properties=properties, is_replicated=is_replicated
             )
@@ -344,9 +351,13 @@ class PersistentTopic(Topic):
             internal_backlog=max((c.backlog_count for c in internal if c.name not in OWN_CURSORS), default=0),
         )
 
-    async def claim_storage(self) -> None:
+    async def claim_storage(self, *, for_good: bool = False) -> None:
         """As :meth:`Topic.claim_storage`."""
-        await self.ledger.stored.claim()
+        if for_good:
+            await self.ledger.stored.add_properties({DELETION_PROPERTY: "begun"})
+            self.life.is_going = True
+        else:
+            await self.ledger.stored.claim()
 
     async def delete_storage(self) -> None:
         """Remove the ledger with all its cursors."""
@@ -354,7 +365,8 @@ class PersistentTopic(Topic):
         await self.parts.delete()
         for subscription in self._subscriptions.values():
             if subscription.transactions.used is not None:
-                await subscription.transactions.used.delete()
+                await subscription.transactions.used.let_go()
+                await subscription.transactions.used.delete_log()
         await self.services.ledgers.delete(self.name.managed_ledger_name)
 
     def _load_subscriptions(self) -> None:

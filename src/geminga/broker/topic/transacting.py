@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from geminga.broker.publishing.life import TopicLife
 from geminga.broker.topic.parts import Parts
 from geminga.broker.topic.ports import KeptTransactions
+from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.model.topic_name import TopicName
 
 if TYPE_CHECKING:
@@ -53,6 +54,15 @@ class TopicTransactions:
     async def with_logs(self, subscriptions: Collection[str]) -> list[str]:
         """Those of its subscriptions that acknowledged in transactions. Raises MetadataError."""
         return await self._kept.with_logs(self._name, subscriptions)
+
+    async def drop_leftovers(self, subscription: str, there: Collection[str], ledgers: ManagedLedgerFactory) -> None:
+        """Before a subscription is made: the log of an earlier one of that name whose deletion was cut off.
+
+        Raises StorageError.
+        """
+        for each in await self.with_logs((subscription,)):
+            if each not in there:
+                await ledgers.delete(self._name.pending_ack_log(each).managed_ledger_name)
 
     async def use(self) -> TransactionBuffer:
         """The buffer, made with the first use. Raises GemingaError."""

@@ -213,6 +213,8 @@ class Transaction:
         if place is not self._lifetime.place:
             self._check(place)
         core = self.core
+        if core.is_left():
+            raise left_behind(core)
         if not core.is_open(now_s):
             try:
                 core.check_open(now_s)

@@ -22,11 +22,15 @@ from geminga.client._transport.connection import ClientConnection
 from geminga.client.consumer_rules.ack_grouping import AckGrouping, NoAckGrouping
 from geminga.client.consumer_rules.ack_properties import NONE, Properties
 from geminga.client.consumer_rules.batch_acker import BatchAcker
+from geminga.wire.pulsar.numbers import BATCH_MESSAGES_MAX
 
 EntryKey = tuple[int, int]
 
 #: Batches whose acknowledgment is under way; beyond it the oldest are forgotten and may come again whole.
 ACKERS_MAX: Final = 10_000
+#: Batches of more messages are large; messages of all large ones, a bit each, beyond which the oldest are forgotten.
+LARGE_BATCH: Final = 8192
+LARGE_BATCHES_MESSAGES_MAX: Final = 64 * 1024 * 1024
 
 
 class Acknowledgment:
@@ -123,23 +127,27 @@ class Acknowledgment:
         acker = entry.acker
         if acker is not None and not acker.acknowledge(index):
             return self.sender.add_partial(entry.key, acker) if self._by_index else None
-        return self.acknowledge_entry(entry.key)
+        return self.acknowledge_entry(entry.key, acker)
 
     def acknowledge_many(self, entry: EntryBatch, indexes: Sequence[int]) -> Receipt:
         """Several messages of one entry."""
         acker = entry.acker
         if acker is not None and not acker.acknowledge_many(indexes):
             return self.sender.add_partial(entry.key, acker) if self._by_index else None
-        return self.acknowledge_entry(entry.key)
+        return self.acknowledge_entry(entry.key, acker)
 
-    def acknowledge_entry(self, key: EntryKey) -> Receipt:
-        """A whole entry, with the chunks before it; of a batch what the broker delivered of it."""
-        acker = self._ackers.get(key) if self._ackers else None
+    def acknowledge_entry(self, key: EntryKey, acker: BatchAcker | None = None) -> Receipt:
+        """A whole entry, with the chunks before it; of a batch what the broker delivered of it.
+
+        ``acker``: the one that it came with, which may be forgotten here.
+        """
+        known = self._ackers.get(key) if self._ackers else None
+        acker = known or acker
         self._redelivery.acknowledged(key)
-        if acker is not None:
-            if acker.withheld:
-                # It stays: what was withheld may have been delivered before, and be acknowledged yet.
-                return self.sender.add_partial(key, acker)
+        if acker is not None and acker.withheld:
+            # It stays: what was withheld may have been delivered before, and be acknowledged yet.
+            return self.sender.add_partial(key, acker)
+        if known is not None:
             del self._ackers[key]
         if self._chunked:
             for piece in self._chunked.pop(key, ()):
@@ -193,16 +201,24 @@ class Acknowledgment:
     def check_id(self, message_id: MessageId) -> None:
         """Raise OperationNotSupported for an id that :meth:`acknowledge_id` could do nothing with."""
         index = message_id.batch_index()
-        key = (message_id.ledger_id(), message_id.entry_id())
-        if index >= 0 and key not in self._ackers and message_id.batch_size() <= index:
+        if index < 0:
+            return
+        acker = self._ackers.get((message_id.ledger_id(), message_id.entry_id()))
+        size = message_id.batch_size()
+        if acker is not None:
+            if index >= acker.size:
+                raise OperationNotSupported(f"{message_id!r} is behind the end of a batch of {acker.size} messages")
+        elif size <= index:
             raise OperationNotSupported(
                 f"{message_id!r} is of a batch of unknown size: acknowledge the message, or an id that tells it"
             )
+        elif size > BATCH_MESSAGES_MAX:
+            raise OperationNotSupported(f"{message_id!r}: a batch has at most {BATCH_MESSAGES_MAX} messages")
 
     def _acker_of(self, key: EntryKey, message_id: MessageId) -> BatchAcker:
+        self.check_id(message_id)
         acker = self._ackers.get(key)
         if acker is None:
-            self.check_id(message_id)
             acker = BatchAcker(message_id.batch_size())
             self._remember(key, acker)
         return acker
@@ -211,7 +227,18 @@ class Acknowledgment:
         ackers = self._ackers
         if len(ackers) >= ACKERS_MAX:
             del ackers[next(iter(ackers))]
+        if acker.size > LARGE_BATCH:
+            self._make_room(acker.size)
         ackers[key] = acker
+
+    def _make_room(self, messages: int) -> None:
+        large = [(key, acker.size) for key, acker in self._ackers.items() if acker.size > LARGE_BATCH]
+        messages += sum(size for _, size in large)
+        for key, size in large:
+            if messages <= LARGE_BATCHES_MESSAGES_MAX:
+                break
+            del self._ackers[key]
+            messages -= size
 
     def acknowledge_cumulative(self, entry: EntryBatch, index: int, properties: Properties = NONE) -> Receipt:
         """Everything up to and with a message."""

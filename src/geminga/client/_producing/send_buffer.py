@@ -185,7 +185,10 @@ class SendBuffer:
         that were stored before."""
         for pending in self.queue.take_rest():
             self._finish(
-                pending, -1, -1, NotConnected("the topic moved to another cluster in the midst of the message")
+                pending,
+                -1,
+                -1,
+                NotConnected("the topic moved, or the client went on, to another cluster in the midst of the message"),
             )
 
     def fail_all(self, error: PulsarException) -> None:

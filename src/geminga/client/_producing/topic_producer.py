@@ -47,6 +47,7 @@ class TopicProducer(Sending[T]):
         "_cluster",
         "_ends_with_refusal",
         "_link",
+        "_moves",
         "_on_closed",
         "_producer_id",
         "_registration",
@@ -87,6 +88,8 @@ class TopicProducer(Sending[T]):
             timeout_s=cluster.timeout_s,
         )
         self._link = Link(cluster, topic, attach=self._attach, on_failed=self._fail)
+        #: Of the client to other clusters, before what is in the buffer was written.
+        self._moves = self._link.moves
         self._closing: asyncio.Task[None] | None = None
         self._ends_with_refusal = False
 
@@ -105,6 +108,9 @@ class TopicProducer(Sending[T]):
             self._framing.begin(answer.last_sequence_id)
         elif answer.last_sequence_id < 0 and self._buffer.queue.was_written:
             self._unsure_resends += 1
+        if self._moves != self._link.moves:
+            self._moves = self._link.moves
+            self._buffer.moved()
         self._link.connection = connection
         self._state = State.READY
         self._buffer.connected(connection)

@@ -109,6 +109,11 @@ class Link:
         self.connection: ClientConnection | None = None
         self.is_closed = False
 
+    @property
+    def moves(self) -> int:
+        """How often the client had gone on with another cluster when it was tried last."""
+        return self._moves
+
     async def connect(self) -> None:
         """The first time; raises what went wrong, Timeout among it."""
         await self._cluster.lookup.retry(self._attempt, f"connecting {self.topic}")

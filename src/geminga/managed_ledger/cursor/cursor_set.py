@@ -63,13 +63,14 @@ class CursorSet:
         cursor = self.durable.get(name)
         if cursor is not None and not owner.tenure.is_closed and name not in self._going:
             # One that was closed goes on where it stopped: it holds its ledgers all the time.
-            cursor.is_closed = False
+            cursor.reopen()
             return cursor
         async with owner.stored.lock():
+            owner.tenure.check_writable()
             cursor = self.durable.get(name)
             if cursor is not None:
+                cursor.reopen()
                 return cursor
-            owner.tenure.check_writable()
             texts = dict(cursor_properties) if cursor_properties else _NO_TEXTS
             cursor = self._new(name, self._state(initial, dict(properties) if properties else _NO_LONGS), texts)
             store = self._store(cursor, CursorNode(cursor, owner.name, self._services, owner.on_fenced))

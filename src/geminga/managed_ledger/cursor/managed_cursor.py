@@ -436,6 +436,12 @@ class ManagedCursor:
         else:
             self._log.cursor_set.forget_non_durable(self)
 
+    def reopen(self) -> None:
+        """Go on where it stopped, if it was closed."""
+        if self.is_closed:
+            self.is_closed = False
+            self.reading.resume(self)
+
     async def drop(self) -> None:
         """Let go without writing: the state is not to be trusted. What waits ends with an error."""
         self.is_closed = True

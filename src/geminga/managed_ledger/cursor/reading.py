@@ -109,6 +109,10 @@ class Reading:
                 self._reads.drop_ahead()
             self._log.tail.remove_reader(self)
 
+    def resume(self, cursor: ReadingCursor) -> None:
+        """The cursor goes on."""
+        self._cursor = cursor
+
     def stop(self, error: StorageError) -> None:
         """The cursor ends: a read under way does, with ``error``, and nothing is cached for it."""
         self.deactivate()

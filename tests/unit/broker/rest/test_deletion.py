@@ -17,7 +17,14 @@ from geminga.broker.topic.persistent import PersistentTopic
 from geminga.managed_ledger import AppendResult
 from geminga.metadata.memory import MemoryMetadataStore
 from geminga.metadata.ports import Node
-from geminga.model.errors import ConflictError, GemingaError, MetadataError, TopicNotFoundError, UnavailableError
+from geminga.model.errors import (
+    ConflictError,
+    GemingaError,
+    MetadataError,
+    NotFoundError,
+    TopicNotFoundError,
+    UnavailableError,
+)
 from geminga.model.topic_name import TopicName
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
 from support.worlds.broker_world import BrokerWorld
@@ -344,3 +351,53 @@ def test_a_tenant_goes_while_somebody_deletes_a_namespace_of_it() -> None:
 
     for lead_ms in range(0, 900, 150):
         outcome(lead_ms)
+
+
+@pytest.mark.parametrize("forced", [(True, False), (True, True), (False, True), (True, False, False)])
+@pytest.mark.parametrize("lead_s", [0, 0.02, 0.1, 0.3])
+def test_deletions_of_one_namespace_beside_each_other_are_one_behind_the_other(
+    forced: tuple[bool, ...], lead_s: float
+) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await world.resources.namespaces.create(NAMESPACE)
+        assert await store(world)
+        world.metadata.faults.delay_ms_max = 50
+        topics = world.broker.administered
+        deletions = []
+        for is_forced in forced:
+            delete = delete_namespace_and_topics if is_forced else delete_empty_namespace
+            deletions.append(asyncio.ensure_future(delete(topics, NAMESPACE)))
+            await seconds(lead_s)
+        outcomes = await asyncio.gather(*deletions, return_exceptions=True)
+        for number, (is_forced, outcome) in enumerate(zip(forced, outcomes, strict=True)):
+            if number == forced.index(True):
+                assert outcome is None
+            elif number > forced.index(True):
+                assert isinstance(outcome, NotFoundError), "it is gone by then"
+            else:
+                assert not is_forced
+                assert isinstance(outcome, ConflictError)
+        assert await world.resources.namespaces.find(NAMESPACE) is None
+        assert await left(world) == []
+
+    run_quietly(scenario)
+
+
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_unforced_deletions_beside_each_other_say_what_is_so(is_empty: bool) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await world.resources.namespaces.create(NAMESPACE)
+        if not is_empty:
+            assert await store(world)
+        world.metadata.faults.delay_ms_max = 50
+        topics = world.broker.administered
+        deletions = (delete_empty_namespace(topics, NAMESPACE) for _ in range(3))
+        outcomes = await asyncio.gather(*deletions, return_exceptions=True)
+        if is_empty:
+            assert [type(outcome) for outcome in outcomes] == [type(None), NotFoundError, NotFoundError]
+        else:
+            assert [type(outcome) for outcome in outcomes] == [ConflictError] * 3
+            assert not (await world.resources.namespaces.get(NAMESPACE)).is_deleted
+            assert await store(world)
+
+    run_quietly(scenario)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 
 from geminga.broker.resources import Resources
 from geminga.broker.subscription.transaction_acks import acknowledged_bits
 from geminga.metadata.memory import MemoryMetadataStore
-from geminga.model.errors import MetadataError
+from geminga.model.errors import GemingaError, MetadataError, TopicNotFoundError
 from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import TxnId
 from geminga.runtime import spawn, wait_ms
@@ -261,42 +263,31 @@ class UnreachableStore(MemoryMetadataStore):
 
 
 def test_a_subscription_that_could_not_be_deleted_acknowledges_in_transactions_as_before() -> None:
-    """In a run of its own for each node that the metadata delete before they can not be reached any more."""
-
-    def outcome(deleted: int) -> str:
-        async def scenario(world: BrokerWorld) -> str:
-            store = UnreachableStore(world.runtime, world.metadata.server)
-            world.metadata, world.resources = store, Resources(store)
-            await world.restart()
-            client, ids = await with_messages(world, 3)
-            await client.end(await in_transaction(client, ids[:1]), commit=True)
-            topic = await world.broker.registry.get(NAME, create=False)
-            store.deletions_left = deleted
-            try:
-                await topic.delete_subscription("sub", force=True)
-            except MetadataError:
-                assert "sub" in topic.subscriptions
-            else:
-                return "done"
-            store.deletions_left = None
-            again = Transacting(await world.client())
-            await again.client.subscribe(subType=pb.CommandSubscribe.Exclusive)
-            await again.end(await in_transaction(again, ids[1:2]), commit=True)
-            assert topic.subscriptions["sub"].cursor.backlog_count == 1, f"after {deleted} deletions"
+    async def scenario(world: BrokerWorld) -> None:
+        store = UnreachableStore(world.runtime, world.metadata.server)
+        world.metadata, world.resources = store, Resources(store)
+        await world.restart()
+        client, ids = await with_messages(world, 4)
+        held = await in_transaction(client, ids[3:])
+        await client.end(await in_transaction(client, ids[:1]), commit=True)
+        topic = await world.broker.registry.get(NAME, create=False)
+        store.deletions_left = 0
+        with pytest.raises(MetadataError):
             await topic.delete_subscription("sub", force=True)
-            assert not await topic.services.pending_ack_logs.exists(NAME, "sub")
-            return "failed"
+        store.deletions_left = None
+        again = Transacting(await world.client())
+        await again.client.subscribe(subType=pb.CommandSubscribe.Exclusive)
+        await again.end(await in_transaction(again, ids[1:2]), commit=True)
+        assert topic.subscriptions["sub"].cursor.backlog_count == 2
+        await again.end(held, commit=True)
+        assert topic.subscriptions["sub"].cursor.backlog_count == 1
+        await topic.delete_subscription("sub", force=True)
+        assert not await topic.services.pending_ack_logs.exists(NAME, "sub")
 
-        return run_with_broker(scenario, transaction_coordinator_enabled=True)
-
-    outcomes: list[str] = []
-    while "done" not in outcomes:
-        outcomes.append(outcome(len(outcomes)))
-    assert len(outcomes) > 2
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
 
 
-@pytest.mark.parametrize("deleted", [0, 1, 2])
-def test_what_is_committed_while_a_deletion_fails_counts(deleted: int) -> None:
+def test_what_is_committed_while_a_deletion_fails_counts() -> None:
     """The coordinator must not take a subscription for gone that may stay: nobody would tell it again."""
 
     async def scenario(world: BrokerWorld) -> None:
@@ -306,7 +297,7 @@ def test_what_is_committed_while_a_deletion_fails_counts(deleted: int) -> None:
         client, ids = await with_messages(world, 3)
         txn_id = await in_transaction(client, ids[:1])
         topic = await world.broker.registry.get(NAME, create=False)
-        store.deletions_left, store.silent_ms = deleted, 500
+        store.deletions_left, store.silent_ms = 0, 500
 
         async def delete() -> None:
             with pytest.raises(MetadataError):
@@ -326,33 +317,77 @@ def test_what_is_committed_while_a_deletion_fails_counts(deleted: int) -> None:
     run_with_broker(scenario, transaction_coordinator_enabled=True)
 
 
-@pytest.mark.parametrize(("is_in_reach", "is_unloaded"), [(True, False), (False, False), (False, True)])
-def test_what_is_held_stays_held_where_a_deletion_failed_behind_the_log(is_in_reach: bool, is_unloaded: bool) -> None:
-    """``is_in_reach``: the store is when the deletion has failed; else only when somebody wants to consume, or when
-    the topic ``is_unloaded`` before anybody does."""
+async def cut_off_after(world: BrokerWorld, deleted: int, deletion: Callable[[], Awaitable[None]]) -> bool:
+    """Whether the deletion came to its end; the broker is gone with it: after so many nodes it reaches nobody."""
+    store = world.metadata
+    assert isinstance(store, UnreachableStore)
+    store.deletions_left, store.is_cut_off = deleted, True
+    try:
+        await deletion()
+        is_done = True
+    except GemingaError:
+        is_done = False
+    store.deletions_left = 0
+    await world.restart()
+    store.deletions_left, store.is_cut_off = None, False
+    return is_done
 
-    async def scenario(world: BrokerWorld) -> None:
-        store = UnreachableStore(world.runtime, world.metadata.server)
-        world.metadata, world.resources = store, Resources(store)
-        await world.restart()
+
+def outcomes_of(scenario: Callable[[BrokerWorld, int], Awaitable[str]]) -> list[str]:
+    """In a run of its own for each number of nodes that are deleted before the broker is gone, up to all of them."""
+
+    def outcome(deleted: int) -> str:
+        async def whole(world: BrokerWorld) -> str:
+            store = UnreachableStore(world.runtime, world.metadata.server)
+            world.metadata, world.resources = store, Resources(store)
+            await world.restart()
+            return await scenario(world, deleted)
+
+        return run_with_broker(whole, transaction_coordinator_enabled=True)
+
+    return [outcome(deleted) for deleted in range(8)]
+
+
+def test_broker_that_is_gone_amid_a_subscriptions_deletion_leaves_all_of_it_or_none() -> None:
+    async def scenario(world: BrokerWorld, deleted: int) -> str:
         client, ids = await with_messages(world, 4)
-        await in_transaction(client, [ids[1]])
         txn_id = await in_transaction(client, [ids[0], ids[3]])
         topic = await world.broker.registry.get(NAME, create=False)
-        store.deletions_left, store.is_cut_off = 2, not is_in_reach
-        with pytest.raises(MetadataError):
-            await topic.delete_subscription("sub", force=True)
-        if not is_in_reach:
-            assert not topic.subscriptions["sub"].transactions.acks.is_holding
-        store.deletions_left = None
-        if not is_unloaded:
-            again = Transacting(await world.client())
-            await again.client.subscribe(subType=pb.CommandSubscribe.Exclusive)
-            assert topic.subscriptions["sub"].transactions.acks.is_holding
-        await world.broker.registry.unload(NAME)
+        is_done = await cut_off_after(world, deleted, lambda: topic.delete_subscription("sub", force=True))
         topic = await world.broker.registry.get(NAME, create=False)
-        assert topic.subscriptions["sub"].transactions.acks.is_holding, "it is stored"
+        if "sub" in topic.subscriptions:
+            assert topic.subscriptions["sub"].transactions.acks.is_holding, f"after {deleted} deletions"
+            await Transacting(await world.client()).end(txn_id, commit=True)
+            assert topic.subscriptions["sub"].cursor.backlog_count == 2
+            return "whole"
+        again = Transacting(await world.client())
+        await again.client.subscribe(subType=pb.CommandSubscribe.Exclusive)
+        assert await came(again) == [b"0", b"1", b"2", b"3"], f"after {deleted} deletions"
+        assert not await topic.services.pending_ack_logs.exists(NAME, "sub")
+        await again.end(await in_transaction(again, [ids[1]]), commit=True)
+        assert topic.subscriptions["sub"].cursor.backlog_count == 3
+        return "done" if is_done else "none"
+
+    assert {*outcomes_of(scenario)} == {"whole", "done"}
+
+
+def test_broker_that_is_gone_amid_a_topics_deletion_leaves_all_of_it_or_none() -> None:
+    async def scenario(world: BrokerWorld, deleted: int) -> str:
+        client, ids = await with_messages(world, 4)
+        await client.client.subscribe(consumer_id=2, subscription="other")
+        txn_id = await in_transaction(client, [ids[0], ids[3]])
+        is_done = await cut_off_after(world, deleted, lambda: world.broker.registry.delete(NAME, force=True))
+        try:
+            topic = await world.broker.registry.get(NAME, create=False)
+        except TopicNotFoundError:
+            topic = await world.broker.registry.get(NAME, create=True)
+            assert topic.subscriptions == {}
+            assert not await topic.services.pending_ack_logs.exists(NAME, "sub")
+            return "done" if is_done else "none"
+        assert {*topic.subscriptions} == {"sub", "other"}, f"after {deleted} deletions"
+        assert topic.subscriptions["sub"].transactions.acks.is_holding, f"after {deleted} deletions"
         await Transacting(await world.client()).end(txn_id, commit=True)
         assert topic.subscriptions["sub"].cursor.backlog_count == 2
+        return "whole"
 
-    run_with_broker(scenario, transaction_coordinator_enabled=True)
+    assert {*outcomes_of(scenario)} == {"whole", "none", "done"}

@@ -49,7 +49,13 @@ async def partitioned_topics_of_namespace(topics: AdministeredTopics, namespace:
 
 async def delete_empty_namespace(topics: AdministeredTopics, namespace: str) -> None:
     """Raises ConflictError if it has topics, also those that come while it is looked at; then nothing is deleted, and
-    it is served: also one that a deletion which was cut short left marked."""
+    it is served: also one that a deletion which was cut short left marked. NotFoundError if it is not there, or another
+    deletion was under way here, whose end is waited for."""
+    async with topics.partitions.deletion_of(namespace):
+        await _delete_empty(topics, namespace)
+
+
+async def _delete_empty(topics: AdministeredTopics, namespace: str) -> None:
     for is_second in (False, True):
         if is_second:
             await _mark_deleted(topics, namespace, True)
@@ -57,7 +63,7 @@ async def delete_empty_namespace(topics: AdministeredTopics, namespace: str) -> 
             if (await topics.resources.namespaces.get(namespace)).is_deleted:
                 await _mark_deleted(topics, namespace, False)
             raise ConflictError("Cannot delete non empty namespace")
-    await delete_namespace_and_topics(topics, namespace)
+    await _delete_all(topics, namespace)
 
 
 async def delete_namespace_and_topics(topics: AdministeredTopics, namespace: str) -> None:
@@ -65,8 +71,14 @@ async def delete_namespace_and_topics(topics: AdministeredTopics, namespace: str
 
     The namespace is marked as deleted first, so that clients that reconnect do not bring topics back. Cut short, it
     is finished by the next call. Raises ConflictError if its policies are changed meanwhile, or it has the coordinators
-    of transactions; TopicNotServedError, with nothing done, if a broker has one of its topics that can not be asked.
+    of transactions; TopicNotServedError, with nothing done, if a broker has one of its topics that can not be asked;
+    NotFoundError as :func:`delete_empty_namespace`.
     """
+    async with topics.partitions.deletion_of(namespace):
+        await _delete_all(topics, namespace)
+
+
+async def _delete_all(topics: AdministeredTopics, namespace: str) -> None:
     steps = topics.steps()
     if namespace == SYSTEM_NAMESPACE and await topics.resources.partitioned_topics.find_stored(COORDINATORS_TOPIC):
         raise ConflictError(f"{namespace} has the cluster's transaction coordinators, and stays")

@@ -47,7 +47,7 @@ from geminga.broker.rest.topic_routes.internal_stats import internal_info, inter
 from geminga.broker.statistics.partitioned import merged_stats, partitioned_metadata
 from geminga.broker.statistics.topics import add_stored
 from geminga.broker.topic.base import Topic
-from geminga.broker.topic.persistent import EPOCH_PROPERTY, PersistentTopic
+from geminga.broker.topic.persistent import DELETION_PROPERTY, EPOCH_PROPERTY, PersistentTopic
 from geminga.broker.topic.ports import TRANSACTIONS_PROPERTY
 from geminga.managed_ledger.rules.attached import ATTACHED_PROPERTY, COMPACTED_PROPERTY
 from geminga.managed_ledger.rules.unreadable import SKIPPED_PROPERTY
@@ -66,6 +66,7 @@ _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 #: Properties of a topic that are the broker's own and are neither shown nor changed here.
 INTERNAL_PROPERTIES = (
     EPOCH_PROPERTY,
+    DELETION_PROPERTY,
     TRANSACTIONS_PROPERTY,
     SKIPPED_PROPERTY,
     ATTACHED_PROPERTY,
