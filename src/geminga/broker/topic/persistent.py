@@ -35,6 +35,7 @@ from geminga.managed_ledger import ManagedLedger
 from geminga.model.errors import ConflictError, NotAllowedError
 from geminga.model.position import Position
 from geminga.model.topic_name import COMPACTION_CURSOR, DEDUP_CURSOR, TopicName, decode_name, is_internal_cursor
+from geminga.runtime import get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
@@ -45,9 +46,12 @@ if TYPE_CHECKING:
 
 __all__ = ["PersistentTopic", "Topic"]
 
+_log = get_logger(__name__)
+
 #: Property of the managed ledger that holds the epoch of exclusive access (Pulsar's name).
 EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
-#: Property of a managed ledger whose topic is being deleted: whoever loads it deletes what is left. Geminga's own.
+#: Property of a managed ledger whose topic is being deleted, with its newest ledger: whoever loads it deletes what is
+#: left. Geminga's own: another make of broker may have served the topic since, in a ledger that is newer.
 DELETION_PROPERTY: Final = "geminga.deletion"
 #: Cursors that only the broker reads, and that keep no topic from being removed as inactive.
 OWN_CURSORS: Final = (DEDUP_CURSOR,)
@@ -75,6 +79,11 @@ class KeptByLedger:
     async def store_epoch(self, epoch: int) -> None:
         """Make it durable. Raises StorageError."""
         await self._ledger.stored.add_properties({EPOCH_PROPERTY: str(epoch)})
+
+
+def _newest(ledger: ManagedLedger) -> str:
+    """The id of its newest ledger as a text; -1: there is none."""
+    return str(max((info.ledger_id for info in ledger.stored.ledgers.infos), default=-1))
 
 
 class PersistentTopic(Topic):
@@ -115,7 +124,7 @@ class PersistentTopic(Topic):
         #: What it has beside its log.
         self.parts = Parts(self, services.parts if kinds is None else kinds)
         life = TopicLife(name, services.runtime.clock)
-        life.is_going = DELETION_PROPERTY in ledger.stored.properties
+        life.is_going = ledger.stored.properties.get(DELETION_PROPERTY) == _newest(ledger)
         self._subscriptions: dict[str, Subscription] = {}
         super().__init__(
             services,
@@ -261,9 +270,13 @@ class PersistentTopic(Topic):
         """Subscriptions from the ledger's cursors, the index of the newest message, sequence ids."""
         is_loaded = False
         try:
+            stored = self.ledger.stored
+            if DELETION_PROPERTY in stored.properties and not self.life.is_going:
+                _log.warning("%s was being deleted, and was served since: it stays", self.name)
+                kept = {name: value for name, value in stored.properties.items() if name != DELETION_PROPERTY}
+                await stored.set_properties(kept)
             self._load_subscriptions()
             await self.publishing.load()
-            stored = self.ledger.stored
             # One that was made for this load, and is empty still, had none.
             if self.transactions is not None and not (stored.is_new and not len(stored.ledgers)):
                 await self.transactions.load(is_known=TRANSACTIONS_PROPERTY in stored.properties)
@@ -354,7 +367,7 @@ class PersistentTopic(Topic):
     async def claim_storage(self, *, for_good: bool = False) -> None:
         """As :meth:`Topic.claim_storage`."""
         if for_good:
-            await self.ledger.stored.add_properties({DELETION_PROPERTY: "begun"})
+            await self.ledger.stored.add_properties({DELETION_PROPERTY: _newest(self.ledger)})
             self.life.is_going = True
         else:
             await self.ledger.stored.claim()

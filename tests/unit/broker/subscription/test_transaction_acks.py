@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
 from geminga.broker.resources import Resources
 from geminga.broker.subscription.transaction_acks import acknowledged_bits
+from geminga.broker.topic.persistent import DELETION_PROPERTY
+from geminga.managed_ledger.shared.metadata_io import ledger_path
 from geminga.metadata.memory import MemoryMetadataStore
 from geminga.model.errors import GemingaError, MetadataError, TopicNotFoundError
 from geminga.model.topic_name import TopicName
@@ -15,6 +18,7 @@ from geminga.model.txn_id import TxnId
 from geminga.runtime import spawn, wait_ms
 from geminga.transaction.core.pending_acks import WHOLE
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.managed_ledger import LedgerRecord, decode_managed_ledger_info, encode_managed_ledger_info
 from support.clusters.transacting import Transacting
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker, send_frame
 
@@ -369,6 +373,29 @@ def test_broker_that_is_gone_amid_a_subscriptions_deletion_leaves_all_of_it_or_n
         return "done" if is_done else "none"
 
     assert {*outcomes_of(scenario)} == {"whole", "done"}
+
+
+def test_a_topic_that_was_served_since_its_deletion_was_cut_off_stays() -> None:
+    """By a broker of another make, which does not look at the property, and begins a ledger."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        await with_messages(world, 2)
+        topic = await world.broker.registry.get(NAME, create=False)
+        stored = topic.ledger.stored
+        before = max(info.ledger_id for info in stored.ledgers.infos)
+        await topic.claim_storage(for_good=True)
+        await world.broker.registry.unload(NAME)
+        node = await world.metadata.get(path := ledger_path(NAME.managed_ledger_name))
+        record = decode_managed_ledger_info(node.value)
+        assert record.properties[DELETION_PROPERTY] == str(before)
+        newer = LedgerRecord(before + 7, 3, 6, 1)
+        value = encode_managed_ledger_info(replace(record, ledgers=(*record.ledgers, newer)))
+        await world.metadata.put(path, value, expected_version=node.stat.version)
+        topic = await world.broker.registry.get(NAME, create=False)
+        assert [*topic.subscriptions] == ["sub"]
+        assert DELETION_PROPERTY not in topic.ledger.stored.properties
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
 
 
 def test_broker_that_is_gone_amid_a_topics_deletion_leaves_all_of_it_or_none() -> None:
