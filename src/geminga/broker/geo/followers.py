@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.geo.core.snapshots import SnapshotCache
@@ -30,7 +31,7 @@ DELETED_MAX: Final = 1000
 class Ahead:
     """Of one replicated subscription: :class:`geminga.broker.subscription.ports.ReadsSnapshots`."""
 
-    __slots__ = ("_cache", "_moves", "_on_deleted", "_subscription", "_woken")
+    __slots__ = ("_acked", "_cache", "_moves", "_on_deleted", "_subscription", "_woken")
 
     def __init__(
         self, subscription: Subscription, size_max: int, woken: Callable[[], None], on_deleted: Callable[[str], None]
@@ -38,6 +39,8 @@ class Ahead:
         self._subscription = subscription
         self._cache = SnapshotCache(size_max)
         self._moves = subscription.moves
+        #: What was acknowledged here and is told of by snapshots that nobody consumed.
+        self._acked = self._acked_here()
         self._woken = woken
         self._on_deleted = on_deleted
 
@@ -47,15 +50,23 @@ class Ahead:
 
     def passed_over(self, entries: Sequence[Entry], positions: Sequence[Position]) -> None:
         """As of the port."""
-        passed = frozenset(positions)
-        for entry in entries:
-            metadata, offset = split_entry(entry.data) if entry.position in passed else (None, 0)
-            if metadata is not None and metadata.marker_type == SNAPSHOT:
-                snapshot = decode_marker(SNAPSHOT, entry.data[offset:])
-                if isinstance(snapshot, Snapshot):
-                    self._check_moved()
-                    self._cache.add(snapshot)
-                    self._woken()
+        for snapshot in _snapshots_in(entries, frozenset(positions)):
+            self._add(snapshot)
+
+    def left_behind(self, markers: Sequence[Entry]) -> None:
+        """As of the port. A subscription that only follows others tells them nothing."""
+        acked = self._acked_here()
+        if acked == self._acked:
+            return
+        for snapshot in _snapshots_in(markers, frozenset(marker.position for marker in markers)):
+            self._add(snapshot)
+            if snapshot.local >= self._subscription.cursor.mark_delete_position:
+                self._acked = acked  # another one would say the same
+
+    def _add(self, snapshot: Snapshot) -> None:
+        self._check_moved()
+        self._cache.add(snapshot)
+        self._woken()
 
     def deleted(self) -> None:
         """As of the port."""
@@ -65,6 +76,13 @@ class Ahead:
         """The last snapshot up to which all is acknowledged; it is told once."""
         self._check_moved()
         return self._cache.acknowledged(self._subscription.cursor.mark_delete_position)
+
+    def _acked_here(self) -> int:
+        """Grows with what consumers of this cluster acknowledge."""
+        subscription = self._subscription
+        acked = subscription.messages_acked_closed + sum(each.messages_acked for each in subscription.consumers)
+        in_transactions = subscription.transactions.used
+        return acked if in_transactions is None else acked + in_transactions.ended[0]
 
     def _check_moved(self) -> None:
         # Somebody may have moved it back: it reads again what is behind.
@@ -183,21 +201,32 @@ class Followers:
             if blocked.get(name) == before:
                 self._blocked[name] = before
                 continue
-            found = await self._markers_behind(before)
-            if found is None:
+            markers = await self._markers_behind(before)
+            if not markers:
                 self._blocked[name] = before
             elif cursor.mark_delete_position == before and not subscription.consumers:
-                cursor.acknowledge_cumulative(found)
+                if subscription.snapshots is not None:
+                    subscription.snapshots.left_behind(markers)
+                cursor.acknowledge_cumulative(markers[-1].position)
                 self._woken()
 
-    async def _markers_behind(self, position: Position) -> Position | None:
-        """The last of the markers that come next, as far as one read goes; None: the next entry is none."""
-        ledger, found = self._topic.ledger, None
+    async def _markers_behind(self, position: Position) -> list[Entry]:
+        """The markers that come next, as far as one read goes."""
+        ledger = self._topic.ledger
         first = ledger.ledgers.next_position(position)
         entries = await ledger.reader.read_range(first, READ_ENTRIES, READ_BYTES)
-        for entry in entries:
-            metadata, _ = split_entry(entry.data)
-            if metadata is None or metadata.marker_type not in MARKER_TYPES:
-                break
-            found = entry.position
-        return found
+        return list(takewhile(_is_marker, entries))
+
+
+def _snapshots_in(entries: Sequence[Entry], positions: Container[Position]) -> Iterator[Snapshot]:
+    for entry in entries:
+        metadata, offset = split_entry(entry.data) if entry.position in positions else (None, 0)
+        if metadata is not None and metadata.marker_type == SNAPSHOT:
+            snapshot = decode_marker(SNAPSHOT, entry.data[offset:])
+            if isinstance(snapshot, Snapshot):
+                yield snapshot
+
+
+def _is_marker(entry: Entry) -> bool:
+    metadata, _ = split_entry(entry.data)
+    return metadata is not None and metadata.marker_type in MARKER_TYPES

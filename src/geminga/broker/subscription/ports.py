@@ -120,6 +120,10 @@ class ReadsSnapshots(Protocol):
         """Of entries that were read, those at ``positions`` are no messages for consumers: snapshots perhaps."""
         ...
 
+    def left_behind(self, markers: Sequence[Entry]) -> None:
+        """The same of markers that come next where nobody consumes."""
+        ...
+
     def deleted(self) -> None:
         """The subscription is deleted."""
         ...

@@ -69,6 +69,27 @@ def test_markers_are_no_backlog_of_who_has_no_consumer_nor_the_last_message() ->
     run_mesh(scenario, "east", "west")
 
 
+def test_who_left_before_a_snapshot_is_told_of_though_nothing_new_comes() -> None:
+    async def scenario(mesh: ClusterMesh) -> None:
+        client = (await loaded(mesh))["east"]
+        consumer = await mesh.client("east")
+        await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
+        # The second time a snapshot of what was acknowledged before is told by then.
+        for start in (0, 10):
+            await publish(client, *range(start, start + 5))
+            acknowledge(consumer, *await receive(consumer, 5))
+            await moment(0.7)
+        await publish(client, *range(20, 25))
+        acknowledge(consumer, *await receive(consumer, 5))
+        consumer.lose()
+        await moment(20)
+        assert {sub_of(mesh, name).cursor.backlog_count for name in mesh.worlds} == {0}
+        # One that follows tells nothing: the positions would go to and fro.
+        assert (await entries(mesh, "west")).count((UPDATE, "")) == 0
+
+    run_mesh(scenario, "east", "west")
+
+
 def test_who_acknowledges_slowly_is_followed_at_a_distance_of_snapshots() -> None:
     async def scenario(mesh: ClusterMesh) -> None:
         clients = await loaded(mesh)
