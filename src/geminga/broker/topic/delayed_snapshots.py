@@ -15,7 +15,7 @@ from geminga.bookkeeper import BookKeeper, LedgerHandle
 from geminga.broker.core.delayed import crash_points
 from geminga.broker.core.delayed.delivery import TopicDelays
 from geminga.metadata import cas
-from geminga.metadata.ports import MetadataStore
+from geminga.metadata.ports import MetadataStore, Node
 from geminga.model.errors import BadVersionError, CorruptionError, GemingaError, NoSuchLedgerError, StorageError
 from geminga.runtime import Clock, Part, crash_point, get_logger, spawn
 
@@ -67,6 +67,7 @@ class DelayedSnapshots:
         "_delays",
         "_handle",
         "_is_closed",
+        "_is_incomplete",
         "_metadata",
         "_node",
         "_part",
@@ -107,6 +108,8 @@ class DelayedSnapshots:
         self._timer: asyncio.TimerHandle | None = None
         self._saving: asyncio.Future[None] | None = None
         self._is_closed = False
+        #: A write failed: what it took is in no record.
+        self._is_incomplete = False
         self._part = part
         delays.on_fresh = self._on_fresh
 
@@ -195,7 +198,7 @@ class DelayedSnapshots:
             saving, self._saving = self._saving, None
             if saving is not None:
                 saving.set_result(None)
-            if self._delays.fresh_count and not self._is_closed:
+            if (self._delays.fresh_count or self._is_incomplete) and not self._is_closed:
                 self._on_fresh(is_much=False)
 
     async def _save(self, *, is_last: bool) -> None:
@@ -205,7 +208,7 @@ class DelayedSnapshots:
         try:
             if not len(delays):
                 await self._drop()
-            elif delays.fresh_count < min(SAVE_ENTRIES_MIN, delays.fresh_max):
+            elif delays.fresh_count < min(SAVE_ENTRIES_MIN, delays.fresh_max) and not self._is_incomplete:
                 return
             elif self._handle is None or self._written > GARBAGE_FACTOR * len(delays) + delays.fresh_max:
                 await self._write_anew()
@@ -216,8 +219,10 @@ class DelayedSnapshots:
                 self._written += count
                 crash_point(crash_points.ADDED)
         except StorageError as error:
-            # What was taken is in no record now; the next write begins anew and has everything.
+            # What was taken is in no record now; the next write begins anew and has everything. Who lost the topic has
+            # none.
             self._handle = None
+            self._is_incomplete = not isinstance(error, BadVersionError)
             _log.warning("%s: the delayed index is not saved%s: %s", self.name, " at close" * is_last, error)
 
     async def _write_anew(self) -> None:
@@ -225,6 +230,8 @@ class DelayedSnapshots:
         delays = self._delays
         config = self._config
         self._handle = None
+        # Of a write that failed: nobody would know of it when the node names another.
+        await self._drop_unfinished()
         handle = await self._bookkeeper.create_ledger(
             ensemble_size=config.ensemble_size,
             write_quorum=config.write_quorum,
@@ -248,6 +255,7 @@ class DelayedSnapshots:
         await self._write_node(SnapshotNode(handle.ledger_id, _NONE))
         crash_point(crash_points.NAMED)
         self._handle, self._written = handle, count
+        self._is_incomplete = False
         await self._delete_ledger(old.ledger_id)
         crash_point(crash_points.OLD_DELETED)
 
@@ -255,14 +263,14 @@ class DelayedSnapshots:
         """Nothing waits: no snapshot is needed."""
         self._handle, self._written = None, 0
         if not self.exists:
+            self._is_incomplete = False
             return
         node = self._node
-        found = await self._metadata.get(self._path)
+        found = await self._read_own()
         if found is not None:
-            if found.value != self._value:
-                raise BadVersionError(f"{self._path}: another broker has the topic now")
             await cas.remove_read(self._metadata, self._path, found)
         self._node, self._value = SnapshotNode(_NONE, _NONE), None
+        self._is_incomplete = False
         crash_point(crash_points.DROPPED)
         await self._delete_ledger(node.ledger_id)
         await self._delete_ledger(node.next_id)
@@ -272,8 +280,16 @@ class DelayedSnapshots:
     async def _drop_unfinished(self) -> None:
         next_id = self._node.next_id
         if next_id != _NONE:
+            await self._read_own()
             await self._delete_ledger(next_id)
             await self._write_node(SnapshotNode(self._node.ledger_id, _NONE))
+
+    async def _read_own(self) -> Node | None:
+        """The node as this broker knows it; None: it is gone. BadVersionError: another broker wrote it."""
+        found = await self._metadata.get(self._path)
+        if found is not None and found.value != self._value:
+            raise BadVersionError(f"{self._path}: another broker has the topic now")
+        return found
 
     async def _load_ledger(self) -> None:
         ledger_id = self._node.ledger_id

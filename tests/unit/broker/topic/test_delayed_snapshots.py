@@ -148,6 +148,28 @@ def test_snapshot_that_could_not_be_added_to_is_written_anew():
     run_with_broker(scenario, keep_alive_interval_s=100_000)
 
 
+def test_snapshot_that_failed_is_written_though_nothing_else_waits_and_no_try_leaves_a_ledger():
+    async def scenario(world: BrokerWorld):
+        await shared(world)
+        await publish_delayed(world, COUNT, 600_000)
+        before = await MetadataLiveLedgers(world.metadata).live_ledger_ids()
+        world.bookie.add_error = DiskFullError("full")
+        await settle(3 * SAVE_INTERVAL_S + 1)
+        tried = await MetadataLiveLedgers(world.metadata).live_ledger_ids() - before
+        world.bookie.add_error = None
+        await settle(SAVE_INTERVAL_S + 1)
+        node = SnapshotNode.decode((await world.metadata.get(PATH)).value)
+        assert node.ledger_id != node.next_id == -1
+        assert len(tried) == 1
+        assert max(before) + 1 not in tried
+        assert await MetadataLiveLedgers(world.metadata).live_ledger_ids() - before == {node.ledger_id}
+        # It is tried until it is there, and not again.
+        await settle(3 * SAVE_INTERVAL_S)
+        assert SnapshotNode.decode((await world.metadata.get(PATH)).value) == node
+
+    run_with_broker(scenario, keep_alive_interval_s=100_000)
+
+
 def test_snapshot_of_a_topic_where_nothing_waits_any_more_is_removed():
     async def scenario(world: BrokerWorld):
         await shared(world)
