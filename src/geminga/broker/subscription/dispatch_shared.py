@@ -52,10 +52,6 @@ class SharedSubscription(DispatchedSubscription, Protocol):
         """Redelivery counts, which outlive the consumers."""
         ...
 
-    def acknowledged_by_all(self) -> Position:
-        """Up to here every subscription of the topic has acknowledged."""
-        ...
-
 
 class AckPause:
     """Nothing new is sent while there are more ranges of acknowledged messages than a broker keeps.
@@ -241,8 +237,6 @@ class SharedDispatch(Dispatch):
     def acknowledged_up_to(self, position: Position) -> None:
         """The cursor was moved on past ``position``."""
         self._core.acknowledge_up_to(position)
-        if self.due is not None:
-            self.due.acknowledged_through(self._shared.acknowledged_by_all())
         self.wake_later()
 
     def limit_unacked(self, limits: UnackedLimits) -> None:

@@ -241,3 +241,7 @@ class DispatchedTopic(SubscriptionTopic, Protocol):
     def delays(self) -> TopicDelays | None:
         """What waits for its delivery time, for all subscriptions; None: messages are delivered at once."""
         ...
+
+    def forget_delays(self) -> None:
+        """What waits is no more than what not all subscriptions have acknowledged: one was moved on, or is gone."""
+        ...

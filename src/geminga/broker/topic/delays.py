@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from geminga.broker.core.delayed.delivery import TopicDelays
 from geminga.broker.policies.core.delivery_rows import DELAYED_DELIVERY
+from geminga.broker.subscription.due_messages import forget_acknowledged
 from geminga.broker.topic.delayed_snapshots import DelayedSnapshots
 from geminga.broker.topic.parts import PartTopic, TopicPart
 from geminga.broker.topic.publish import PublishBatch, Refusal, runs_without
@@ -52,6 +53,13 @@ class DelayedDelivery(TopicPart):
             part=topic,
         )
         return snapshots
+
+    def acknowledged(self) -> None:
+        """Subscriptions were moved on, or are gone."""
+        if self._delays is not None:
+            topic = self._topic
+            cursors = [subscription.cursor for subscription in topic.subscriptions.values()]
+            forget_acknowledged(self._delays, topic.ledger, cursors, topic)
 
     async def load(self) -> None:
         """What is known to wait since before the topic was loaded. Where messages do not wait any more it is known all

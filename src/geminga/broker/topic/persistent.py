@@ -243,6 +243,12 @@ class PersistentTopic(Topic):
         part = self.parts.find(DelayedDelivery)
         return part.delays() if part is not None else None
 
+    def forget_delays(self) -> None:
+        """As of the topic of subscriptions."""
+        part = self.parts.find(DelayedDelivery)
+        if part is not None:
+            part.acknowledged()
+
     def delays_stats(self) -> Mapping[str, int | bool]:
         """What the delayed index holds and takes; empty while there is none."""
         part = self.parts.find(DelayedDelivery)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
+from geminga.broker.subscription import seek
 from geminga.broker.topic.delays import DelayedDelivery
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import BrokerWorld, run_with_broker
 from support.worlds.policy_levels import set_namespace, topic_of
+from support.worlds.subscriptions import settle
+from unit.broker.topic.test_delayed_snapshots import publish_delayed, shared
 
 
 def test_index_is_made_for_the_first_shared_consumer_and_not_when_switched_off() -> None:
@@ -24,3 +29,26 @@ def test_index_is_made_for_the_first_shared_consumer_and_not_when_switched_off()
         assert topic.delays() is None
 
     run_with_broker(scenario)
+
+
+@pytest.mark.parametrize("how", ["skipped", "skipped by the last", "deleted"])
+def test_what_nobody_will_read_leaves_the_index_though_nobody_consumes(how: str) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await shared(world)
+        topic = await topic_of(world)
+        (mine,) = topic.subscriptions.values()
+        other = await topic.create_subscription("other", topic.last_position) if how == "skipped by the last" else None
+        await publish_delayed(world, 100, 86_400_000)
+        client.lose()
+        await settle(1)
+        assert topic.delays_stats()["entries"] == 100
+        if how == "deleted":
+            await topic.delete_subscription(mine.name)
+        else:
+            await seek.clear_backlog(mine)
+        if other is not None:
+            assert topic.delays_stats()["entries"] == 100
+            await seek.clear_backlog(other)
+        assert topic.delays_stats()["entries"] == 0
+
+    run_with_broker(scenario, keep_alive_interval_s=100_000)
