@@ -68,6 +68,7 @@ class TopicDeduplication(TopicPart):
         "_last_stored",
         "_stored_since_snapshot",
         "_topic",
+        "_tried_at",
         "_turn",
         "_waiting",
         "state",
@@ -87,6 +88,8 @@ class TopicDeduplication(TopicPart):
         #: When the first entry after the last snapshot was stored, milliseconds; None: the snapshot is up to date.
         self._dirty_since_ms: int | None = None
         self._is_saving = False
+        #: How many of them there were when the last snapshot failed; 0: it did not.
+        self._tried_at = 0
         #: Snapshots are taken one at a time; None until the first.
         self._turn: asyncio.Lock | None = None
         self._is_settling = False
@@ -186,7 +189,7 @@ class TopicDeduplication(TopicPart):
         if not self._stored_since_snapshot:
             self._dirty_since_ms = self._now_ms()
         self._stored_since_snapshot += result.count
-        if self._stored_since_snapshot >= self._topic.services.config.deduplication_snapshot_entries:
+        if self._stored_since_snapshot - self._tried_at >= self._topic.services.config.deduplication_snapshot_entries:
             self._save_soon()
 
     def is_stored(self, batch: PublishBatch) -> bool:
@@ -435,15 +438,27 @@ class TopicDeduplication(TopicPart):
             await self._cursor.flush()
 
     async def _take_snapshot(self) -> None:
-        cursor = self._cursor
         if self.state.has_holes:
             # Behind it the next load would not look for what is not known.
             return
         position = self._last_stored
         snapshot = self.state.snapshot(self._topic.services.config.deduplication_producers_max)
         free = free_text(self.state.runs.free())
-        self._stored_since_snapshot = 0
-        self._dirty_since_ms = None
+        stored, self._stored_since_snapshot, self._dirty_since_ms = self._stored_since_snapshot, 0, None
+        is_saved = False
+        try:
+            await self._write(snapshot, free, position)
+            is_saved = True
+        finally:
+            if is_saved:
+                self._tried_at = 0
+            else:
+                # As much later as after one that was saved: neither at each message, nor never.
+                self._stored_since_snapshot += stored
+                self._tried_at, self._dirty_since_ms = self._stored_since_snapshot, self._now_ms()
+
+    async def _write(self, snapshot: Mapping[str, int], free: str, position: Position) -> None:
+        cursor = self._cursor
         if cursor is not None:
             # The snapshot first: replaying entries it covers is harmless, missing some is not. (What of it open
             # transactions published is replayed: the cursor stays behind the read limit.)
