@@ -32,6 +32,9 @@ from geminga.broker.core.dedup_runs import SequenceRuns
 from geminga.model.errors import invariant
 from geminga.model.txn_id import TxnId
 
+#: Other clusters of whose replicators a topic remembers how far they are. They are never forgotten, and whoever may
+#: publish may say that he carries messages of one.
+SOURCES_MAX: Final = 1000
 #: Said to a producer whose message can not be judged now; it reconnects and sends again.
 UNKNOWN_TEXT: Final = "Cannot determine whether the message is a duplicate at this time"
 
@@ -58,6 +61,7 @@ class Deduplication:
         "_may_be_aborted",
         "_persisted",
         "_pushed",
+        "_sources",
         "_unsure",
         "runs",
     )
@@ -70,6 +74,7 @@ class Deduplication:
         #: When each producer that is not connected left, wall-clock milliseconds; the longest gone first.
         self._gone_since_ms: dict[str, int] = {}
         self._is_settling = False
+        self._sources: set[str] = set()
         #: Numbers at or below the highest stored one that are not stored for good.
         self.runs = SequenceRuns()
         #: Producers that are known to have nothing newer in a hole; None: there is none.
@@ -231,6 +236,18 @@ class Deduplication:
         return self._persisted.get(producer_name, -1)
 
     # ---- who is there
+
+    def takes_source(self, name: str) -> bool:
+        """Whether another cluster's entries are judged by where they were stored there; ``name`` is what they count by.
+
+        Not so of one that came when there were :data:`SOURCES_MAX`: what it sends twice is there twice.
+        """
+        if name in self._sources:
+            return True
+        if len(self._sources) >= SOURCES_MAX:
+            return False
+        self._sources.add(name)
+        return True
 
     def _remembers(self, producer_name: str) -> bool:
         return producer_name in self._pushed or producer_name in self.runs

@@ -316,7 +316,8 @@ class TopicDeduplication(TopicPart):
         ledger = self._topic.ledger
         self._cursor = await ledger.open_cursor(DEDUP_CURSOR, initial=EARLIEST)
         for name, number in of_properties(self._cursor.properties):
-            self.state.stored(name, number)
+            if not is_replicator(name) or self.state.takes_source(name):
+                self.state.stored(name, number)
         self.state.runs.restored(free_ids(self._cursor.cursor_properties.get(FREE_PROPERTY, "")))
         self._last_stored = self._cursor.mark_delete_position
         await self._load_entries()
@@ -375,7 +376,8 @@ class TopicDeduplication(TopicPart):
         if metadata is None or not isinstance(metadata.producer_name, str):
             return
         if metadata.replicated_from:
-            if (source := source_of(metadata, self._cluster)) is not None:
+            source = source_of(metadata, self._cluster)
+            if source is not None and self.state.takes_source(source[0]):
                 self.state.stored_in(*source, source[1], None)
             return
         txn_id = transaction_of(metadata)
