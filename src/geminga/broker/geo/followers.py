@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 from geminga.broker.geo.core.snapshots import SnapshotCache
 from geminga.broker.subscription.seek import follow, is_replicated
 from geminga.broker.topic.parts import PartTopic
-from geminga.model.errors import GemingaError
+from geminga.managed_ledger.rules.unreadable import is_lost
+from geminga.model.errors import GemingaError, StorageError
 from geminga.model.position import EARLIEST, Position
 from geminga.runtime import get_logger, spawn
 from geminga.wire.pulsar.metadata import split_entry
@@ -191,7 +192,8 @@ class Followers:
     # ---- markers are nobody's backlog
 
     async def pass_markers(self) -> None:
-        """Subscriptions without consumers go past markers that they would read next. Raises StorageError."""
+        """Subscriptions without consumers go past markers that they would read next. One whose next entries can not be
+        read stays where it is, and keeps up no other."""
         blocked, self._blocked = self._blocked, {}
         for name, subscription in [*self._topic.subscriptions.items()]:
             cursor = subscription.cursor
@@ -201,7 +203,12 @@ class Followers:
             if blocked.get(name) == before:
                 self._blocked[name] = before
                 continue
-            markers = await self._markers_behind(before)
+            try:
+                markers = await self._markers_behind(before)
+            except StorageError as error:
+                if is_lost(error):
+                    self._blocked[name] = before
+                continue
             if not markers:
                 self._blocked[name] = before
             elif cursor.mark_delete_position == before and not subscription.consumers:

@@ -22,7 +22,7 @@ from geminga.broker.geo.part import GeoReplication
 from geminga.broker.geo.updates import Updates, append_marker
 from geminga.broker.topic.parts import PartTopic, Stats, WatchesSubscriptions
 from geminga.managed_ledger import AppendResult
-from geminga.model.errors import GemingaError
+from geminga.model.errors import GemingaError, StorageError
 from geminga.model.position import Position
 from geminga.runtime import Contained, get_logger, spawn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -268,13 +268,10 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
             self._give_up(config.replicated_subscriptions_timeout_s * 1000)
             self._followers.attach()
             self._updates.tell()
-            try:
-                await self._followers.pass_markers()
-                self._has_news = self._followers.is_needed and (self._has_news or await self._find_news())
-                if self._has_news and self._may_ask():
-                    self._start()
-            except GemingaError as error:
-                self._say(f"{error}" or type(error).__name__)
+            await self._followers.pass_markers()
+            self._has_news = self._followers.is_needed and (self._has_news or await self._find_news())
+            if self._has_news and self._may_ask():
+                self._start()
 
     def _give_up(self, after_ms: int) -> None:
         now_ms = _monotonic_ms(self._topic)
@@ -297,7 +294,11 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
             return False
         if first.ledger_id == last.ledger_id and last.entry_id - first.entry_id >= MARKERS_MAX:
             return True
-        entries = await ledger.reader.read_range(first, MARKERS_MAX, READ_BYTES)
+        try:
+            entries = await ledger.reader.read_range(first, MARKERS_MAX, READ_BYTES)
+        except StorageError:
+            # What can not be read is taken for messages: the next snapshot is behind it.
+            return True
         if any(not is_subscription_marker(entry.data) for entry in entries):
             return True
         return bool(entries) and entries[-1].position < last

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from geminga.bookkeeper.memory import MemoryBookie
 from geminga.model.position import EARLIEST, LATEST
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import peek_metadata
 from geminga.wire.pulsar.subscription_markers import UPDATE
 from support.worlds.broker_world import Type
 from support.worlds.cluster_mesh import ClusterMesh, run_mesh
-from unit.broker.geo.test_subscriptions import SHARED, acknowledge, entries, loaded, publish, receive, sub_of
+from unit.broker.geo.test_subscriptions import SHARED, acknowledge, entries, loaded, part_of, publish, receive, sub_of
 from unit.broker.topic.test_deduplication import moment
 
 
@@ -86,6 +87,33 @@ def test_who_left_before_a_snapshot_is_told_of_though_nothing_new_comes() -> Non
         assert {sub_of(mesh, name).cursor.backlog_count for name in mesh.worlds} == {0}
         # One that follows tells nothing: the positions would go to and fro.
         assert (await entries(mesh, "west")).count((UPDATE, "")) == 0
+
+    run_mesh(scenario, "east", "west")
+
+
+def test_a_subscription_before_what_is_lost_keeps_no_other_from_being_told_of() -> None:
+    async def scenario(mesh: ClusterMesh) -> None:
+        client = (await loaded(mesh))["east"]
+        await mesh.topic("east").create_subscription("idle", EARLIEST)
+        await publish(client, *range(5))
+        await moment(2)
+        # A ledger of its own, which nobody has any more; what was published is over there.
+        world = mesh.worlds["east"]
+        ledger_id = mesh.topic("east").ledger.extent.last_confirmed_position.ledger_id
+        await world.broker.registry.unload(mesh.topic("east").name)
+        assert isinstance(world.bookie, MemoryBookie)
+        for entry_id in world.bookie.entry_ids(ledger_id):
+            world.bookie.forget_entry(ledger_id, entry_id)
+        client = await mesh.client("east")
+        await client.create_producer(producer_name="again")
+        consumer = await mesh.client("east")
+        await mesh.topic("east").create_subscription("sub", LATEST)
+        await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
+        await publish(client, *range(5, 10))
+        acknowledge(consumer, *await receive(consumer, 5))
+        await moment(20)
+        assert part_of(mesh, "east").reason == ""
+        assert sub_of(mesh, "west").cursor.backlog_count == 0
 
     run_mesh(scenario, "east", "west")
 
