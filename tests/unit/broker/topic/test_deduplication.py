@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from geminga.broker.topic.deduplication import FREE_PROPERTY, free_ids
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.metadata.cas import CAS_ATTEMPTS_MAX
 from geminga.metadata.core.faults import WriteFault
@@ -387,6 +388,25 @@ def test_snapshot_that_failed_is_taken_later_though_nothing_new_is_stored(interv
         deduplication_snapshot_s=interval_s,
         keep_alive_interval_s=100_000,
     )
+
+
+def test_snapshot_is_taken_however_long_the_names_are_of_producers_whose_transactions_were_aborted() -> None:
+    """A node holds them, of at most a megabyte with all else that it has."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(producer_name="producer")
+        await client.publish(0)
+        dedup = topic_of(world).dedup
+        assert dedup is not None
+        dedup.state.runs.restored({f"{number:03}" + "\x01" * 4093: [(1, 2)] for number in range(400)})
+        await dedup.snapshot()
+        cursor = topic_of(world).ledger.cursors[DEDUP_CURSOR]
+        kept = free_ids(cursor.cursor_properties[FREE_PROPERTY])
+        assert [name[:3] for name in kept] == [f"{number:03}" for number in range(400 - len(kept), 400)]
+        assert len(kept) > 3
+
+    run_with_broker(scenario, deduplication=True)
 
 
 def test_active_producer_older_than_the_producers_a_snapshot_may_hold_stays_in_it() -> None:
