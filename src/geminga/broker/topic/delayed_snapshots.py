@@ -67,7 +67,6 @@ class DelayedSnapshots:
         "_delays",
         "_handle",
         "_is_closed",
-        "_is_incomplete",
         "_metadata",
         "_node",
         "_part",
@@ -108,8 +107,6 @@ class DelayedSnapshots:
         self._timer: asyncio.TimerHandle | None = None
         self._saving: asyncio.Future[None] | None = None
         self._is_closed = False
-        #: A write failed: what it took is in no record.
-        self._is_incomplete = False
         self._part = part
         delays.on_fresh = self._on_fresh
 
@@ -198,7 +195,7 @@ class DelayedSnapshots:
             saving, self._saving = self._saving, None
             if saving is not None:
                 saving.set_result(None)
-            if (self._delays.fresh_count or self._is_incomplete) and not self._is_closed:
+            if (self._delays.fresh_count or self._delays.is_unsaved) and not self._is_closed:
                 self._on_fresh(is_much=False)
 
     async def _save(self, *, is_last: bool) -> None:
@@ -208,9 +205,9 @@ class DelayedSnapshots:
         try:
             if not len(delays):
                 await self._drop()
-            elif delays.fresh_count < min(SAVE_ENTRIES_MIN, delays.fresh_max) and not self._is_incomplete:
+            elif delays.fresh_count < min(SAVE_ENTRIES_MIN, delays.fresh_max) and not delays.is_unsaved:
                 return
-            elif self._handle is None or self._written > GARBAGE_FACTOR * len(delays) + delays.fresh_max:
+            elif delays.is_unsaved or self._handle is None or self._is_mostly_garbage:
                 await self._write_anew()
             else:
                 count = delays.fresh_count
@@ -222,8 +219,12 @@ class DelayedSnapshots:
             # What was taken is in no record now; the next write begins anew and has everything. Who lost the topic has
             # none.
             self._handle = None
-            self._is_incomplete = not isinstance(error, BadVersionError)
+            self._delays.is_unsaved = not isinstance(error, BadVersionError)
             _log.warning("%s: the delayed index is not saved%s: %s", self.name, " at close" * is_last, error)
+
+    @property
+    def _is_mostly_garbage(self) -> bool:
+        return self._written > GARBAGE_FACTOR * len(self._delays) + self._delays.fresh_max
 
     async def _write_anew(self) -> None:
         """Everything that waits into a new ledger, then its name into the node, then the old one goes."""
@@ -248,6 +249,8 @@ class DelayedSnapshots:
         crash_point(crash_points.NEXT_NAMED)
         count = len(delays)
         delays.drop_fresh()
+        # What is missing from here on is so because of what comes meanwhile, or of a failure.
+        delays.is_unsaved = False
         # While a record is written others may change the index; records made before and after stay true.
         for record in delays.records():
             await _append(handle, record)
@@ -255,22 +258,20 @@ class DelayedSnapshots:
         await self._write_node(SnapshotNode(handle.ledger_id, _NONE))
         crash_point(crash_points.NAMED)
         self._handle, self._written = handle, count
-        self._is_incomplete = False
         await self._delete_ledger(old.ledger_id)
         crash_point(crash_points.OLD_DELETED)
 
     async def _drop(self) -> None:
         """Nothing waits: no snapshot is needed."""
         self._handle, self._written = None, 0
+        self._delays.is_unsaved = False
         if not self.exists:
-            self._is_incomplete = False
             return
         node = self._node
         found = await self._read_own()
         if found is not None:
             await cas.remove_read(self._metadata, self._path, found)
         self._node, self._value = SnapshotNode(_NONE, _NONE), None
-        self._is_incomplete = False
         crash_point(crash_points.DROPPED)
         await self._delete_ledger(node.ledger_id)
         await self._delete_ledger(node.next_id)

@@ -6,6 +6,7 @@ import pytest
 
 from geminga.bookkeeper import MetadataLiveLedgers
 from geminga.broker.core.delayed import snapshot as delayed_snapshot
+from geminga.broker.subscription.subscription import TICK_PROPERTY
 from geminga.broker.topic import delayed_snapshots
 from geminga.broker.topic.delayed_snapshots import ROOT, SAVE_INTERVAL_S, SnapshotNode
 from geminga.metadata.ports import MUST_NOT_EXIST
@@ -181,6 +182,26 @@ def test_snapshot_of_a_topic_where_nothing_waits_any_more_is_removed():
         await world.broker.registry.get(NAME, create=False)
         await world.restart()
         assert await world.metadata.get(PATH) is None
+
+    run_with_broker(scenario, keep_alive_interval_s=100_000)
+
+
+def test_what_was_new_when_a_finer_subscription_came_is_saved_all_the_same():
+    async def scenario(world: BrokerWorld):
+        await shared(world)
+        await publish_delayed(world, COUNT, 600_000)
+        tick = pb.KeyValue(key=TICK_PROPERTY, value="10")
+        client = await world.client()
+        await client.subscribe(
+            subscription="finer", subType=pb.CommandSubscribe.Shared, permits=10_000, subscription_properties=[tick]
+        )
+        await settle(SAVE_INTERVAL_S + 1)
+        await world.restart()
+        before = await reads_of(world)
+        await shared(world)
+        topic = await world.broker.registry.get(NAME, create=False)
+        assert len(topic.delays()) == COUNT
+        assert await reads_of(world) - before < 50
 
     run_with_broker(scenario, keep_alive_interval_s=100_000)
 
