@@ -316,8 +316,7 @@ def redeliver(connection: CommandConnection, request: pb.CommandRedeliverUnackno
     epoch = request.consumer_epoch if request.HasField("consumer_epoch") else NO_EPOCH
     by_position = dispatch.redelivers_by_position
     positions = [position_from(m) for m in request.message_ids] if by_position else []
-    with dispatch.contained:
-        dispatch.redeliver(consumer, positions or None, epoch)
+    dispatch.redeliver(consumer, positions or None, epoch)
     return by_position
 
 

@@ -197,7 +197,7 @@ class SharedDispatch(Dispatch):
         """Yes."""
         return True
 
-    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int) -> None:
+    def _redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int) -> None:
         """``consumer`` gives back ``positions``, or all it holds."""
         del epoch  # for Exclusive and Failover only
         consumer.messages_redelivered += self._core.redeliver(consumer, positions)

@@ -83,7 +83,7 @@ class SingleActiveDispatch(Dispatch):
         ranges.add(consumer)
         return ranges
 
-    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int) -> None:
+    def _redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int) -> None:
         """All that is not acknowledged comes again, whatever ``positions`` says: order is kept."""
         del positions
         if epoch != NO_EPOCH:
