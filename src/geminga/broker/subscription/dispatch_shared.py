@@ -217,9 +217,10 @@ class SharedDispatch(Dispatch):
 
     def settled(self, positions: Sequence[Position]) -> None:
         """They are acknowledged: no consumer has anything of them."""
-        if self._core.consumers:
-            self.held(self._core.consumers[0], [(position, 0) for position in positions])
-        if self.pause.is_on:
+        wants_wake = self.pause.is_on
+        for position in positions if self._core.consumers else ():
+            wants_wake = self._core.acknowledge(self._core.consumers[0], position) or wants_wake
+        if wants_wake:
             self.wake_later()
 
     def give_back(self, released: Released) -> None:
