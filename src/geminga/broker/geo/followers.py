@@ -12,7 +12,7 @@ from geminga.broker.topic.parts import PartTopic
 from geminga.managed_ledger.rules.unreadable import is_lost
 from geminga.model.errors import GemingaError, StorageError
 from geminga.model.position import EARLIEST, Position
-from geminga.runtime import get_logger, spawn
+from geminga.runtime import again, get_logger, spawn
 from geminga.wire.pulsar.metadata import split_entry
 from geminga.wire.pulsar.subscription_markers import MARKER_TYPES, SNAPSHOT, Snapshot, decode_marker
 
@@ -27,6 +27,8 @@ READ_ENTRIES: Final = 100
 READ_BYTES: Final = 1 << 20
 #: Subscriptions that were deleted, whose updates may still be on their way.
 DELETED_MAX: Final = 1000
+#: Subscriptions that could not be made yet.
+UNMADE_MAX: Final = 1000
 
 
 class Ahead:
@@ -95,7 +97,7 @@ class Ahead:
 class Followers:
     """See the module."""
 
-    __slots__ = ("_attached", "_blocked", "_deleted", "_making", "_topic", "_woken")
+    __slots__ = ("_attached", "_blocked", "_deleted", "_making", "_topic", "_tried", "_unmade", "_woken")
 
     def __init__(self, topic: PartTopic, woken: Callable[[], None]) -> None:
         """``woken`` is called when one has a snapshot more."""
@@ -104,8 +106,12 @@ class Followers:
         self._attached: dict[str, tuple[Subscription, Ahead]] = {}
         #: When it was deleted here, ms since the epoch.
         self._deleted: dict[str, int] = {}
-        #: Being made, and how far they are to go then.
-        self._making: dict[str, Position] = {}
+        #: Being made, how far they are to go then, and when that was said.
+        self._making: dict[str, tuple[Position, int]] = {}
+        #: The same of those that could not be made: nobody says it again where nothing new comes.
+        self._unmade: dict[str, tuple[Position, int]] = {}
+        #: Those of them that are tried once more, each second: the log was told.
+        self._tried: frozenset[str] = frozenset()
         #: Subscriptions whose next entry is no marker, and where they were then.
         self._blocked: dict[str, Position] = {}
 
@@ -120,8 +126,8 @@ class Followers:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a subscription has snapshots ahead that it may acknowledge at any time."""
-        return any(len(ahead) for _, ahead in self._attached.values())
+        """Whether a subscription has snapshots ahead that it may acknowledge at any time, or one is to be made."""
+        return bool(self._unmade) or any(len(ahead) for _, ahead in self._attached.values())
 
     def attach(self) -> bool:
         """See which are replicated by now; whether any is."""
@@ -169,19 +175,33 @@ class Followers:
         if sent_ms <= self._deleted.get(name, -1) or self._topic.is_closing:
             return
         is_being_made = name in self._making
-        self._making[name] = max(position, self._making.get(name, position))
+        self._making[name] = max((position, sent_ms), self._making.get(name, (position, sent_ms)))
         if not is_being_made:
             spawn(self._make(name), name=f"make {name} of {self._topic.name}", part=self._topic)
 
+    def follow_again(self) -> None:
+        """Try once more what storage did not let be made."""
+        unmade, self._unmade = self._unmade, {}
+        self._tried = frozenset(unmade)
+        for name, (position, sent_ms) in unmade.items():
+            self.follow(name, position, sent_ms)
+
     async def _make(self, name: str) -> None:
+        error: GemingaError | None = None
         try:
             subscription = await self._topic.create_subscription(name, EARLIEST, is_replicated=True)
-        except GemingaError as error:
-            _log.warning("%s: the replicated subscription %s was not made: %s", self._topic.name, name, error)
-            return
+            follow(subscription, self._making[name][0])
+        except GemingaError as raised:
+            error = again(raised)
         finally:
-            position = self._making.pop(name)
-        follow(subscription, position)
+            told = self._making.pop(name)
+        if error is None:
+            return
+        tell = _log.info if name in self._tried else _log.warning
+        tell("%s: the replicated subscription %s was not made: %s", self._topic.name, name, error)
+        if isinstance(error, StorageError) and len(self._unmade) < UNMADE_MAX:
+            self._unmade[name] = told
+            self._woken()
 
     def _note_deleted(self, name: str) -> None:
         self._deleted.pop(name, None)

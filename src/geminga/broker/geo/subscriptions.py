@@ -267,6 +267,7 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
             await wait_ms(config.replicated_subscriptions_snapshot_ms)
             self._give_up(config.replicated_subscriptions_timeout_s * 1000)
             self._followers.attach()
+            self._followers.follow_again()
             self._updates.tell()
             await self._followers.pass_markers()
             self._has_news = self._followers.is_needed and (self._has_news or await self._find_news())

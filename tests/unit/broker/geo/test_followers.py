@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from geminga.bookkeeper.memory import MemoryBookie
+from geminga.metadata.core.faults import WriteFault
 from geminga.model.position import EARLIEST, LATEST
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import peek_metadata
@@ -113,6 +114,28 @@ def test_a_subscription_before_what_is_lost_keeps_no_other_from_being_told_of() 
         acknowledge(consumer, *await receive(consumer, 5))
         await moment(20)
         assert part_of(mesh, "east").reason == ""
+        assert sub_of(mesh, "west").cursor.backlog_count == 0
+
+    run_mesh(scenario, "east", "west")
+
+
+def test_a_subscription_that_storage_did_not_let_be_made_is_made_later_though_nothing_new_comes() -> None:
+    async def scenario(mesh: ClusterMesh) -> None:
+        client = (await loaded(mesh))["east"]
+        consumer = await mesh.client("east")
+        await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
+        await publish(client, *range(10))
+        ids = await receive(consumer, 10)
+        await moment(5)
+        # Nothing can be written over there when it is told.
+        west = mesh.worlds["west"].metadata.faults.next_writes
+        west.extend([WriteFault.UNKNOWN_BEFORE] * 100)
+        acknowledge(consumer, *ids)
+        await moment(5)
+        assert len(west) < 100
+        west.clear()
+        assert "sub" not in mesh.topic("west").subscriptions
+        await moment(20)
         assert sub_of(mesh, "west").cursor.backlog_count == 0
 
     run_mesh(scenario, "east", "west")
