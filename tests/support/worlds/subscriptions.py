@@ -221,9 +221,6 @@ class RecordedTopic:
         cursors = [subscription.cursor for subscription in self.subscriptions.values()]
         forget_acknowledged(self._delays, self.ledger, cursors, self)
 
-    def delays_stats(self) -> dict[str, int | bool]:
-        return {"entries": len(self._delays), "memoryBytes": self._delays.index.memory_bytes}
-
     async def subscribe(self, connection: RecordingConnection, request: Sub) -> Consumer:
         return await subscribe(self, connection, request)
 

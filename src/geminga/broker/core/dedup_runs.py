@@ -87,19 +87,15 @@ class SequenceRuns:
         """Numbers of aborted transactions, for a snapshot: what is being stored again included; at most the last
         ``runs_max`` runs, whose producers' names have at most :data:`FREE_SAVED_BYTES_MAX`."""
         free = [(name, run) for name, run in self if run.txn_id is None]
-        start, names, size_bytes = len(free), set[str](), 0
-        while start and len(free) - start < runs_max:
-            name, _ = free[start - 1]
-            if name not in names:
+        found: dict[str, list[tuple[int, int]]] = {}
+        size_bytes = 0
+        for name, run in reversed(free[max(0, len(free) - runs_max) :]):
+            if name not in found:
                 size_bytes += len(json.dumps(name))
                 if size_bytes > FREE_SAVED_BYTES_MAX:
                     break
-                names.add(name)
-            start -= 1
-        found: dict[str, list[tuple[int, int]]] = {}
-        for name, run in free[start:]:
             found.setdefault(name, []).append((run.first, run.last))
-        return found
+        return {name: pairs[::-1] for name, pairs in reversed(found.items())}
 
     # ---- changes
 

@@ -287,14 +287,9 @@ class Dispatch(ABC):
         if self._wake_handle is None and not self._is_closed:
             self._wake_handle = asyncio.get_running_loop().call_soon(self._on_wake_later)
 
-    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int) -> None:
-        """``consumer`` wants entries again; None: all it has."""
-        with self.contained:
-            self._redeliver(consumer, positions, epoch)
-
     @abstractmethod
-    def _redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int) -> None:
-        """See :meth:`redeliver`."""
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int) -> None:
+        """``consumer`` wants entries again; None: all it has. What fails is the subscription's failure."""
 
     def close(self) -> None:
         """No more dispatch; reads under way are dropped."""

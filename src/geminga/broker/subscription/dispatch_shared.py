@@ -197,11 +197,12 @@ class SharedDispatch(Dispatch):
         """Yes."""
         return True
 
-    def _redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int) -> None:
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int) -> None:
         """``consumer`` gives back ``positions``, or all it holds."""
         del epoch  # for Exclusive and Failover only
-        consumer.messages_redelivered += self._core.redeliver(consumer, positions)
-        self.wake()
+        with self.contained:
+            consumer.messages_redelivered += self._core.redeliver(consumer, positions)
+            self.wake()
 
     def acknowledged(self, consumer: Consumer, position: Position, remaining: int) -> bool:
         """An entry was acknowledged but for ``remaining`` messages; True if dispatch should look again."""

@@ -447,27 +447,21 @@ class TopicDeduplication(TopicPart):
         snapshot = self.state.snapshot(self._topic.services.config.deduplication_producers_max)
         free = free_text(self.state.runs.free())
         stored, self._stored_since_snapshot, self._dirty_since_ms = self._stored_since_snapshot, 0, None
-        is_saved = False
+        self._tried_at, cursor, is_saved = 0, self._cursor, False
         try:
-            await self._write(snapshot, free, position)
+            if cursor is not None:
+                # The snapshot first: replaying entries it covers is harmless, missing some is not. (What of it open
+                # transactions published is replayed: the cursor stays behind the read limit.)
+                if free != cursor.cursor_properties.get(FREE_PROPERTY, ""):
+                    await cursor.set_cursor_properties({FREE_PROPERTY: free} if free else {})
+                await cursor.set_properties(as_properties(snapshot))
+                cursor.acknowledge_cumulative(position)
             is_saved = True
         finally:
-            if is_saved:
-                self._tried_at = 0
-            else:
+            if not is_saved:
                 # As much later as after one that was saved: neither at each message, nor never.
                 self._stored_since_snapshot += stored
                 self._tried_at, self._dirty_since_ms = self._stored_since_snapshot, self._now_ms()
-
-    async def _write(self, snapshot: Mapping[str, int], free: str, position: Position) -> None:
-        cursor = self._cursor
-        if cursor is not None:
-            # The snapshot first: replaying entries it covers is harmless, missing some is not. (What of it open
-            # transactions published is replayed: the cursor stays behind the read limit.)
-            if free != cursor.cursor_properties.get(FREE_PROPERTY, ""):
-                await cursor.set_cursor_properties({FREE_PROPERTY: free} if free else {})
-            await cursor.set_properties(as_properties(snapshot))
-            cursor.acknowledge_cumulative(position)
 
 
 def free_text(free: Mapping[str, list[tuple[int, int]]]) -> str:

@@ -99,6 +99,12 @@ class DelayedDelivery(TopicPart):
             await self._snapshots.delete()
 
 
+def delays_stats(topic: PartTopic) -> Mapping[str, int | bool]:
+    """What a topic's delayed index holds and takes; empty while there is none."""
+    part = topic.parts.find(DelayedDelivery)
+    return part.stats() if part is not None else {}
+
+
 class LongestDelay(TopicPart):
     """Refuses messages that are to wait for longer than the policies let them: as they say when they were published.
 

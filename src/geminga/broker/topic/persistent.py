@@ -249,11 +249,6 @@ class PersistentTopic(Topic):
         if part is not None:
             part.acknowledged()
 
-    def delays_stats(self) -> Mapping[str, int | bool]:
-        """What the delayed index holds and takes; empty while there is none."""
-        part = self.parts.find(DelayedDelivery)
-        return part.stats() if part is not None else {}
-
     # ---- life
 
     async def load(self) -> None:

@@ -9,6 +9,7 @@ from geminga.broker.core.delayed import snapshot as delayed_snapshot
 from geminga.broker.subscription.subscription import TICK_PROPERTY
 from geminga.broker.topic import delayed_snapshots
 from geminga.broker.topic.delayed_snapshots import ROOT, SAVE_INTERVAL_S, SnapshotNode
+from geminga.broker.topic.delays import delays_stats
 from geminga.metadata.ports import MUST_NOT_EXIST
 from geminga.model.errors import CorruptionError, DiskFullError
 from geminga.model.topic_name import TopicName
@@ -240,7 +241,7 @@ def test_snapshot_goes_with_its_topic():
         await publish_delayed(world, COUNT, 600_000)
         await settle(SAVE_INTERVAL_S + 1)
         node = SnapshotNode.decode((await world.metadata.get(PATH)).value)
-        stats = (await world.broker.registry.get(NAME, create=False)).delays_stats()
+        stats = delays_stats(await world.broker.registry.get(NAME, create=False))
         assert (stats["entries"], stats["notSaved"], stats["bucketMs"], stats["readers"]) == (COUNT, 0, 512, 1)
         assert stats["snapshotLedgerId"] == node.ledger_id >= 0
         assert 0 < stats["memoryBytes"] < 100_000

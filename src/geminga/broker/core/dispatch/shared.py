@@ -278,14 +278,11 @@ class SharedDispatcher(Generic[C]):
         what another one holds. True if an entry that waited for this can be sent now."""
         if not remaining:
             self.tracker.forget(position)
-        return self._take(consumer, position, remaining, is_held=False)
+        return self.hold(consumer, position, remaining, is_counted=False)
 
-    def hold(self, consumer: C, position: Position, remaining: int = 0) -> bool:
+    def hold(self, consumer: C, position: Position, remaining: int = 0, *, is_counted: bool = True) -> bool:
         """As :meth:`acknowledge`, but it may come again (:meth:`unhold`): that it was sent counts now, for its consumer
         may be gone by then."""
-        return self._take(consumer, position, remaining, is_held=True)
-
-    def _take(self, consumer: C, position: Position, remaining: int, *, is_held: bool) -> bool:
         owner = consumer
         if position not in consumer.pending:
             for other in self.consumers:
@@ -297,7 +294,7 @@ class SharedDispatcher(Generic[C]):
         else:
             self.replay.discard(position)
             removed = owner.pending.remove(position)
-            if removed is not None and is_held:
+            if removed is not None and is_counted:
                 self.tracker.increment(position)
             count, sticky_hash = removed or (0, 0)
         return self._release(owner, count, sticky_hash)
