@@ -66,6 +66,10 @@ class Ahead:
             if snapshot.local >= self._subscription.cursor.mark_delete_position:
                 self._acked = acked  # another one would say the same
 
+    def led(self) -> None:
+        """Another cluster is further than what was acknowledged here: that need not be told."""
+        self._acked = self._acked_here()
+
     def _add(self, snapshot: Snapshot) -> None:
         self._check_moved()
         self._cache.add(snapshot)
@@ -170,6 +174,8 @@ class Followers:
         subscription = self._topic.subscriptions.get(name)
         if subscription is not None:
             if subscription.is_durable:
+                if name in self._attached and position > subscription.cursor.mark_delete_position:
+                    self._attached[name][1].led()
                 follow(subscription, position)
             return
         if sent_ms <= self._deleted.get(name, -1) or self._topic.is_closing:

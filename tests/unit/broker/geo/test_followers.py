@@ -92,6 +92,31 @@ def test_who_left_before_a_snapshot_is_told_of_though_nothing_new_comes() -> Non
     run_mesh(scenario, "east", "west")
 
 
+def test_who_follows_does_not_say_it_back_though_it_had_consumers_before() -> None:
+    """What it says would undo a seek of the one whom it follows."""
+
+    async def scenario(mesh: ClusterMesh) -> None:
+        client = (await loaded(mesh))["east"]
+        before = await mesh.client("west")
+        await before.subscribe(subType=SHARED, replicate_subscription_state=True)
+        await publish(client, *range(5))
+        acknowledge(before, *await receive(before, 5))
+        await moment(5)
+        before.lose()
+        await moment(5)
+        told = (await entries(mesh, "west")).count((UPDATE, ""))
+        assert told >= 1
+        consumer = await mesh.client("east")
+        await consumer.subscribe(subType=SHARED)
+        await publish(client, *range(5, 10))
+        acknowledge(consumer, *await receive(consumer, 5))
+        await moment(20)
+        assert {sub_of(mesh, name).cursor.backlog_count for name in mesh.worlds} == {0}
+        assert (await entries(mesh, "west")).count((UPDATE, "")) == told
+
+    run_mesh(scenario, "east", "west")
+
+
 def test_a_subscription_before_what_is_lost_keeps_no_other_from_being_told_of() -> None:
     async def scenario(mesh: ClusterMesh) -> None:
         client = (await loaded(mesh))["east"]
