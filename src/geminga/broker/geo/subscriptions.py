@@ -103,7 +103,8 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
         self._pending: dict[str, SnapshotBuilder] = {}
         #: Of each other cluster, its last marker that was looked at.
         self._heard: dict[str, Position] = {}
-        #: The newest snapshot's position here: what is behind it is new. None: not known.
+        #: Where the newest snapshot was asked for: what is behind that is new, for the answer may have been given
+        #: before it came there. None: not known.
         self._covered: Position | None = None
         #: Something is behind it, and no snapshot was begun since that was found.
         self._has_news = False
@@ -234,9 +235,9 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
             self._is_answered = True
             snapshot = builder.snapshot()
             entry = encode_local_snapshot(snapshot, self._local, _wall_ms(self._topic))
-            append_marker(self._topic, entry, partial(self._completed, snapshot, builder.started_ms))
+            append_marker(self._topic, entry, partial(self._completed, snapshot, builder))
 
-    def _completed(self, snapshot: Snapshot, started_ms: int, result: AppendResult) -> None:
+    def _completed(self, snapshot: Snapshot, builder: SnapshotBuilder, result: AppendResult) -> None:
         """It is one when it is stored, and not before: nobody would find it, nor make another (apache/pulsar#26119)."""
         if self._is_stopped:
             return
@@ -245,10 +246,11 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
             self._has_news = True
             self._say(f"the marker of a snapshot was not stored: {result.error}")
             return
-        self._covered = snapshot.local if self._covered is None else max(self._covered, snapshot.local)
+        asked = snapshot.local if builder.asked is None else builder.asked
+        self._covered = asked if self._covered is None else max(self._covered, asked)
         self._say("")
         COUNTS.completed += 1
-        COUNTS.completed_ms += _monotonic_ms(self._topic) - started_ms
+        COUNTS.completed_ms += _monotonic_ms(self._topic) - builder.started_ms
         self.last_id, self.completed_ms = snapshot.snapshot_id, _wall_ms(self._topic)
 
     # ---- what is done from time to time
@@ -328,7 +330,12 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
         self._ask(builder)
 
     def _ask(self, builder: SnapshotBuilder) -> None:
-        self._write(encode_request(Request(builder.snapshot_id, self._local), _wall_ms(self._topic)))
+        def asked(result: AppendResult) -> None:
+            if result.error is None and builder.asked is None:
+                builder.asked = Position(result.ledger_id, result.first_entry_id)
+
+        entry = encode_request(Request(builder.snapshot_id, self._local), _wall_ms(self._topic))
+        append_marker(self._topic, entry, asked)
 
     def _drop(self, builder: SnapshotBuilder) -> None:
         if self._pending.pop(builder.snapshot_id, None) is not None:

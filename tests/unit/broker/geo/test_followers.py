@@ -7,7 +7,7 @@ from geminga.metadata.core.faults import WriteFault
 from geminga.model.position import EARLIEST, LATEST
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import peek_metadata
-from geminga.wire.pulsar.subscription_markers import UPDATE
+from geminga.wire.pulsar.subscription_markers import SNAPSHOT_REQUEST, SNAPSHOT_RESPONSE, UPDATE
 from support.worlds.broker_world import Type
 from support.worlds.cluster_mesh import ClusterMesh, run_mesh
 from unit.broker.geo.test_subscriptions import SHARED, acknowledge, entries, loaded, part_of, publish, receive, sub_of
@@ -90,6 +90,29 @@ def test_who_left_before_a_snapshot_is_told_of_though_nothing_new_comes() -> Non
         assert (await entries(mesh, "west")).count((UPDATE, "")) == 0
 
     run_mesh(scenario, "east", "west")
+
+
+def test_what_comes_while_an_answer_is_on_its_way_has_a_snapshot_of_its_own() -> None:
+    """The answer says nothing of it, though it is before the answer here."""
+
+    async def scenario(mesh: ClusterMesh) -> None:
+        client = (await loaded(mesh))["east"]
+        consumer = await mesh.client("east")
+        await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
+        mesh.cut.add(("west", "east"))
+        await publish(client, 0)
+        await moment(31)
+        assert [kind for kind, _ in await entries(mesh, "west")] == [0, SNAPSHOT_REQUEST, SNAPSHOT_RESPONSE]
+        # It is not seen before the answer is there.
+        await publish(client, 1)
+        acknowledge(consumer, *await receive(consumer, 2))
+        mesh.mend()
+        await moment(300)
+        assert {sub_of(mesh, name).cursor.backlog_count for name in mesh.worlds} == {0}
+
+    run_mesh(
+        scenario, "east", "west", replicated_subscriptions_snapshot_ms=30_000, replicated_subscriptions_timeout_s=300
+    )
 
 
 def test_who_follows_does_not_say_it_back_though_it_had_consumers_before() -> None:
