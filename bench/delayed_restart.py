@@ -22,6 +22,7 @@ from bench.measure import Row
 from bench.servers import Bench, BenchError
 from geminga.app.configuration.config import load_config
 from geminga.app.servers.standalone import StandaloneServer
+from geminga.broker.topic.delays import delays_stats
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.client import ConsumerType, InitialPosition, connect
 from geminga.managed_ledger.shared.metadata_io import ledger_path
@@ -122,7 +123,7 @@ async def _written(directory: Path, kind: str, entries: int) -> Row:
         if i % STEP == 0:
             await asyncio.sleep(0)
             began = time.perf_counter()
-    while topic.delays_stats()["snapshotLedgerId"] < 0:  # noqa: ASYNC110 -- nobody says when
+    while delays_stats(topic)["snapshotLedgerId"] < 0:  # noqa: ASYNC110 -- nobody says when
         await asyncio.sleep(0.02)
     seconds, blocked_ms = time.perf_counter() - began, blocked.end()
     async with connect(url) as client:
@@ -142,7 +143,7 @@ async def _restarted(directory: Path) -> Row:
     topic = await broker.registry.get(NAME, create=False)
     assert isinstance(topic, PersistentTopic)
     complete_s = time.perf_counter() - began
-    entries = topic.delays_stats()["entries"]
+    entries = delays_stats(topic)["entries"]
     async with connect(url) as client:
         consumer = await client.subscribe(TOPIC, "s", consumer_type=ConsumerType.Shared)
         await consumer.receive()

@@ -20,6 +20,7 @@ from geminga.broker.policies.core.rates import TopicRates
 from geminga.broker.publishing.life import TopicLife
 from geminga.broker.publishing.rates import NO_THROTTLES, TopicThrottling
 from geminga.broker.subscription.consumer import Consumer
+from geminga.broker.subscription.due_messages import forget_acknowledged
 from geminga.broker.subscription.last_message_id import NO_TAIL
 from geminga.broker.subscription.limits import TopicLimits
 from geminga.broker.subscription.subscribe import create_subscription, subscribe
@@ -216,8 +217,9 @@ class RecordedTopic:
     def delays(self) -> TopicDelays | None:
         return self._delays if self.services.config.delayed_delivery_enabled else None
 
-    def delays_stats(self) -> dict[str, int | bool]:
-        return {"entries": len(self._delays), "memoryBytes": self._delays.index.memory_bytes}
+    def forget_delays(self) -> None:
+        cursors = [subscription.cursor for subscription in self.subscriptions.values()]
+        forget_acknowledged(self._delays, self.ledger, cursors, self)
 
     async def subscribe(self, connection: RecordingConnection, request: Sub) -> Consumer:
         return await subscribe(self, connection, request)

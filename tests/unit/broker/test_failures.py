@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from itertools import pairwise
 from typing import ClassVar
 
@@ -92,8 +93,17 @@ async def bystander(world: BrokerWorld) -> Client:
     return client
 
 
+def give_back(client: Client, position: tuple[int, int]) -> None:
+    ids = [pb.MessageIdData(ledgerId=position[0], entryId=position[1])]
+    request = pb.CommandRedeliverUnacknowledgedMessages(consumer_id=1, message_ids=ids)
+    client.send(pb.BaseCommand(type=Type.REDELIVER_UNACKNOWLEDGED_MESSAGES, redeliverUnacknowledgedMessages=request))
+
+
+@pytest.mark.parametrize("command", [partial(acknowledge, request_id=77), give_back])
 @pytest.mark.parametrize("sub_type", [Sub.Shared, Sub.Key_Shared])
-def test_broken_subscription_is_closed_and_nothing_else(sub_type: int, caplog) -> None:
+def test_broken_subscription_is_closed_and_nothing_else(
+    sub_type: int, command: Callable[[Client, tuple[int, int]], None], caplog
+) -> None:
     async def scenario(world: BrokerWorld) -> None:
         other = await bystander(world)
         client = await world.client()
@@ -110,8 +120,8 @@ def test_broken_subscription_is_closed_and_nothing_else(sub_type: int, caplog) -
             broken.add(position, 1)
         consumer.pending = broken
         with caplog.at_level(logging.ERROR):
-            acknowledge(client, positions[0], request_id=77)
-        await client.expect(Type.CLOSE_CONSUMER)
+            command(client, positions[0])
+            await client.expect(Type.CLOSE_CONSUMER)
         assert not client.is_closed
         assert client.connection.members.consumers == {}
         assert world.broker.failures.counts == {

@@ -30,6 +30,7 @@ from geminga.broker.subscription.rates import Rates
 from geminga.broker.subscription.stats import non_persistent_subscription_stats, subscription_stats
 from geminga.broker.subscription.subscription import Subscription
 from geminga.broker.topic.base import Topic
+from geminga.broker.topic.delays import delays_stats
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.model.histogram import Spread
 from geminga.runtime import get_logger
@@ -406,7 +407,7 @@ class Metrics:
             values["pulsar_storage_backlog_size"] = backlog_bytes(topic)
             values["pulsar_storage_offloaded_size"] = topic.ledger.ledgers.offloaded_bytes
             values["pulsar_publish_rate_limit_times"] = topic.throttles.publish_limited_times
-            values["pulsar_delayed_message_index_size_bytes"] = topic.delays_stats().get("memoryBytes", 0)
+            values["pulsar_delayed_message_index_size_bytes"] = delays_stats(topic).get("memoryBytes", 0)
             values |= _quota_values(topic)
             values |= self._storage_values(topic)
             values |= _compaction_values(topic, self._broker.runtime.clock.monotonic())

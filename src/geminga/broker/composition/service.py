@@ -242,10 +242,12 @@ class Broker:
             ledgers=self.ledgers,
             parts=(
                 *(() if self._telemetry is None else self._telemetry.parts),
-                *PARTS,
+                *PARTS[:-1],
                 *COMPACTION,
                 ShownTopic,
                 *(() if self.other_clusters is None else (GeoReplication, ReplicatedSubscriptions, TopicMigration)),
+                # It remembers what it admits, and the migration refuses.
+                PARTS[-1],
             ),
             failures=self.failures,
             whole=self,

@@ -32,6 +32,15 @@ from geminga.broker.core.dedup_runs import SequenceRuns
 from geminga.model.errors import invariant
 from geminga.model.txn_id import TxnId
 
+#: Other clusters of whose replicators a topic remembers how far they are. They are never forgotten, and whoever may
+#: publish may say that he carries messages of one.
+SOURCES_MAX: Final = 1000
+#: Bytes of the name by which one counts; longer ones are of no cluster.
+SOURCE_NAME_BYTES_MAX: Final = 512
+#: Bytes of a snapshot. It is one entry, and no bookie takes one that is larger than a message may be.
+SNAPSHOT_BYTES_MAX: Final = 4 * 1024 * 1024
+#: What a producer takes in it beside its name.
+_SAVED_BYTES: Final = 24
 #: Said to a producer whose message can not be judged now; it reconnects and sends again.
 UNKNOWN_TEXT: Final = "Cannot determine whether the message is a duplicate at this time"
 
@@ -58,6 +67,7 @@ class Deduplication:
         "_may_be_aborted",
         "_persisted",
         "_pushed",
+        "_sources",
         "_unsure",
         "runs",
     )
@@ -70,6 +80,7 @@ class Deduplication:
         #: When each producer that is not connected left, wall-clock milliseconds; the longest gone first.
         self._gone_since_ms: dict[str, int] = {}
         self._is_settling = False
+        self._sources: set[str] = set()
         #: Numbers at or below the highest stored one that are not stored for good.
         self.runs = SequenceRuns()
         #: Producers that are known to have nothing newer in a hole; None: there is none.
@@ -232,6 +243,18 @@ class Deduplication:
 
     # ---- who is there
 
+    def takes_source(self, name: str) -> bool:
+        """Whether another cluster's entries are judged by where they were stored there; ``name`` is what they count by.
+
+        Not so of one that came when there were :data:`SOURCES_MAX`: what it sends twice is there twice.
+        """
+        if name in self._sources:
+            return True
+        if len(self._sources) >= SOURCES_MAX or len(name.encode()) > SOURCE_NAME_BYTES_MAX:
+            return False
+        self._sources.add(name)
+        return True
+
     def _remembers(self, producer_name: str) -> bool:
         return producer_name in self._pushed or producer_name in self.runs
 
@@ -261,14 +284,20 @@ class Deduplication:
         return forgotten
 
     def snapshot(self, producers_max: int) -> dict[str, int]:
-        """Stored ids of every producer that is there and of those gone last, together at most ``producers_max``.
+        """Stored ids of every producer that is there and of those gone last, together at most ``producers_max`` and
+        :data:`SNAPSHOT_BYTES_MAX`.
 
         Those that are there are never left out, however many they are.
         """
-        # Of who is gone without anything stored there is nothing to leave out.
-        gone = (name for name in self._gone_since_ms if name in self._persisted)
-        left_out = range(len(self._persisted) - producers_max)
-        out = {name for name, _ in zip(gone, left_out, strict=False)}
+        size_bytes = sum(map(_saved_bytes, self._persisted))
+        left_out, out = len(self._persisted) - producers_max, set[str]()
+        for name in self._gone_since_ms:
+            if len(out) >= left_out and size_bytes <= SNAPSHOT_BYTES_MAX:
+                break
+            # Of who is gone without anything stored there is nothing to leave out.
+            if name in self._persisted:
+                out.add(name)
+                size_bytes -= _saved_bytes(name)
         return {name: sequence_id for name, sequence_id in self._persisted.items() if name not in out}
 
     def check_invariants(self) -> None:
@@ -279,3 +308,7 @@ class Deduplication:
                 self._pushed.get(name, -1) >= persisted,
                 f"producer {name}: pushed {self._pushed.get(name)} is behind persisted {persisted}",
             )
+
+
+def _saved_bytes(name: str) -> int:
+    return len(name.encode()) + _SAVED_BYTES

@@ -11,6 +11,7 @@ The oldest runs are forgotten beyond :data:`RUNS_MAX`; their numbers are stored 
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
@@ -22,6 +23,8 @@ from geminga.model.txn_id import TxnId
 RUNS_MAX: Final = 10_000
 #: Free ones of them that a snapshot keeps.
 FREE_SAVED_MAX: Final = 1_000
+#: Bytes of their producers' names, as JSON: a snapshot keeps them in a node, which has little room.
+FREE_SAVED_BYTES_MAX: Final = 128 * 1024
 
 _last = attrgetter("last")
 
@@ -82,12 +85,17 @@ class SequenceRuns:
 
     def free(self, runs_max: int = FREE_SAVED_MAX) -> dict[str, list[tuple[int, int]]]:
         """Numbers of aborted transactions, for a snapshot: what is being stored again included; at most the last
-        ``runs_max`` runs."""
-        found: dict[str, list[tuple[int, int]]] = {}
+        ``runs_max`` runs, whose producers' names have at most :data:`FREE_SAVED_BYTES_MAX`."""
         free = [(name, run) for name, run in self if run.txn_id is None]
-        for name, run in free[max(0, len(free) - runs_max) :]:
+        found: dict[str, list[tuple[int, int]]] = {}
+        size_bytes = 0
+        for name, run in reversed(free[max(0, len(free) - runs_max) :]):
+            if name not in found:
+                size_bytes += len(json.dumps(name))
+                if size_bytes > FREE_SAVED_BYTES_MAX:
+                    break
             found.setdefault(name, []).append((run.first, run.last))
-        return found
+        return {name: pairs[::-1] for name, pairs in reversed(found.items())}
 
     # ---- changes
 

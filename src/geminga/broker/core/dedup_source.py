@@ -64,7 +64,7 @@ def judge(state: Deduplication, entries: Sequence[bytes], local_cluster: str) ->
     """
     verdicts: list[tuple[Verdict, bool]] = []
     for entry in entries:
-        source = _source_in(entry, local_cluster)
+        source = _source_in(state, entry, local_cluster)
         verdict = Verdict.ACCEPTED if source is None else state.published(*source, source[1])
         verdicts.append((verdict, source is not None))
         if verdict is Verdict.UNKNOWN:
@@ -75,14 +75,15 @@ def judge(state: Deduplication, entries: Sequence[bytes], local_cluster: str) ->
 def remember(state: Deduplication, entries: Iterable[bytes], local_cluster: str) -> None:
     """A replicator's entries are stored."""
     for entry in entries:
-        source = _source_in(entry, local_cluster)
+        source = _source_in(state, entry, local_cluster)
         if source is not None:
             state.stored(*source)
 
 
-def _source_in(entry: bytes, local_cluster: str) -> tuple[str, int] | None:
+def _source_in(state: Deduplication, entry: bytes, local_cluster: str) -> tuple[str, int] | None:
     metadata = peek_metadata(entry)
-    return None if metadata is None else source_of(metadata, local_cluster)
+    source = None if metadata is None else source_of(metadata, local_cluster)
+    return source if source is not None and state.takes_source(source[0]) else None
 
 
 def number_of(position: str) -> int | None:

@@ -91,11 +91,13 @@ class PassingStage:
         self._ask()
 
     def close(self) -> None:
-        """Nobody waits for a verdict any more."""
+        """Nobody waits for a verdict any more: what does is lost."""
         if self._call_off is not None:
             self._call_off()
             self._call_off = None
+        lost = self._asked + self._waiting
         self._waiting, self._asked, self._size_bytes = [], [], 0
+        self._drop(lost)
 
     def _ask(self) -> None:
         if self._call_off is not None or not self._waiting:

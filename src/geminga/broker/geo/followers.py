@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.geo.core.snapshots import SnapshotCache
 from geminga.broker.subscription.seek import follow, is_replicated
 from geminga.broker.topic.parts import PartTopic
-from geminga.model.errors import GemingaError
+from geminga.managed_ledger.rules.unreadable import is_lost
+from geminga.model.errors import GemingaError, StorageError
 from geminga.model.position import EARLIEST, Position
-from geminga.runtime import get_logger, spawn
+from geminga.runtime import again, get_logger, spawn
 from geminga.wire.pulsar.metadata import split_entry
 from geminga.wire.pulsar.subscription_markers import MARKER_TYPES, SNAPSHOT, Snapshot, decode_marker
 
@@ -25,12 +27,14 @@ READ_ENTRIES: Final = 100
 READ_BYTES: Final = 1 << 20
 #: Subscriptions that were deleted, whose updates may still be on their way.
 DELETED_MAX: Final = 1000
+#: Subscriptions that could not be made yet.
+UNMADE_MAX: Final = 1000
 
 
 class Ahead:
     """Of one replicated subscription: :class:`geminga.broker.subscription.ports.ReadsSnapshots`."""
 
-    __slots__ = ("_cache", "_moves", "_on_deleted", "_subscription", "_woken")
+    __slots__ = ("_acked", "_cache", "_moves", "_on_deleted", "_subscription", "_woken")
 
     def __init__(
         self, subscription: Subscription, size_max: int, woken: Callable[[], None], on_deleted: Callable[[str], None]
@@ -38,6 +42,8 @@ class Ahead:
         self._subscription = subscription
         self._cache = SnapshotCache(size_max)
         self._moves = subscription.moves
+        #: What was acknowledged here and is told of by snapshots that nobody consumed.
+        self._acked = self._acked_here()
         self._woken = woken
         self._on_deleted = on_deleted
 
@@ -47,15 +53,27 @@ class Ahead:
 
     def passed_over(self, entries: Sequence[Entry], positions: Sequence[Position]) -> None:
         """As of the port."""
-        passed = frozenset(positions)
-        for entry in entries:
-            metadata, offset = split_entry(entry.data) if entry.position in passed else (None, 0)
-            if metadata is not None and metadata.marker_type == SNAPSHOT:
-                snapshot = decode_marker(SNAPSHOT, entry.data[offset:])
-                if isinstance(snapshot, Snapshot):
-                    self._check_moved()
-                    self._cache.add(snapshot)
-                    self._woken()
+        for snapshot in _snapshots_in(entries, frozenset(positions)):
+            self._add(snapshot)
+
+    def left_behind(self, markers: Sequence[Entry]) -> None:
+        """As of the port. A subscription that only follows others tells them nothing."""
+        acked = self._acked_here()
+        if acked == self._acked:
+            return
+        for snapshot in _snapshots_in(markers, frozenset(marker.position for marker in markers)):
+            self._add(snapshot)
+            if snapshot.local >= self._subscription.cursor.mark_delete_position:
+                self._acked = acked  # another one would say the same
+
+    def led(self) -> None:
+        """Another cluster is further than what was acknowledged here: that need not be told."""
+        self._acked = self._acked_here()
+
+    def _add(self, snapshot: Snapshot) -> None:
+        self._check_moved()
+        self._cache.add(snapshot)
+        self._woken()
 
     def deleted(self) -> None:
         """As of the port."""
@@ -65,6 +83,13 @@ class Ahead:
         """The last snapshot up to which all is acknowledged; it is told once."""
         self._check_moved()
         return self._cache.acknowledged(self._subscription.cursor.mark_delete_position)
+
+    def _acked_here(self) -> int:
+        """Grows with what consumers of this cluster acknowledge."""
+        subscription = self._subscription
+        acked = subscription.messages_acked_closed + sum(each.messages_acked for each in subscription.consumers)
+        in_transactions = subscription.transactions.used
+        return acked if in_transactions is None else acked + in_transactions.ended[0]
 
     def _check_moved(self) -> None:
         # Somebody may have moved it back: it reads again what is behind.
@@ -76,7 +101,7 @@ class Ahead:
 class Followers:
     """See the module."""
 
-    __slots__ = ("_attached", "_blocked", "_deleted", "_making", "_topic", "_woken")
+    __slots__ = ("_attached", "_blocked", "_deleted", "_making", "_topic", "_tried", "_unmade", "_woken")
 
     def __init__(self, topic: PartTopic, woken: Callable[[], None]) -> None:
         """``woken`` is called when one has a snapshot more."""
@@ -85,8 +110,12 @@ class Followers:
         self._attached: dict[str, tuple[Subscription, Ahead]] = {}
         #: When it was deleted here, ms since the epoch.
         self._deleted: dict[str, int] = {}
-        #: Being made, and how far they are to go then.
-        self._making: dict[str, Position] = {}
+        #: Being made, how far they are to go then, and when that was said.
+        self._making: dict[str, tuple[Position, int]] = {}
+        #: The same of those that could not be made: nobody says it again where nothing new comes.
+        self._unmade: dict[str, tuple[Position, int]] = {}
+        #: Those of them that are tried once more, each second: the log was told.
+        self._tried: frozenset[str] = frozenset()
         #: Subscriptions whose next entry is no marker, and where they were then.
         self._blocked: dict[str, Position] = {}
 
@@ -101,8 +130,8 @@ class Followers:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a subscription has snapshots ahead that it may acknowledge at any time."""
-        return any(len(ahead) for _, ahead in self._attached.values())
+        """Whether a subscription has snapshots ahead that it may acknowledge at any time, or one is to be made."""
+        return bool(self._unmade) or any(len(ahead) for _, ahead in self._attached.values())
 
     def attach(self) -> bool:
         """See which are replicated by now; whether any is."""
@@ -145,24 +174,40 @@ class Followers:
         subscription = self._topic.subscriptions.get(name)
         if subscription is not None:
             if subscription.is_durable:
+                if name in self._attached and position > subscription.cursor.mark_delete_position:
+                    self._attached[name][1].led()
                 follow(subscription, position)
             return
         if sent_ms <= self._deleted.get(name, -1) or self._topic.is_closing:
             return
         is_being_made = name in self._making
-        self._making[name] = max(position, self._making.get(name, position))
+        self._making[name] = max((position, sent_ms), self._making.get(name, (position, sent_ms)))
         if not is_being_made:
             spawn(self._make(name), name=f"make {name} of {self._topic.name}", part=self._topic)
 
+    def follow_again(self) -> None:
+        """Try once more what storage did not let be made."""
+        unmade, self._unmade = self._unmade, {}
+        self._tried = frozenset(unmade)
+        for name, (position, sent_ms) in unmade.items():
+            self.follow(name, position, sent_ms)
+
     async def _make(self, name: str) -> None:
+        error: GemingaError | None = None
         try:
             subscription = await self._topic.create_subscription(name, EARLIEST, is_replicated=True)
-        except GemingaError as error:
-            _log.warning("%s: the replicated subscription %s was not made: %s", self._topic.name, name, error)
-            return
+            follow(subscription, self._making[name][0])
+        except GemingaError as raised:
+            error = again(raised)
         finally:
-            position = self._making.pop(name)
-        follow(subscription, position)
+            told = self._making.pop(name)
+        if error is None:
+            return
+        tell = _log.info if name in self._tried else _log.warning
+        tell("%s: the replicated subscription %s was not made: %s", self._topic.name, name, error)
+        if isinstance(error, StorageError) and len(self._unmade) < UNMADE_MAX:
+            self._unmade[name] = told
+            self._woken()
 
     def _note_deleted(self, name: str) -> None:
         self._deleted.pop(name, None)
@@ -173,7 +218,8 @@ class Followers:
     # ---- markers are nobody's backlog
 
     async def pass_markers(self) -> None:
-        """Subscriptions without consumers go past markers that they would read next. Raises StorageError."""
+        """Subscriptions without consumers go past markers that they would read next. One whose next entries can not be
+        read stays where it is, and keeps up no other."""
         blocked, self._blocked = self._blocked, {}
         for name, subscription in [*self._topic.subscriptions.items()]:
             cursor = subscription.cursor
@@ -183,21 +229,37 @@ class Followers:
             if blocked.get(name) == before:
                 self._blocked[name] = before
                 continue
-            found = await self._markers_behind(before)
-            if found is None:
+            try:
+                markers = await self._markers_behind(before)
+            except StorageError as error:
+                if is_lost(error):
+                    self._blocked[name] = before
+                continue
+            if not markers:
                 self._blocked[name] = before
             elif cursor.mark_delete_position == before and not subscription.consumers:
-                cursor.acknowledge_cumulative(found)
+                if subscription.snapshots is not None:
+                    subscription.snapshots.left_behind(markers)
+                cursor.acknowledge_cumulative(markers[-1].position)
                 self._woken()
 
-    async def _markers_behind(self, position: Position) -> Position | None:
-        """The last of the markers that come next, as far as one read goes; None: the next entry is none."""
-        ledger, found = self._topic.ledger, None
+    async def _markers_behind(self, position: Position) -> list[Entry]:
+        """The markers that come next, as far as one read goes."""
+        ledger = self._topic.ledger
         first = ledger.ledgers.next_position(position)
         entries = await ledger.reader.read_range(first, READ_ENTRIES, READ_BYTES)
-        for entry in entries:
-            metadata, _ = split_entry(entry.data)
-            if metadata is None or metadata.marker_type not in MARKER_TYPES:
-                break
-            found = entry.position
-        return found
+        return list(takewhile(_is_marker, entries))
+
+
+def _snapshots_in(entries: Sequence[Entry], positions: Container[Position]) -> Iterator[Snapshot]:
+    for entry in entries:
+        metadata, offset = split_entry(entry.data) if entry.position in positions else (None, 0)
+        if metadata is not None and metadata.marker_type == SNAPSHOT:
+            snapshot = decode_marker(SNAPSHOT, entry.data[offset:])
+            if isinstance(snapshot, Snapshot):
+                yield snapshot
+
+
+def _is_marker(entry: Entry) -> bool:
+    metadata, _ = split_entry(entry.data)
+    return metadata is not None and metadata.marker_type in MARKER_TYPES

@@ -22,7 +22,7 @@ from geminga.broker.geo.part import GeoReplication
 from geminga.broker.geo.updates import Updates, append_marker
 from geminga.broker.topic.parts import PartTopic, Stats, WatchesSubscriptions
 from geminga.managed_ledger import AppendResult
-from geminga.model.errors import GemingaError
+from geminga.model.errors import GemingaError, StorageError
 from geminga.model.position import Position
 from geminga.runtime import Contained, get_logger, spawn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -103,7 +103,8 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
         self._pending: dict[str, SnapshotBuilder] = {}
         #: Of each other cluster, its last marker that was looked at.
         self._heard: dict[str, Position] = {}
-        #: The newest snapshot's position here: what is behind it is new. None: not known.
+        #: Where the newest snapshot was asked for: what is behind that is new, for the answer may have been given
+        #: before it came there. None: not known.
         self._covered: Position | None = None
         #: Something is behind it, and no snapshot was begun since that was found.
         self._has_news = False
@@ -234,9 +235,9 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
             self._is_answered = True
             snapshot = builder.snapshot()
             entry = encode_local_snapshot(snapshot, self._local, _wall_ms(self._topic))
-            append_marker(self._topic, entry, partial(self._completed, snapshot, builder.started_ms))
+            append_marker(self._topic, entry, partial(self._completed, snapshot, builder))
 
-    def _completed(self, snapshot: Snapshot, started_ms: int, result: AppendResult) -> None:
+    def _completed(self, snapshot: Snapshot, builder: SnapshotBuilder, result: AppendResult) -> None:
         """It is one when it is stored, and not before: nobody would find it, nor make another (apache/pulsar#26119)."""
         if self._is_stopped:
             return
@@ -245,10 +246,11 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
             self._has_news = True
             self._say(f"the marker of a snapshot was not stored: {result.error}")
             return
-        self._covered = snapshot.local if self._covered is None else max(self._covered, snapshot.local)
+        asked = snapshot.local if builder.asked is None else builder.asked
+        self._covered = asked if self._covered is None else max(self._covered, asked)
         self._say("")
         COUNTS.completed += 1
-        COUNTS.completed_ms += _monotonic_ms(self._topic) - started_ms
+        COUNTS.completed_ms += _monotonic_ms(self._topic) - builder.started_ms
         self.last_id, self.completed_ms = snapshot.snapshot_id, _wall_ms(self._topic)
 
     # ---- what is done from time to time
@@ -267,14 +269,12 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
             await wait_ms(config.replicated_subscriptions_snapshot_ms)
             self._give_up(config.replicated_subscriptions_timeout_s * 1000)
             self._followers.attach()
+            self._followers.follow_again()
             self._updates.tell()
-            try:
-                await self._followers.pass_markers()
-                self._has_news = self._followers.is_needed and (self._has_news or await self._find_news())
-                if self._has_news and self._may_ask():
-                    self._start()
-            except GemingaError as error:
-                self._say(f"{error}" or type(error).__name__)
+            await self._followers.pass_markers()
+            self._has_news = self._followers.is_needed and (self._has_news or await self._find_news())
+            if self._has_news and self._may_ask():
+                self._start()
 
     def _give_up(self, after_ms: int) -> None:
         now_ms = _monotonic_ms(self._topic)
@@ -297,7 +297,11 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
             return False
         if first.ledger_id == last.ledger_id and last.entry_id - first.entry_id >= MARKERS_MAX:
             return True
-        entries = await ledger.reader.read_range(first, MARKERS_MAX, READ_BYTES)
+        try:
+            entries = await ledger.reader.read_range(first, MARKERS_MAX, READ_BYTES)
+        except StorageError:
+            # What can not be read is taken for messages: the next snapshot is behind it.
+            return True
         if any(not is_subscription_marker(entry.data) for entry in entries):
             return True
         return bool(entries) and entries[-1].position < last
@@ -326,7 +330,12 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
         self._ask(builder)
 
     def _ask(self, builder: SnapshotBuilder) -> None:
-        self._write(encode_request(Request(builder.snapshot_id, self._local), _wall_ms(self._topic)))
+        def asked(result: AppendResult) -> None:
+            if result.error is None and builder.asked is None:
+                builder.asked = Position(result.ledger_id, result.first_entry_id)
+
+        entry = encode_request(Request(builder.snapshot_id, self._local), _wall_ms(self._topic))
+        append_marker(self._topic, entry, asked)
 
     def _drop(self, builder: SnapshotBuilder) -> None:
         if self._pending.pop(builder.snapshot_id, None) is not None:

@@ -29,6 +29,7 @@ from geminga.broker.subscription.stats import (
 )
 from geminga.broker.subscription.subscription import Subscription
 from geminga.broker.topic.base import Topic
+from geminga.broker.topic.delays import delays_stats
 from geminga.broker.topic.offload import Offload
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.broker.topic.producer import Producer
@@ -211,7 +212,7 @@ def _stored(topic: Topic) -> Document:
         "backlogQuotaLimitSize": size_quota.limit if size_quota is not None else -1,
         "backlogQuotaLimitTime": age_quota.limit // 1000 if age_quota is not None else -1,
         "oldestBacklogMessageAgeSeconds": -1,
-        "delayedMessageIndexSizeInBytes": topic.delays_stats().get("memoryBytes", 0),
+        "delayedMessageIndexSizeInBytes": delays_stats(topic).get("memoryBytes", 0),
         "deduplicationStatus": "Disabled" if topic.dedup is None else "Enabled",
     }
 

@@ -304,10 +304,11 @@ class Consumer(ConsumerState):
                 data = entry_head(data)
             ledger_id, entry_id = position = entry.position
             size = len(data)
-            if counts is None and entry.ack_set is None:
+            count = 0 if counts is None else counts.count(position)
+            if not count and entry.ack_set is None:
                 parts.append(encode(ledger_id, entry_id, size))
             else:
-                parts.append(self._rare_head(position, size, counts.count(position) if counts else 0, entry.ack_set))
+                parts.append(self._rare_head(position, size, count, entry.ack_set))
             parts.append(data)
             message_count += entry.message_count
             byte_count += size

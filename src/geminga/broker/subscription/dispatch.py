@@ -289,7 +289,7 @@ class Dispatch(ABC):
 
     @abstractmethod
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int) -> None:
-        """``consumer`` wants entries again; None: all it has."""
+        """``consumer`` wants entries again; None: all it has. What fails is the subscription's failure."""
 
     def close(self) -> None:
         """No more dispatch; reads under way are dropped."""

@@ -52,10 +52,6 @@ class SharedSubscription(DispatchedSubscription, Protocol):
         """Redelivery counts, which outlive the consumers."""
         ...
 
-    def acknowledged_by_all(self) -> Position:
-        """Up to here every subscription of the topic has acknowledged."""
-        ...
-
 
 class AckPause:
     """Nothing new is sent while there are more ranges of acknowledged messages than a broker keeps.
@@ -204,8 +200,9 @@ class SharedDispatch(Dispatch):
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int) -> None:
         """``consumer`` gives back ``positions``, or all it holds."""
         del epoch  # for Exclusive and Failover only
-        consumer.messages_redelivered += self._core.redeliver(consumer, positions)
-        self.wake()
+        with self.contained:
+            consumer.messages_redelivered += self._core.redeliver(consumer, positions)
+            self.wake()
 
     def acknowledged(self, consumer: Consumer, position: Position, remaining: int) -> bool:
         """An entry was acknowledged but for ``remaining`` messages; True if dispatch should look again."""
@@ -221,9 +218,10 @@ class SharedDispatch(Dispatch):
 
     def settled(self, positions: Sequence[Position]) -> None:
         """They are acknowledged: no consumer has anything of them."""
-        if self._core.consumers:
-            self.held(self._core.consumers[0], [(position, 0) for position in positions])
-        if self.pause.is_on:
+        wants_wake = self.pause.is_on
+        for position in positions if self._core.consumers else ():
+            wants_wake = self._core.acknowledge(self._core.consumers[0], position) or wants_wake
+        if wants_wake:
             self.wake_later()
 
     def give_back(self, released: Released) -> None:
@@ -241,8 +239,6 @@ class SharedDispatch(Dispatch):
     def acknowledged_up_to(self, position: Position) -> None:
         """The cursor was moved on past ``position``."""
         self._core.acknowledge_up_to(position)
-        if self.due is not None:
-            self.due.acknowledged_through(self._shared.acknowledged_by_all())
         self.wake_later()
 
     def limit_unacked(self, limits: UnackedLimits) -> None:

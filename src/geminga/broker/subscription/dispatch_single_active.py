@@ -93,8 +93,9 @@ class SingleActiveDispatch(Dispatch):
             consumer.start_epoch(epoch)
         if consumer is not self._core.active or self._pause is not None:
             return
-        self._read_anew()
-        self.wake()
+        with self.contained:
+            self._read_anew()
+            self.wake()
 
     def _read_anew(self) -> None:
         """From the first entry that is not acknowledged, all of it."""

@@ -7,7 +7,7 @@ joins what is to be sent again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.core.delayed.delivery import DelayReader, TopicDelays
@@ -116,12 +116,6 @@ class DueMessages:
         """When the first that waits is sent, milliseconds since the epoch; None: nothing waits."""
         return self.reader.next_due(self._now_ms()) if self.reader is not None else None
 
-    def acknowledged_through(self, position: Position) -> None:
-        """All subscriptions have acknowledged up to there: what waited is forgotten, some in each turn of the loop."""
-        self._delays.discard_through(position)
-        if self._delays.purge_step():
-            spawn(_purge(self._delays), name=f"purge delayed {self._ledger.name}", part=self._part)
-
     # ---- reading
 
     def skip_waiting(self) -> None:
@@ -197,8 +191,21 @@ class DueMessages:
             self.arm()
 
 
+def forget_acknowledged(
+    delays: TopicDelays, ledger: ManagedLedger, cursors: Collection[ManagedCursor], part: Part
+) -> None:
+    """What every subscription of a topic has acknowledged waits no more; it is forgotten some in each turn of the loop.
+
+    ``cursors``: of all of them. Where there is none, nobody waits for anything.
+    """
+    if len(delays):
+        last = ledger.extent.last_confirmed_position
+        delays.discard_through(min((cursor.mark_delete_position for cursor in cursors), default=last))
+        if delays.purge_step():
+            spawn(_purge(delays), name=f"purge delayed {ledger.name}", part=part)
+
+
 async def _purge(delays: TopicDelays) -> None:
-    """Many that waited were acknowledged: forget them, some in each turn of the loop."""
     while delays.purge_step():
         await next_turn()
 

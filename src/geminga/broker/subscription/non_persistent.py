@@ -201,9 +201,13 @@ class NonPersistentSubscription:
     def dispatch(self, entries: Sequence[bytes]) -> None:
         """Send ``entries``, as the producer sent them, to whoever can take them now; drop the rest."""
         if self.topic.filters is None:
+            # What waits for a verdict was published before.
+            self._end_filtering()
             self._deliver(entries)
         elif self.consumers:
             self._filtering(self.topic.filters).take(entries)
+        else:
+            self._drop(entries)
 
     def _filtering(self, filters: AsksFilters) -> PassingStage:
         if self._stage is None or self._stage.filters is not filters:

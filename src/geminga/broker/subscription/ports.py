@@ -120,6 +120,10 @@ class ReadsSnapshots(Protocol):
         """Of entries that were read, those at ``positions`` are no messages for consumers: snapshots perhaps."""
         ...
 
+    def left_behind(self, markers: Sequence[Entry]) -> None:
+        """The same of markers that come next where nobody consumes."""
+        ...
+
     def deleted(self) -> None:
         """The subscription is deleted."""
         ...
@@ -236,4 +240,8 @@ class DispatchedTopic(SubscriptionTopic, Protocol):
 
     def delays(self) -> TopicDelays | None:
         """What waits for its delivery time, for all subscriptions; None: messages are delivered at once."""
+        ...
+
+    def forget_delays(self) -> None:
+        """What waits is no more than what not all subscriptions have acknowledged: one was moved on, or is gone."""
         ...

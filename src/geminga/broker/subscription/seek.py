@@ -181,6 +181,7 @@ def _settle(subscription: Subscription) -> None:
             dispatch.wake_later()
         else:
             subscription.redeliveries.forget_up_to(subscription.cursor.mark_delete_position)
+        subscription.topic.forget_delays()
 
 
 def is_replicated(subscription: Subscription) -> bool:

@@ -26,7 +26,6 @@ from geminga.broker.subscription.ports import DispatchedTopic, ReadsSnapshots, S
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.subscription.throttling import DispatchThrottle
 from geminga.broker.subscription.transactions import SubscriptionTransactions
-from geminga.model import Position
 from geminga.model.errors import (
     ConsumerBusyError,
     GemingaError,
@@ -274,10 +273,6 @@ class Subscription:
             self._reader = CursorReader(self.cursor, self._on_reader_idle, self)
         return self._reader
 
-    def acknowledged_by_all(self) -> Position:
-        """Up to here every subscription of the topic has acknowledged."""
-        return min(other.cursor.mark_delete_position for other in self.topic.subscriptions.values())
-
     def apply_unacked_limits(self) -> None:
         """The topic's limits of unacknowledged messages may have changed."""
         if isinstance(self.dispatch, SharedDispatch):
@@ -473,3 +468,4 @@ class Subscription:
             if self.snapshots is not None:
                 self.snapshots.deleted()
             del self.topic.subscriptions[self.name]
+            self.topic.forget_delays()

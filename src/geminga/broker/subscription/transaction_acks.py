@@ -425,7 +425,9 @@ class TransactionAcks:
         subscription = self._subscription
         gone = [ack for ack in acks if subscription.cursor.state.is_acknowledged(ack.position)]
         subscription.redeliveries.forget(ack.position for ack in gone)
-        if subscription.dispatch is not None:
+        if subscription.dispatch is None:
+            subscription.redeliveries.tidy()
+        else:
             # Of these a consumer may be said to have what the transaction held.
             subscription.dispatch.settled([ack.position for ack in gone if ack.bits != WHOLE])
 

@@ -68,6 +68,7 @@ class TopicDeduplication(TopicPart):
         "_last_stored",
         "_stored_since_snapshot",
         "_topic",
+        "_tried_at",
         "_turn",
         "_waiting",
         "state",
@@ -87,6 +88,8 @@ class TopicDeduplication(TopicPart):
         #: When the first entry after the last snapshot was stored, milliseconds; None: the snapshot is up to date.
         self._dirty_since_ms: int | None = None
         self._is_saving = False
+        #: How many of them there were when the last snapshot failed; 0: it did not.
+        self._tried_at = 0
         #: Snapshots are taken one at a time; None until the first.
         self._turn: asyncio.Lock | None = None
         self._is_settling = False
@@ -186,7 +189,7 @@ class TopicDeduplication(TopicPart):
         if not self._stored_since_snapshot:
             self._dirty_since_ms = self._now_ms()
         self._stored_since_snapshot += result.count
-        if self._stored_since_snapshot >= self._topic.services.config.deduplication_snapshot_entries:
+        if self._stored_since_snapshot - self._tried_at >= self._topic.services.config.deduplication_snapshot_entries:
             self._save_soon()
 
     def is_stored(self, batch: PublishBatch) -> bool:
@@ -313,7 +316,8 @@ class TopicDeduplication(TopicPart):
         ledger = self._topic.ledger
         self._cursor = await ledger.open_cursor(DEDUP_CURSOR, initial=EARLIEST)
         for name, number in of_properties(self._cursor.properties):
-            self.state.stored(name, number)
+            if not is_replicator(name) or self.state.takes_source(name):
+                self.state.stored(name, number)
         self.state.runs.restored(free_ids(self._cursor.cursor_properties.get(FREE_PROPERTY, "")))
         self._last_stored = self._cursor.mark_delete_position
         await self._load_entries()
@@ -372,7 +376,8 @@ class TopicDeduplication(TopicPart):
         if metadata is None or not isinstance(metadata.producer_name, str):
             return
         if metadata.replicated_from:
-            if (source := source_of(metadata, self._cluster)) is not None:
+            source = source_of(metadata, self._cluster)
+            if source is not None and self.state.takes_source(source[0]):
                 self.state.stored_in(*source, source[1], None)
             return
         txn_id = transaction_of(metadata)
@@ -435,22 +440,28 @@ class TopicDeduplication(TopicPart):
             await self._cursor.flush()
 
     async def _take_snapshot(self) -> None:
-        cursor = self._cursor
         if self.state.has_holes:
             # Behind it the next load would not look for what is not known.
             return
         position = self._last_stored
         snapshot = self.state.snapshot(self._topic.services.config.deduplication_producers_max)
         free = free_text(self.state.runs.free())
-        self._stored_since_snapshot = 0
-        self._dirty_since_ms = None
-        if cursor is not None:
-            # The snapshot first: replaying entries it covers is harmless, missing some is not. (What of it open
-            # transactions published is replayed: the cursor stays behind the read limit.)
-            if free != cursor.cursor_properties.get(FREE_PROPERTY, ""):
-                await cursor.set_cursor_properties({FREE_PROPERTY: free} if free else {})
-            await cursor.set_properties(as_properties(snapshot))
-            cursor.acknowledge_cumulative(position)
+        stored, self._stored_since_snapshot, self._dirty_since_ms = self._stored_since_snapshot, 0, None
+        self._tried_at, cursor, is_saved = 0, self._cursor, False
+        try:
+            if cursor is not None:
+                # The snapshot first: replaying entries it covers is harmless, missing some is not. (What of it open
+                # transactions published is replayed: the cursor stays behind the read limit.)
+                if free != cursor.cursor_properties.get(FREE_PROPERTY, ""):
+                    await cursor.set_cursor_properties({FREE_PROPERTY: free} if free else {})
+                await cursor.set_properties(as_properties(snapshot))
+                cursor.acknowledge_cumulative(position)
+            is_saved = True
+        finally:
+            if not is_saved:
+                # As much later as after one that was saved: neither at each message, nor never.
+                self._stored_since_snapshot += stored
+                self._tried_at, self._dirty_since_ms = self._stored_since_snapshot, self._now_ms()
 
 
 def free_text(free: Mapping[str, list[tuple[int, int]]]) -> str:

@@ -15,7 +15,7 @@ from geminga.bookkeeper import BookKeeper, LedgerHandle
 from geminga.broker.core.delayed import crash_points
 from geminga.broker.core.delayed.delivery import TopicDelays
 from geminga.metadata import cas
-from geminga.metadata.ports import MetadataStore
+from geminga.metadata.ports import MetadataStore, Node
 from geminga.model.errors import BadVersionError, CorruptionError, GemingaError, NoSuchLedgerError, StorageError
 from geminga.runtime import Clock, Part, again, crash_point, get_logger, spawn
 
@@ -195,7 +195,7 @@ class DelayedSnapshots:
             saving, self._saving = self._saving, None
             if saving is not None:
                 saving.set_result(None)
-            if self._delays.fresh_count and not self._is_closed:
+            if (self._delays.fresh_count or self._delays.is_unsaved) and not self._is_closed:
                 self._on_fresh(is_much=False)
 
     async def _save(self, *, is_last: bool) -> None:
@@ -205,9 +205,9 @@ class DelayedSnapshots:
         try:
             if not len(delays):
                 await self._drop()
-            elif delays.fresh_count < min(SAVE_ENTRIES_MIN, delays.fresh_max):
+            elif delays.fresh_count < min(SAVE_ENTRIES_MIN, delays.fresh_max) and not delays.is_unsaved:
                 return
-            elif self._handle is None or self._written > GARBAGE_FACTOR * len(delays) + delays.fresh_max:
+            elif delays.is_unsaved or self._handle is None or self._is_mostly_garbage:
                 await self._write_anew()
             else:
                 count = delays.fresh_count
@@ -216,15 +216,23 @@ class DelayedSnapshots:
                 self._written += count
                 crash_point(crash_points.ADDED)
         except StorageError as error:
-            # What was taken is in no record now; the next write begins anew and has everything.
+            # What was taken is in no record now; the next write begins anew and has everything. Who lost the topic has
+            # none.
             self._handle = None
+            self._delays.is_unsaved = not isinstance(error, BadVersionError)
             _log.warning("%s: the delayed index is not saved%s: %s", self.name, " at close" * is_last, error)
+
+    @property
+    def _is_mostly_garbage(self) -> bool:
+        return self._written > GARBAGE_FACTOR * len(self._delays) + self._delays.fresh_max
 
     async def _write_anew(self) -> None:
         """Everything that waits into a new ledger, then its name into the node, then the old one goes."""
         delays = self._delays
         config = self._config
         self._handle = None
+        # Of a write that failed: nobody would know of it when the node names another.
+        await self._drop_unfinished()
         handle = await self._bookkeeper.create_ledger(
             ensemble_size=config.ensemble_size,
             write_quorum=config.write_quorum,
@@ -241,6 +249,8 @@ class DelayedSnapshots:
         crash_point(crash_points.NEXT_NAMED)
         count = len(delays)
         delays.drop_fresh()
+        # What is missing from here on is so because of what comes meanwhile, or of a failure.
+        delays.is_unsaved = False
         # While a record is written others may change the index; records made before and after stay true.
         for record in delays.records():
             await _append(handle, record)
@@ -254,13 +264,12 @@ class DelayedSnapshots:
     async def _drop(self) -> None:
         """Nothing waits: no snapshot is needed."""
         self._handle, self._written = None, 0
+        self._delays.is_unsaved = False
         if not self.exists:
             return
         node = self._node
-        found = await self._metadata.get(self._path)
+        found = await self._read_own()
         if found is not None:
-            if found.value != self._value:
-                raise BadVersionError(f"{self._path}: another broker has the topic now")
             await cas.remove_read(self._metadata, self._path, found)
         self._node, self._value = SnapshotNode(_NONE, _NONE), None
         crash_point(crash_points.DROPPED)
@@ -272,8 +281,16 @@ class DelayedSnapshots:
     async def _drop_unfinished(self) -> None:
         next_id = self._node.next_id
         if next_id != _NONE:
+            await self._read_own()
             await self._delete_ledger(next_id)
             await self._write_node(SnapshotNode(self._node.ledger_id, _NONE))
+
+    async def _read_own(self) -> Node | None:
+        """The node as this broker knows it; None: it is gone. BadVersionError: another broker wrote it."""
+        found = await self._metadata.get(self._path)
+        if found is not None and found.value != self._value:
+            raise BadVersionError(f"{self._path}: another broker has the topic now")
+        return found
 
     async def _load_ledger(self) -> None:
         ledger_id = self._node.ledger_id

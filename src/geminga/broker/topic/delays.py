@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from geminga.broker.core.delayed.delivery import TopicDelays
 from geminga.broker.policies.core.delivery_rows import DELAYED_DELIVERY
+from geminga.broker.subscription.due_messages import forget_acknowledged
 from geminga.broker.topic.delayed_snapshots import DelayedSnapshots
 from geminga.broker.topic.parts import PartTopic, TopicPart
 from geminga.broker.topic.publish import PublishBatch, Refusal, runs_without
@@ -53,6 +54,13 @@ class DelayedDelivery(TopicPart):
         )
         return snapshots
 
+    def acknowledged(self) -> None:
+        """Subscriptions were moved on, or are gone."""
+        if self._delays is not None:
+            topic = self._topic
+            cursors = [subscription.cursor for subscription in topic.subscriptions.values()]
+            forget_acknowledged(self._delays, topic.ledger, cursors, topic)
+
     async def load(self) -> None:
         """What is known to wait since before the topic was loaded. Where messages do not wait any more it is known all
         the same whether there is a snapshot: it goes with the topic, and is replaced when they wait again."""
@@ -89,6 +97,12 @@ class DelayedDelivery(TopicPart):
         """The snapshot goes with the topic."""
         if self._snapshots is not None:
             await self._snapshots.delete()
+
+
+def delays_stats(topic: PartTopic) -> Mapping[str, int | bool]:
+    """What a topic's delayed index holds and takes; empty while there is none."""
+    part = topic.parts.find(DelayedDelivery)
+    return part.stats() if part is not None else {}
 
 
 class LongestDelay(TopicPart):

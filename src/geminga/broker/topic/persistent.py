@@ -259,10 +259,11 @@ class PersistentTopic(Topic):
         part = self.parts.find(DelayedDelivery)
         return part.delays() if part is not None else None
 
-    def delays_stats(self) -> Mapping[str, int | bool]:
-        """What the delayed index holds and takes; empty while there is none."""
+    def forget_delays(self) -> None:
+        """As of the topic of subscriptions."""
         part = self.parts.find(DelayedDelivery)
-        return part.stats() if part is not None else {}
+        if part is not None:
+            part.acknowledged()
 
     # ---- life
 

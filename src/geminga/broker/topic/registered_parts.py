@@ -14,8 +14,9 @@ from geminga.broker.topic.quota_guard import BacklogQuotas
 from geminga.broker.topic.retention import Retention
 from geminga.broker.topic.written_tables import WrittenTable
 
-#: In the order in which they are made and asked. The last one remembers what it admits: nobody refuses
-#: behind it. The transaction buffer, which comes with a topic's first transaction, is behind all of them.
+#: In the order in which they are made and asked. The last one remembers what it admits, and is behind all that refuse,
+#: also those of a broker with other clusters. The transaction buffer, which comes with a topic's first transaction, is
+#: behind it.
 PARTS: Final[tuple[type[TopicPart], ...]] = (
     Retention,
     WrittenTable,

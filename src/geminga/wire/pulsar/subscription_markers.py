@@ -26,6 +26,8 @@ MARKER_TYPES: Final = frozenset({SNAPSHOT_REQUEST, SNAPSHOT_RESPONSE, SNAPSHOT, 
 TRAVELLING: Final = frozenset({SNAPSHOT_REQUEST, SNAPSHOT_RESPONSE, UPDATE})
 #: Name of the producer in their metadata.
 PRODUCER_NAME: Final = "pulsar.marker"
+#: A longer payload is no marker's. Whoever may publish can write one, and each subscription remembers some snapshots.
+PAYLOAD_BYTES_MAX: Final = 64 * 1024
 _HALF_MAX: Final = (1 << 63) - 1
 
 M = TypeVar("M", bound=Message)
@@ -102,7 +104,9 @@ def encode_update(update: Update, now_ms: int) -> bytes:
 
 
 def decode_marker(marker_type: int, payload: bytes) -> Marker | None:
-    """What an entry's payload says; None for another type, and for what is damaged or lacks something."""
+    """What an entry's payload says; None for another type, and for what is damaged, too long, or lacks something."""
+    if len(payload) > PAYLOAD_BYTES_MAX:
+        return None
     try:
         if marker_type == SNAPSHOT_REQUEST:
             request = _parsed(markers_pb.SnapshotRequest(), payload)

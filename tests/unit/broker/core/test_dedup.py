@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from geminga.broker.core.dedup import Deduplication, Verdict
+from geminga.broker.core.coercion import LONG_MAX
+from geminga.broker.core.dedup import SOURCE_NAME_BYTES_MAX, SOURCES_MAX, Deduplication, Verdict
+from geminga.broker.core.dedup_source import as_properties
+from geminga.managed_ledger.rules.cursor_format import MARKER_BYTES_MAX
+from geminga.model.position import Position
+from geminga.model.topic_name import REPLICATOR_PREFIX
 from geminga.model.txn_id import TxnId
+from geminga.wire.managed_ledger.cursor_info import encode_position
+from geminga.wire.pulsar.texts import NAME_BYTES_MAX
 
 TXN = TxnId(0, 1)
 
@@ -97,6 +104,31 @@ def test_who_is_gone_with_nothing_stored_takes_nobody_s_place_among_those_left_o
     dedup.gone("b", 30)
     assert dedup.snapshot(1) == {"b": 1}
     assert dedup.snapshot(0) == {}
+
+
+def test_snapshot_of_long_names_is_as_large_as_bookies_take_and_leaves_out_the_longest_gone() -> None:
+    dedup = Deduplication()
+    names = [f"{number:04}" + "\u00e9" * ((NAME_BYTES_MAX - 4) // 2) for number in range(1400)]
+    for number, name in enumerate(names):
+        dedup.stored(name, LONG_MAX)
+        if number:
+            dedup.gone(name, number)
+    snapshot = dedup.snapshot(10_000)
+    assert 4_000_000 < len(encode_position(Position(LONG_MAX, LONG_MAX), properties=snapshot)) <= MARKER_BYTES_MAX
+    # Who is there stays.
+    assert [*snapshot] == [names[0], *names[-len(snapshot) + 1 :]]
+
+
+def test_snapshot_has_room_for_all_clusters_that_are_remembered() -> None:
+    dedup = Deduplication()
+    for number in range(SOURCES_MAX + 1):
+        name = REPLICATOR_PREFIX + f"{number:06}".rjust(SOURCE_NAME_BYTES_MAX - len(REPLICATOR_PREFIX), "x")
+        if dedup.takes_source(name):
+            dedup.stored(name, (1 << 126) - 1)
+    assert not dedup.takes_source("x" * (SOURCE_NAME_BYTES_MAX + 1))
+    snapshot = as_properties(dedup.snapshot(10_000))
+    assert len(snapshot) == 2 * SOURCES_MAX
+    assert len(encode_position(Position(LONG_MAX, LONG_MAX), properties=snapshot)) <= MARKER_BYTES_MAX
 
 
 def test_gone_producer_with_a_write_under_way_is_not_forgotten() -> None:

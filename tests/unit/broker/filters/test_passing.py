@@ -145,3 +145,24 @@ def test_without_consumers_nobody_is_asked_and_other_filters_hold_at_once():
         assert topic.pool.batches == batches + 1
 
     run(scenario)
+
+
+def test_what_nobody_is_asked_about_is_counted_and_nothing_is_overtaken():
+    async def scenario(topic, connection):
+        consumer = await topic.join(connection)
+        subscription = topic.subscriptions["s"]
+        topic.processes.delay_s = 0.1
+        topic.publish("a1", "a2")
+        # Without filters what they were not done with is not sent behind what comes now.
+        topic.filters = None
+        topic.publish("a3")
+        await settle(1)
+        assert (connection.texts(), subscription.messages_dropped) == (["a3"], 2)
+        topic.filters = TopicFilters(("f",), topic.pool)
+        topic.publish("a4", "a5", "a6")
+        consumer.close()
+        topic.publish("a7")
+        await settle(1)
+        assert (connection.texts(), subscription.messages_dropped) == (["a3"], 6)
+
+    run(scenario)

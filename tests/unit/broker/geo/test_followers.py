@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from geminga.bookkeeper.memory import MemoryBookie
+from geminga.metadata.core.faults import WriteFault
 from geminga.model.position import EARLIEST, LATEST
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import peek_metadata
-from geminga.wire.pulsar.subscription_markers import UPDATE
+from geminga.wire.pulsar.subscription_markers import SNAPSHOT_REQUEST, SNAPSHOT_RESPONSE, UPDATE
 from support.worlds.broker_world import Type
 from support.worlds.cluster_mesh import ClusterMesh, run_mesh
-from unit.broker.geo.test_subscriptions import SHARED, acknowledge, entries, loaded, publish, receive, sub_of
+from unit.broker.geo.test_subscriptions import SHARED, acknowledge, entries, loaded, part_of, publish, receive, sub_of
 from unit.broker.topic.test_deduplication import moment
 
 
@@ -65,6 +67,124 @@ def test_markers_are_no_backlog_of_who_has_no_consumer_nor_the_last_message() ->
         consumer.send(pb.BaseCommand(type=Type.GET_LAST_MESSAGE_ID, getLastMessageId=request))
         answer = (await consumer.expect(Type.GET_LAST_MESSAGE_ID_RESPONSE)).getLastMessageIdResponse
         assert answer.last_message_id.entryId == 0
+
+    run_mesh(scenario, "east", "west")
+
+
+def test_who_left_before_a_snapshot_is_told_of_though_nothing_new_comes() -> None:
+    async def scenario(mesh: ClusterMesh) -> None:
+        client = (await loaded(mesh))["east"]
+        consumer = await mesh.client("east")
+        await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
+        # The second time a snapshot of what was acknowledged before is told by then.
+        for start in (0, 10):
+            await publish(client, *range(start, start + 5))
+            acknowledge(consumer, *await receive(consumer, 5))
+            await moment(0.7)
+        await publish(client, *range(20, 25))
+        acknowledge(consumer, *await receive(consumer, 5))
+        consumer.lose()
+        await moment(20)
+        assert {sub_of(mesh, name).cursor.backlog_count for name in mesh.worlds} == {0}
+        # One that follows tells nothing: the positions would go to and fro.
+        assert (await entries(mesh, "west")).count((UPDATE, "")) == 0
+
+    run_mesh(scenario, "east", "west")
+
+
+def test_what_comes_while_an_answer_is_on_its_way_has_a_snapshot_of_its_own() -> None:
+    """The answer says nothing of it, though it is before the answer here."""
+
+    async def scenario(mesh: ClusterMesh) -> None:
+        client = (await loaded(mesh))["east"]
+        consumer = await mesh.client("east")
+        await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
+        mesh.cut.add(("west", "east"))
+        await publish(client, 0)
+        await moment(31)
+        assert [kind for kind, _ in await entries(mesh, "west")] == [0, SNAPSHOT_REQUEST, SNAPSHOT_RESPONSE]
+        # It is not seen before the answer is there.
+        await publish(client, 1)
+        acknowledge(consumer, *await receive(consumer, 2))
+        mesh.mend()
+        await moment(300)
+        assert {sub_of(mesh, name).cursor.backlog_count for name in mesh.worlds} == {0}
+
+    run_mesh(
+        scenario, "east", "west", replicated_subscriptions_snapshot_ms=30_000, replicated_subscriptions_timeout_s=300
+    )
+
+
+def test_who_follows_does_not_say_it_back_though_it_had_consumers_before() -> None:
+    """What it says would undo a seek of the one whom it follows."""
+
+    async def scenario(mesh: ClusterMesh) -> None:
+        client = (await loaded(mesh))["east"]
+        before = await mesh.client("west")
+        await before.subscribe(subType=SHARED, replicate_subscription_state=True)
+        await publish(client, *range(5))
+        acknowledge(before, *await receive(before, 5))
+        await moment(5)
+        before.lose()
+        await moment(5)
+        told = (await entries(mesh, "west")).count((UPDATE, ""))
+        assert told >= 1
+        consumer = await mesh.client("east")
+        await consumer.subscribe(subType=SHARED)
+        await publish(client, *range(5, 10))
+        acknowledge(consumer, *await receive(consumer, 5))
+        await moment(20)
+        assert {sub_of(mesh, name).cursor.backlog_count for name in mesh.worlds} == {0}
+        assert (await entries(mesh, "west")).count((UPDATE, "")) == told
+
+    run_mesh(scenario, "east", "west")
+
+
+def test_a_subscription_before_what_is_lost_keeps_no_other_from_being_told_of() -> None:
+    async def scenario(mesh: ClusterMesh) -> None:
+        client = (await loaded(mesh))["east"]
+        await mesh.topic("east").create_subscription("idle", EARLIEST)
+        await publish(client, *range(5))
+        await moment(2)
+        # A ledger of its own, which nobody has any more; what was published is over there.
+        world = mesh.worlds["east"]
+        ledger_id = mesh.topic("east").ledger.extent.last_confirmed_position.ledger_id
+        await world.broker.registry.unload(mesh.topic("east").name)
+        assert isinstance(world.bookie, MemoryBookie)
+        for entry_id in world.bookie.entry_ids(ledger_id):
+            world.bookie.forget_entry(ledger_id, entry_id)
+        client = await mesh.client("east")
+        await client.create_producer(producer_name="again")
+        consumer = await mesh.client("east")
+        await mesh.topic("east").create_subscription("sub", LATEST)
+        await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
+        await publish(client, *range(5, 10))
+        acknowledge(consumer, *await receive(consumer, 5))
+        await moment(20)
+        assert part_of(mesh, "east").reason == ""
+        assert sub_of(mesh, "west").cursor.backlog_count == 0
+
+    run_mesh(scenario, "east", "west")
+
+
+def test_a_subscription_that_storage_did_not_let_be_made_is_made_later_though_nothing_new_comes() -> None:
+    async def scenario(mesh: ClusterMesh) -> None:
+        client = (await loaded(mesh))["east"]
+        consumer = await mesh.client("east")
+        await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
+        await publish(client, *range(10))
+        ids = await receive(consumer, 10)
+        await moment(5)
+        # Nothing can be written over there when it is told.
+        west = mesh.worlds["west"].metadata.faults.next_writes
+        west.extend([WriteFault.UNKNOWN_BEFORE] * 100)
+        acknowledge(consumer, *ids)
+        await moment(5)
+        assert len(west) < 100
+        west.clear()
+        assert "sub" not in mesh.topic("west").subscriptions
+        await moment(20)
+        assert sub_of(mesh, "west").cursor.backlog_count == 0
 
     run_mesh(scenario, "east", "west")
 

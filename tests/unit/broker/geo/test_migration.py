@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import AsyncExitStack
-from dataclasses import replace
 
 import pytest
 
@@ -23,7 +22,6 @@ from geminga.model.topic_name import TopicName
 from geminga.runtime import spawn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker, send_frame
-from support.worlds.holding_part import with_parts
 from support.worlds.policy_levels import set_namespace, topic_of
 from support.worlds.rest_world import ask, rest_application
 
@@ -52,8 +50,9 @@ class Green:
 
 def ready(world: BrokerWorld, green: Green) -> Green:
     """Topics may move."""
-    with_parts(world.broker, TopicMigration)
-    world.broker.topic_services = replace(world.broker.topic_services, remote_clusters=green)
+    world.broker.other_clusters = lambda: green
+    world.broker.__dict__.pop("topic_services", None)
+    assert world.broker.topic_services.remote_clusters is green
     return green
 
 
@@ -509,6 +508,38 @@ def test_what_is_sent_while_it_moves_is_sent_again_behind_the_answers_of_what_ca
         assert (await topic_of(world)).ledger.ledgers.entry_count == 0
 
     run_with_broker(scenario)
+
+
+def test_what_was_dropped_while_it_was_to_move_is_stored_where_it_stays_though_ids_are_remembered() -> None:
+    """Deduplication is not to take for under way what was dropped behind its back."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        client, green = await world.client(), ready(world, Green())
+        await client.create_producer(producer_name="producer")
+        await client.publish(0)
+        gate: asyncio.Event = asyncio.Event()
+
+        async def in_vain(topic, place) -> None:
+            green.prepared.append((str(topic.name), place))
+            if len(green.prepared) > 1:
+                await gate.wait()
+                raise UnavailableError("it went away")
+
+        green.prepare = in_vain  # type: ignore[method-assign]
+        part = await moving(world)
+        await wait_ms(100)
+        assert part.stage is Stage.DRAINING
+        client.send_message(1)
+        await client.expect(Type.CLOSE_PRODUCER)
+        gate.set()
+        await wait_ms(100)
+        assert part.stage is Stage.PREPARING
+        success = await client.create_producer(producer_name="producer", epoch=1)
+        assert success.last_sequence_id == 0
+        await client.publish(1)
+        assert (await topic_of(world)).ledger.ledgers.entry_count == 2
+
+    run_with_broker(scenario, deduplication=True)
 
 
 def part_of(number: int, *, count: int = 3) -> dict[str, object]:

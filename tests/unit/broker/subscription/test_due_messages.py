@@ -10,7 +10,7 @@ from geminga.broker.core.delayed.delivery import TopicDelays
 from geminga.broker.core.dispatch.redelivery import RedeliveryTracker
 from geminga.broker.core.dispatch.shared import DispatchLimits, SharedDispatcher
 from geminga.broker.subscription import due_messages
-from geminga.broker.subscription.due_messages import DueMessages
+from geminga.broker.subscription.due_messages import DueMessages, forget_acknowledged
 from geminga.model import LATEST, Position
 from support.worlds.subscriptions import RecordedTopic, settle, with_topic
 
@@ -21,6 +21,7 @@ class Story:
     """Ten entries in a log, and a subscription's cursor that has read none of them."""
 
     def __init__(self, topic: RecordedTopic, positions: list[Position], cursor) -> None:
+        self.topic = topic
         self.positions = positions
         self.cursor = cursor
         self.clock = topic.services.runtime.clock
@@ -135,8 +136,11 @@ def test_what_all_acknowledged_waits_no_more() -> None:
     async def scenario(story: Story) -> None:
         story.wait(range(6), 600_000)
         assert story.due.memory_bytes > 0
-        story.due.acknowledged_through(story.positions[3])
+        story.cursor.acknowledge_cumulative(story.positions[3])
+        forget_acknowledged(story.delays, story.topic.ledger, [story.cursor], story.topic)
         await settle()
         assert len(story.delays) == 2
+        forget_acknowledged(story.delays, story.topic.ledger, [], story.topic)
+        assert len(story.delays) == 0
 
     told(scenario)

@@ -114,6 +114,67 @@ def test_who_names_every_message_of_an_entry_has_all_of_it(is_cumulative: bool) 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
 
 
+def deliveries(client: Transacting) -> list[int]:
+    """Redelivery counts of what came since the last look."""
+    received = client.client.received
+    counts = [each.message.redelivery_count for each, _ in received if each.type == pb.BaseCommand.MESSAGE]
+    received.clear()
+    return counts
+
+
+@pytest.mark.parametrize("sub_type", [pb.CommandSubscribe.Shared, pb.CommandSubscribe.Key_Shared])
+def test_what_was_acknowledged_in_a_transaction_that_outlives_its_consumer_counts_as_sent(sub_type: int) -> None:
+    """A message that kills its only consumer before each commit is a dead letter at last."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        transactions = Transacting(await world.client())
+        _, message = await with_batch(world, sub_type)
+        for life in range(1, 4):
+            for client in [*world.broker.topics[TOPIC].subscriptions["sub"].consumers]:
+                client.connection.close()
+            client = Transacting(await world.client())
+            await client.client.subscribe(subType=sub_type)
+            await wait_ms(50)
+            assert deliveries(client) == [life]
+            # Two hold parts of it, and the consumer the rest: it was sent once all the same.
+            parts = {await transactions.begin(): part(message, left) for left in (0b110, 0b101)}
+            for txn_id, held in parts.items():
+                await transactions.add_subscription(txn_id)
+                assert not (await client.acknowledge([held], txn_id)).HasField("error")
+            if life == 2:
+                whole = await transactions.begin()
+                await transactions.add_subscription(whole)
+                assert not (await client.acknowledge([part(message, 0b011)], whole)).HasField("error")
+                parts[whole] = message
+            client.client.lose()
+            await wait_ms(50)
+            for txn_id in parts:
+                await transactions.end(txn_id, commit=False)
+            await wait_ms(50)
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_counts_of_what_is_committed_are_forgotten(is_there: bool) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        transactions = Transacting(await world.client())
+        client, message = await with_batch(world, pb.CommandSubscribe.Shared)
+        txn_id = await transactions.begin()
+        await transactions.add_subscription(txn_id)
+        assert not (await client.acknowledge([part(message, 0b000)], txn_id)).HasField("error")
+        redeliveries = world.broker.topics[TOPIC].subscriptions["sub"].redeliveries
+        assert len(redeliveries.tracker()) == 1
+        if not is_there:
+            client.client.lose()
+            await wait_ms(50)
+        await transactions.end(txn_id, commit=True)
+        await wait_ms(50)
+        assert not redeliveries.tracker() if is_there else redeliveries._tracker is None
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
 def test_cumulative_ones_are_for_one_transaction_and_one_type() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client = Transacting(await world.client())

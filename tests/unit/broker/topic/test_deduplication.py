@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from geminga.broker.topic.deduplication import FREE_PROPERTY, free_ids
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.metadata.cas import CAS_ATTEMPTS_MAX
 from geminga.metadata.core.faults import WriteFault
@@ -343,6 +346,67 @@ def test_snapshot_is_taken_a_time_after_the_first_message_that_is_not_in_it() ->
         assert cursor.properties["producer"] > 0
 
     run_with_broker(scenario, deduplication=True, deduplication_snapshot_s=60, keep_alive_interval_s=100_000)
+
+
+@pytest.mark.parametrize("interval_s", [0, 120])
+def test_snapshot_that_failed_is_taken_later_though_nothing_new_is_stored(interval_s: int) -> None:
+    """By time; without that by entries, and not with each of them."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(producer_name="producer")
+        topic = topic_of(world)
+        for number in range(4):
+            await client.publish(number)
+        cursor = topic.ledger.cursors[DEDUP_CURSOR]
+        # Neither a new cursor ledger nor, in its place, the cursor's node can be written.
+        world.metadata.faults.next_writes.extend([WriteFault.UNKNOWN_BEFORE] * 200)
+        if interval_s:
+            await moment(interval_s + 50)
+        else:
+            await client.publish(4)
+            await moment(20)
+        assert len(world.metadata.faults.next_writes) < 200
+        world.metadata.faults.next_writes.clear()
+        stored = 4 if interval_s else 5
+        assert topic.dedup.stats()["entriesSinceSnapshot"] == stored
+        assert cursor.mark_delete_position == EARLIEST
+        if interval_s:
+            await moment(interval_s + 50)
+        else:
+            for number in range(5, 10):
+                assert cursor.mark_delete_position == EARLIEST
+                await client.publish(number)
+            await moment(5)
+        assert cursor.mark_delete_position.entry_id == (3 if interval_s else 9)
+        assert topic.dedup.stats()["entriesSinceSnapshot"] == 0
+
+    run_with_broker(
+        scenario,
+        deduplication=True,
+        deduplication_snapshot_entries=5,
+        deduplication_snapshot_s=interval_s,
+        keep_alive_interval_s=100_000,
+    )
+
+
+def test_snapshot_is_taken_however_long_the_names_are_of_producers_whose_transactions_were_aborted() -> None:
+    """A node holds them, of at most a megabyte with all else that it has."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(producer_name="producer")
+        await client.publish(0)
+        dedup = topic_of(world).dedup
+        assert dedup is not None
+        dedup.state.runs.restored({f"{number:03}" + "\x01" * 4093: [(1, 2)] for number in range(400)})
+        await dedup.snapshot()
+        cursor = topic_of(world).ledger.cursors[DEDUP_CURSOR]
+        kept = free_ids(cursor.cursor_properties[FREE_PROPERTY])
+        assert [name[:3] for name in kept] == [f"{number:03}" for number in range(400 - len(kept), 400)]
+        assert len(kept) > 3
+
+    run_with_broker(scenario, deduplication=True)
 
 
 def test_active_producer_older_than_the_producers_a_snapshot_may_hold_stays_in_it() -> None:

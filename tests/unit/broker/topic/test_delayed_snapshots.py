@@ -6,8 +6,10 @@ import pytest
 
 from geminga.bookkeeper import MetadataLiveLedgers
 from geminga.broker.core.delayed import snapshot as delayed_snapshot
+from geminga.broker.subscription.subscription import TICK_PROPERTY
 from geminga.broker.topic import delayed_snapshots
 from geminga.broker.topic.delayed_snapshots import ROOT, SAVE_INTERVAL_S, SnapshotNode
+from geminga.broker.topic.delays import delays_stats
 from geminga.metadata.ports import MUST_NOT_EXIST
 from geminga.model.errors import CorruptionError, DiskFullError
 from geminga.model.topic_name import TopicName
@@ -148,6 +150,28 @@ def test_snapshot_that_could_not_be_added_to_is_written_anew():
     run_with_broker(scenario, keep_alive_interval_s=100_000)
 
 
+def test_snapshot_that_failed_is_written_though_nothing_else_waits_and_no_try_leaves_a_ledger():
+    async def scenario(world: BrokerWorld):
+        await shared(world)
+        await publish_delayed(world, COUNT, 600_000)
+        before = await MetadataLiveLedgers(world.metadata).live_ledger_ids()
+        world.bookie.add_error = DiskFullError("full")
+        await settle(3 * SAVE_INTERVAL_S + 1)
+        tried = await MetadataLiveLedgers(world.metadata).live_ledger_ids() - before
+        world.bookie.add_error = None
+        await settle(SAVE_INTERVAL_S + 1)
+        node = SnapshotNode.decode((await world.metadata.get(PATH)).value)
+        assert node.ledger_id != node.next_id == -1
+        assert len(tried) == 1
+        assert max(before) + 1 not in tried
+        assert await MetadataLiveLedgers(world.metadata).live_ledger_ids() - before == {node.ledger_id}
+        # It is tried until it is there, and not again.
+        await settle(3 * SAVE_INTERVAL_S)
+        assert SnapshotNode.decode((await world.metadata.get(PATH)).value) == node
+
+    run_with_broker(scenario, keep_alive_interval_s=100_000)
+
+
 def test_snapshot_of_a_topic_where_nothing_waits_any_more_is_removed():
     async def scenario(world: BrokerWorld):
         await shared(world)
@@ -159,6 +183,26 @@ def test_snapshot_of_a_topic_where_nothing_waits_any_more_is_removed():
         await world.broker.registry.get(NAME, create=False)
         await world.restart()
         assert await world.metadata.get(PATH) is None
+
+    run_with_broker(scenario, keep_alive_interval_s=100_000)
+
+
+def test_what_was_new_when_a_finer_subscription_came_is_saved_all_the_same():
+    async def scenario(world: BrokerWorld):
+        await shared(world)
+        await publish_delayed(world, COUNT, 600_000)
+        tick = pb.KeyValue(key=TICK_PROPERTY, value="10")
+        client = await world.client()
+        await client.subscribe(
+            subscription="finer", subType=pb.CommandSubscribe.Shared, permits=10_000, subscription_properties=[tick]
+        )
+        await settle(SAVE_INTERVAL_S + 1)
+        await world.restart()
+        before = await reads_of(world)
+        await shared(world)
+        topic = await world.broker.registry.get(NAME, create=False)
+        assert len(topic.delays()) == COUNT
+        assert await reads_of(world) - before < 50
 
     run_with_broker(scenario, keep_alive_interval_s=100_000)
 
@@ -197,7 +241,7 @@ def test_snapshot_goes_with_its_topic():
         await publish_delayed(world, COUNT, 600_000)
         await settle(SAVE_INTERVAL_S + 1)
         node = SnapshotNode.decode((await world.metadata.get(PATH)).value)
-        stats = (await world.broker.registry.get(NAME, create=False)).delays_stats()
+        stats = delays_stats(await world.broker.registry.get(NAME, create=False))
         assert (stats["entries"], stats["notSaved"], stats["bucketMs"], stats["readers"]) == (COUNT, 0, 512, 1)
         assert stats["snapshotLedgerId"] == node.ledger_id >= 0
         assert 0 < stats["memoryBytes"] < 100_000

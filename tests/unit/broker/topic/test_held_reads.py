@@ -11,6 +11,7 @@ from geminga.broker.rest.topic_routes.internal_stats import log_stats
 from geminga.broker.subscription import seek
 from geminga.broker.subscription.last_message_id import NO_MESSAGE, last_message_id
 from geminga.broker.subscription.stats import backlog_bytes, subscription_stats
+from geminga.broker.topic.delays import delays_stats
 from geminga.broker.topic.parts import PartTopic, TopicPart
 from geminga.broker.topic.publish import PublishBatch
 from geminga.managed_ledger import AppendResult, ManagedLedgerConfig
@@ -246,7 +247,7 @@ def test_delayed_messages_wait_for_their_time_and_for_the_limit() -> None:
         assert await story.take() == []
         await seconds(11)
         assert await story.take() == texts(0)
-        assert story.topic.delays_stats()["entries"] == 0
+        assert delays_stats(story.topic)["entries"] == 0
         await story.hold_at(None)
         assert sorted(await story.take()) == texts(0, 1, 2)
 

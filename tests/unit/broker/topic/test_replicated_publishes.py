@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from geminga.broker.core.dedup import SOURCES_MAX
 from geminga.broker.core.dedup_source import SOURCE_POSITION, as_properties, number_of, of_properties, shown, source_of
 from geminga.model.topic_name import DEDUP_CURSOR
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -14,6 +15,7 @@ from support.worlds.policy_levels import set_topic
 from unit.broker.topic.test_deduplication import NO_ID, moment, topic_of, turns
 
 REPLICATOR = "pulsar.repl.east-->standalone"
+AT_3_0 = pb.KeyValue(key=SOURCE_POSITION, value="3:0")
 #: Within a ``long``, and beyond what two of them hold together.
 HALVES = st.integers(0, (1 << 63) - 1)
 
@@ -157,6 +159,31 @@ def test_a_cluster_is_not_copied_to_itself() -> None:
         assert "leads back here" in error.message
 
     run_with_broker(scenario)
+
+
+def test_clusters_that_somebody_makes_up_are_remembered_up_to_a_limit() -> None:
+    """Each is kept for good, in memory and in each snapshot: who may publish could fill both."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        client = await replicator(world)
+        client.send_bytes(frame("3:0", "a", 0))
+        assert await is_stored(client)
+        made_up = [
+            send_frame(0, producer_name="a", metadata={"replicated_from": f"cluster {number}", "properties": [AT_3_0]})
+            for number in range(SOURCES_MAX + 200)
+        ]
+        client.send_bytes(b"".join(made_up))
+        assert all([await is_stored(client) for _ in made_up])
+        for epoch in (1, 2):
+            assert len(topic_of(world).dedup.state.persisted) == SOURCES_MAX
+            # Those that came before are told apart as ever; what is beyond is stored whatever it is.
+            client.send_bytes(frame("3:0", "a", 0) + made_up[0] + made_up[-1])
+            assert [await is_stored(client) for _ in range(3)] == [False, False, True]
+            await moment(2)
+            await world.restart()
+            client = await replicator(world, epoch)
+
+    run_with_broker(scenario, deduplication=True, deduplication_snapshot_entries=500)
 
 
 def test_where_a_replicator_is_is_never_forgotten() -> None:

@@ -7,6 +7,7 @@ import pytest
 from geminga.model.position import Position
 from geminga.wire.pulsar.metadata import split_entry
 from geminga.wire.pulsar.subscription_markers import (
+    SNAPSHOT,
     InCluster,
     Marker,
     Request,
@@ -58,3 +59,14 @@ def test_what_is_damaged_or_lacks_something_is_none(kind: int, payload: bytes) -
     found = decode_marker(kind, payload)
     # An update of no cluster is one that moves nothing.
     assert found == (Update("x", ()) if (kind, payload) == (13, b"\x0a\x01x") else None)
+
+
+def test_what_is_longer_than_any_marker_is_none() -> None:
+    """Subscriptions remember what they say, and whoever may publish can write them."""
+    for count, is_read in ((1000, True), (5000, False)):
+        others = tuple(InCluster(f"cluster {number:03}", Position(7, number)) for number in range(count))
+        snapshot = Snapshot("id", Position(1, 2), others)
+        entry = encode_local_snapshot(snapshot, "east", 5)
+        metadata, offset = split_entry(entry)
+        assert metadata is not None
+        assert decode_marker(SNAPSHOT, entry[offset:]) == (snapshot if is_read else None)

@@ -39,7 +39,7 @@ DELIVER_AT_MAX: Final = (1 << 48) - 1
 class TopicDelays:
     """What waits in a topic. Times are milliseconds since the epoch."""
 
-    __slots__ = ("_clock", "_readers", "fresh", "fresh_count", "fresh_max", "index", "on_fresh")
+    __slots__ = ("_clock", "_readers", "fresh", "fresh_count", "fresh_max", "index", "is_unsaved", "on_fresh")
 
     def __init__(self, *, tick_ms: int, is_strict: bool, fresh_max: int = 0) -> None:
         """``fresh_max``: note what is added for snapshots until :meth:`take_fresh`, and say when it is so much; 0: no
@@ -49,6 +49,8 @@ class TopicDelays:
         self.fresh = TimeBuckets(self.index.bits, is_strict=is_strict) if fresh_max else None
         self.fresh_count = 0
         self.fresh_max = fresh_max
+        #: Some of what waits is neither fresh nor in a record: the next snapshot must have everything.
+        self.is_unsaved = False
         #: Called with False when the first entry since the last snapshot was added, with True at ``fresh_max``.
         self.on_fresh: Callable[[bool], None] | None = None
         self._readers: list[DelayReader] = []
@@ -150,6 +152,7 @@ class TopicDelays:
         """Buckets become smaller (or, with nothing in them, larger). What waits keeps the time it was rounded to."""
         old, self.index = self.index, TimeBuckets(bits, is_strict=self.index.is_strict)
         # In the old buckets they would not be as exact as the index is now.
+        self.is_unsaved = self.is_unsaved or self.fresh_count > 0
         self.drop_fresh()
         for record in encode(old):
             is_loaded = load(record, self.index, -1, refines=True)

@@ -59,8 +59,8 @@ _WINDOW: Final = 1 << 16
 
 
 def precision_bits(tick_ms: int) -> int:
-    """Bits trimmed for a tick: the largest bucket that is no longer than the tick (1000 ms gives 512)."""
-    return max(0, tick_ms.bit_length() - 1)
+    """Bits trimmed for a tick: the largest bucket that is no longer than the tick (1000 ms gives 512), however long."""
+    return min(max(0, tick_ms.bit_length() - 1), BITS_MAX - 1)
 
 
 class TimeBuckets:

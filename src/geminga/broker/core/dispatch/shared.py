@@ -278,10 +278,11 @@ class SharedDispatcher(Generic[C]):
         what another one holds. True if an entry that waited for this can be sent now."""
         if not remaining:
             self.tracker.forget(position)
-        return self.hold(consumer, position, remaining)
+        return self.hold(consumer, position, remaining, is_counted=False)
 
-    def hold(self, consumer: C, position: Position, remaining: int = 0) -> bool:
-        """As :meth:`acknowledge`, but it may come again (:meth:`unhold`): how often it was sent stays known."""
+    def hold(self, consumer: C, position: Position, remaining: int = 0, *, is_counted: bool = True) -> bool:
+        """As :meth:`acknowledge`, but it may come again (:meth:`unhold`): that it was sent counts now, for its consumer
+        may be gone by then."""
         owner = consumer
         if position not in consumer.pending:
             for other in self.consumers:
@@ -292,12 +293,14 @@ class SharedDispatcher(Generic[C]):
             count, sticky_hash = owner.pending.reduce(position, remaining), 0
         else:
             self.replay.discard(position)
-            count, sticky_hash = owner.pending.remove(position) or (0, 0)
+            removed = owner.pending.remove(position)
+            if removed is not None and is_counted:
+                self.tracker.increment(position)
+            count, sticky_hash = removed or (0, 0)
         return self._release(owner, count, sticky_hash)
 
     def unhold(self, position: Position) -> None:
         """An entry that was held, and that no consumer has, must be sent again."""
-        self.tracker.increment(position)
         self.requeue(position)
 
     def acknowledge_up_to(self, position: Position) -> None:

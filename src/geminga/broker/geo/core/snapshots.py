@@ -31,12 +31,14 @@ class AfterAnswer(Enum):
 class SnapshotBuilder:
     """One snapshot that is being made."""
 
-    __slots__ = ("_answers", "_is_second_round", "_local", "_missing", "_others", "snapshot_id", "started_ms")
+    __slots__ = ("_answers", "_is_second_round", "_local", "_missing", "_others", "asked", "snapshot_id", "started_ms")
 
     def __init__(self, snapshot_id: str, others: Collection[str], started_ms: int) -> None:
         """``others``: the other clusters, one at least. ``started_ms``: on a clock that does not go back."""
         self.snapshot_id = snapshot_id
         self.started_ms = started_ms
+        #: Where it was first asked for here, once that is stored.
+        self.asked: Position | None = None
         self._others = frozenset(others)
         self._missing = set(others)
         self._answers: dict[str, Position] = {}

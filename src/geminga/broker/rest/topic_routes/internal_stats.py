@@ -13,6 +13,7 @@ from geminga.broker.subscription.dispatch_shared import SharedDispatch
 from geminga.broker.subscription.stats import iso_time
 from geminga.broker.subscription.subscription import Subscription
 from geminga.broker.topic.base import Topic
+from geminga.broker.topic.delays import delays_stats
 from geminga.broker.topic.non_persistent import NonPersistentTopic
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.managed_ledger import ManagedLedger
@@ -189,7 +190,7 @@ def _delayed_delivery(topic: PersistentTopic) -> Document:
         dispatch = subscription.dispatch if isinstance(subscription, Subscription) else None
         if isinstance(dispatch, SharedDispatch):
             waiting[name] = dispatch.due.count if dispatch.due is not None else 0
-    return {"waitingEntries": waiting, **topic.delays_stats()}
+    return {"waitingEntries": waiting, **delays_stats(topic)}
 
 
 def _bookies(topic: PersistentTopic) -> Document:
