@@ -30,6 +30,7 @@ class SendBuffer:
 
     __slots__ = (
         "_ahead",
+        "_awaits_memory",
         "_clock",
         "_connection",
         "_loop",
@@ -67,6 +68,8 @@ class SendBuffer:
         self._through: TransactionCore | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._room_waiters: list[asyncio.Future[None]] = []
+        #: The memory limit wakes those who wait for room once it has some.
+        self._awaits_memory = False
         self._unheard_error: PulsarException | None = None
         #: When the broker last said why it can not store now (monotonic), and what it said.
         self._refusal: tuple[float, str] | None = None
@@ -243,8 +246,26 @@ class SendBuffer:
                 wake()
         if pending.gate is not None:
             cast("TransactionCore", pending.gate).settle(error)
-        if self._room_waiters and not self.is_full(0):
+        if self._room_waiters:
+            self._wake_for_room()
+
+    def _wake_for_room(self) -> None:
+        if self._is_queue_full(0):
+            return
+        if not self._memory.is_full:
             self._wake_all()
+        else:
+            # Filled by others since they began to wait: none of this producer's receipts may follow.
+            self._await_memory()
+
+    def _await_memory(self) -> None:
+        if not self._awaits_memory:
+            self._awaits_memory = True
+            self._memory.on_room(self._on_memory)
+
+    def _on_memory(self) -> None:
+        self._awaits_memory = False
+        self._wake_all()
 
     def _tell_ids(
         self,
@@ -308,15 +329,16 @@ class SendBuffer:
 
     def is_full(self, open_messages: int) -> bool:
         """Whether nothing more may be sent now; ``open_messages`` are not frames yet."""
-        if self._memory.is_full:
-            return True
+        return self._memory.is_full or self._is_queue_full(open_messages)
+
+    def _is_queue_full(self, open_messages: int) -> bool:
         return 0 < self.messages_max <= self.queue.messages + open_messages
 
     async def wait_for_room(self) -> None:
         """Until something changed: look again."""
         waiter: asyncio.Future[None] = self._loop.create_future()
         if self._memory.is_full:
-            self._memory.on_room(lambda: _wake(waiter))
+            self._await_memory()
         self._room_waiters.append(waiter)
         try:
             await waiter

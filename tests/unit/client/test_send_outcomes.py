@@ -1,0 +1,45 @@
+"""What becomes of what is sent is told, and told truly: to who waits for room, for a chunked message, for a flush."""
+
+from __future__ import annotations
+
+import asyncio
+
+import geminga.client as gc
+from geminga.runtime import wait_ms
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.hot import encode_send_receipts
+from support.worlds.scripted_broker import polite, run_against
+
+TOPIC = "persistent://public/default/topic"
+Type = pb.BaseCommand
+
+
+def receipt(send: pb.CommandSend) -> bytes:
+    return encode_send_receipts(send.producer_id, 1, send.sequence_id, 1, [(send.sequence_id,) * 2])
+
+
+def test_who_waits_for_room_goes_on_once_there_is_though_another_producer_had_filled_the_memory() -> None:
+    held: list[pb.CommandSend] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.SEND:
+            held.append(command.send)
+            # The first is stored when the memory is full of the other one's, which is stored later.
+            return [receipt(held.pop(0))] if len(held) == 2 else []
+        if command.type == Type.PING:
+            stored = [receipt(send) for send in held]
+            held.clear()
+            return [*stored, *polite(command)]
+        return polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        options: gc.ProducerArguments = {"batching_enabled": False, "block_if_queue_full": True}
+        one = await client.create_producer("one", max_pending_messages=1, **options)
+        other = await client.create_producer("other", **options)
+        first, second = (asyncio.ensure_future(one.send(b"%d" % number)) for number in range(2))
+        await wait_ms(1)
+        await asyncio.gather(first, other.send(bytes(2000)))
+        assert (await asyncio.wait_for(second, 10)).entry_id() == 1
+        assert client.memory.used_bytes == 0
+
+    run_against(script, scenario, memory_limit_bytes=1000)
