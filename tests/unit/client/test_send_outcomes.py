@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 import geminga.client as gc
+from geminga.model.errors import ServerError
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.hot import encode_send_receipts
 from support.worlds.scripted_broker import polite, run_against
 
@@ -43,3 +47,33 @@ def test_who_waits_for_room_goes_on_once_there_is_though_another_producer_had_fi
         assert client.memory.used_bytes == 0
 
     run_against(script, scenario, memory_limit_bytes=1000)
+
+
+@pytest.mark.parametrize("refused", [0, 1])
+def test_a_message_of_which_a_chunk_is_refused_is_not_stored(refused: int) -> None:
+    chunks = 0
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        nonlocal chunks
+        if command.type == Type.SEND:
+            send = command.send
+            if send.is_chunk:
+                chunks += 1
+                if chunks == refused + 1:
+                    return [commands.send_error(send.producer_id, 0, ServerError.NOT_ALLOWED_ERROR, "too large here")]
+            return [receipt(send)]
+        return polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        producer = await client.create_producer(
+            TOPIC, batching_enabled=False, chunking_enabled=True, chunk_max_message_size=1000
+        )
+        with pytest.raises(gc.NotAllowedError, match="too large here"):
+            await producer.send(bytes(2500))
+        assert chunks == 3
+        assert (await producer.send(b"behind")).entry_id() == 1
+        producer.send_nowait(bytes(10))
+        await producer.flush()
+        assert producer.pending_messages == client.memory.used_bytes == 0
+
+    run_against(script, scenario)

@@ -172,12 +172,14 @@ class SendBuffer:
             self._finish(pending, ledger_id, entry_id, None)
 
     def refused(self, sequence_id: int, error: PulsarException) -> None:
-        """The oldest frame will never be stored; those behind it go on. Another one: late, nothing happens."""
+        """The oldest frame will never be stored, nor the message that it is a part of; those behind it go on. Another
+        one: late, nothing happens."""
         oldest = self.queue.oldest
         if oldest is not None and oldest.sequence_id == sequence_id:
             pending = self.queue.receipt(sequence_id)
             if pending is not None:
-                self._finish(pending, -1, -1, error)
+                for refused in (pending, *self.queue.take_rest()):
+                    self._finish(refused, -1, -1, error)
 
     def refused_for_now(self, error: PulsarException) -> None:
         """What is to be sent again: who waits in vain for it is told why."""
