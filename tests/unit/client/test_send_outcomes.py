@@ -13,6 +13,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.hot import encode_send_receipts
 from support.worlds.scripted_broker import polite, run_against
+from support.worlds.scripted_coordinator import CoordinatorScript
 
 TOPIC = "persistent://public/default/topic"
 Type = pb.BaseCommand
@@ -77,3 +78,31 @@ def test_a_message_of_which_a_chunk_is_refused_is_not_stored(refused: int) -> No
         assert producer.pending_messages == client.memory.used_bytes == 0
 
     run_against(script, scenario)
+
+
+def test_flush_waits_for_what_was_sent_before_a_message_that_its_transaction_refused() -> None:
+    class Held(CoordinatorScript):
+        def __call__(self, command: pb.BaseCommand) -> list[bytes]:
+            if command.type == Type.SEND:
+                self.heard.append((asyncio.get_running_loop().time(), command))
+                return []
+            answers = super().__call__(command)
+            if command.type == Type.PING:
+                answers += [receipt(sent.send) for _, sent in self.heard if sent.type == Type.SEND]
+            return answers
+
+    broker = Held()
+    broker.instead[Type.ADD_PARTITION_TO_TXN] = [ServerError.NOT_ALLOWED_ERROR]
+
+    async def scenario(client: gc.Client) -> None:
+        producer = await client.create_producer(TOPIC, batching_enabled=False)
+        txn = await client.transaction()
+        heard: list[str] = []
+        producer.send_nowait(b"before", lambda error, _: heard.append(f"before {error}"))
+        producer.send_nowait(b"refused", lambda error, _: heard.append(f"refused {type(error).__name__}"), txn=txn)
+        await producer.flush()
+        await wait_ms(0)
+        assert heard == ["refused NotAllowedError", "before None"]
+        await txn.abort()
+
+    run_against(broker, scenario)
