@@ -12,7 +12,8 @@ from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.hot import encode_send_receipts
-from support.worlds.scripted_broker import polite, run_against
+from support.worlds.client_world import BrokerOnNode
+from support.worlds.scripted_broker import polite, run_against, run_with_broker
 from support.worlds.scripted_coordinator import CoordinatorScript
 
 TOPIC = "persistent://public/default/topic"
@@ -106,3 +107,31 @@ def test_flush_waits_for_what_was_sent_before_a_message_that_its_transaction_ref
         await txn.abort()
 
     run_against(broker, scenario)
+
+
+def test_flush_tells_what_nobody_heard_of_with_interceptors_too() -> None:
+    class Watching(gc.ProducerInterceptor):
+        def __init__(self) -> None:
+            self.heard: list[str] = []
+
+        def on_send_acknowledgement(self, producer, message, message_id, error) -> None:
+            self.heard.append(type(error).__name__)
+
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        watching = Watching()
+        producer = await client.create_producer(TOPIC, interceptors=[watching], block_if_queue_full=False)
+        bad = {"half": "\ud800"}
+        errors: list[object] = []
+        producer.send_nowait(b"a", lambda error, _: errors.append(type(error)), properties=bad)
+        await producer.flush()
+        producer.send_nowait(b"b", properties=bad)
+        with pytest.raises(gc.UnexpectedError):
+            await producer.flush()
+        await producer.flush()
+        assert errors == [gc.UnexpectedError]
+        assert watching.heard == ["UnexpectedError"] * 2
+        with pytest.raises(gc.InvalidMessage):
+            producer.send_nowait("no bytes")
+        assert watching.heard[2:] == ["InvalidMessage"], "it was told of the message before"
+
+    run_with_broker(scenario)
