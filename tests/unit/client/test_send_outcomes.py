@@ -135,3 +135,32 @@ def test_flush_tells_what_nobody_heard_of_with_interceptors_too() -> None:
         assert watching.heard[2:] == ["InvalidMessage"], "it was told of the message before"
 
     run_with_broker(scenario)
+
+
+def test_partitions_that_were_being_added_are_left_with_their_producer() -> None:
+    made: dict[int, str] = {}
+    left: list[str] = []
+    partitions = 1
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.PARTITIONED_METADATA:
+            return [commands.partitions(command.partitionMetadata.request_id, partitions)]
+        if command.type == Type.PRODUCER:
+            made[command.producer.producer_id] = command.producer.topic[-1]
+            if command.producer.topic.endswith("-2"):
+                return []
+        if command.type == Type.CLOSE_PRODUCER:
+            left.append(made[command.close_producer.producer_id])
+        return polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        nonlocal partitions
+        producer = await client.create_producer(TOPIC, auto_update_partitions_interval_ms=1000)
+        partitions = 3
+        await wait_ms(1500)
+        assert sorted(made.values()) == ["0", "1", "2"]
+        await producer.close()
+        await wait_ms(100)
+        assert sorted(left) == ["0", "1", "2"]
+
+    run_against(script, scenario)

@@ -29,6 +29,7 @@ class PartitionedProducer(Producer[T], Generic[T]):
     """
 
     __slots__ = (
+        "_adding",
         "_cluster",
         "_current",
         "_is_closed",
@@ -62,6 +63,8 @@ class PartitionedProducer(Producer[T], Generic[T]):
         self._make = make
         #: By partition; None: not made yet (lazy).
         self._producers: list[TopicProducer[T] | None] = [None] * partitions
+        #: Of new partitions, while they are being connected.
+        self._adding: list[TopicProducer[T]] = []
         self._murmur3 = options.hashing_scheme is HashingScheme.Murmur3_32Hash
         rng = cluster.runtime.rng
         self._round_robin = RoundRobin(rng.below(partitions))
@@ -190,14 +193,15 @@ class PartitionedProducer(Producer[T], Generic[T]):
         self._arm_update()
 
     async def _add_partitions(self, known: int, count: int) -> None:
-        made = [self._make(index) for index in range(known, count)]
-        results = await asyncio.gather(*(producer.connect() for producer in made), return_exceptions=True)
-        failed = [result for result in results if result is not None]
-        if failed or self._is_closed:
-            await asyncio.gather(*(producer.close() for producer in made))
+        made = self._adding = [self._make(index) for index in range(known, count)]
+        try:
+            results = await asyncio.gather(*(producer.connect() for producer in made), return_exceptions=True)
+            failed = [result for result in results if result is not None]
             if failed:
+                await asyncio.gather(*(producer.close() for producer in made))
                 raise failed[0]
-            return
+        finally:
+            self._adding = []
         self._producers.extend(made)
 
     async def close(self) -> None:
@@ -210,7 +214,8 @@ class PartitionedProducer(Producer[T], Generic[T]):
         if self._update is not None:
             self._update.cancel()
         self._on_closed(self)
-        await asyncio.gather(*(producer.close() for producer in self._made()))
+        # Who was connecting new ones was cut off, and knows nothing of those that were connected already.
+        await asyncio.gather(*(producer.close() for producer in (*self._made(), *self._adding)))
 
     def _made(self) -> list[TopicProducer[T]]:
         return [producer for producer in self._producers if producer is not None]
