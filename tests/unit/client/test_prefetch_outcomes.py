@@ -1,0 +1,186 @@
+"""What was prefetched, or asked for, reaches who receives: over pauses, losses of the connection and seeks."""
+
+from __future__ import annotations
+
+import pytest
+
+import geminga.client as gc
+from geminga.client._transport.service_urls import ServiceUrls
+from geminga.model.errors import ServerError
+from geminga.runtime import wait_ms
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar import commands
+from geminga.wire.pulsar.varint import signed64
+from support.worlds.client_world import URL, BrokerOnNode
+from support.worlds.scripted_broker import run_against, run_with_broker
+from support.worlds.scripted_consumer import ConsumerScript, Type, singles
+
+TOPIC = "persistent://public/default/topic"
+#: As a message id has them.
+LATEST = (gc.MessageId.latest.ledger_id(), gc.MessageId.latest.entry_id())
+UINT64 = (1 << 64) - 1
+
+
+def cut(client: gc.Client) -> None:
+    """All connections break."""
+    for connection in list(client.pool._connections.values()):
+        connection.abort(gc.NotConnected("cut"))
+
+
+@pytest.mark.parametrize("is_inclusive", [False, True])
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("before", [0, 2])
+def test_a_reader_at_the_end_keeps_what_came_before_its_connection_broke(
+    before: int, batch: int, is_inclusive: bool
+) -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        producer = await client.create_producer(TOPIC, batching_max_messages=batch)
+        for _ in range(before):
+            await producer.send(b"before")
+        reader = await client.create_reader(TOPIC, gc.MessageId.latest, start_message_id_inclusive=is_inclusive)
+        if before and is_inclusive:
+            assert (await reader.read_next(1000)).data() == b"before"
+        for number in range(3):
+            producer.send_nowait(b"%d" % number)
+        await producer.flush()
+        await wait_ms(100)
+        assert reader.prefetched_bytes() > 0
+        cut(client)
+        await wait_ms(1000)
+        assert [(await reader.read_next(1000)).data() for _ in range(3)] == [b"0", b"1", b"2"]
+        cut(client)
+        await wait_ms(1000)
+        await producer.send(b"3")
+        assert (await reader.read_next(1000)).data() == b"3"
+
+    run_with_broker(scenario)
+
+
+def test_a_reader_that_was_moved_to_the_end_keeps_what_came_before_its_connection_broke() -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        producer = await client.create_producer(TOPIC)
+        reader = await client.create_reader(TOPIC, gc.MessageId.earliest)
+        await producer.send(b"0")
+        assert (await reader.read_next(1000)).data() == b"0"
+        await producer.send(b"passed over")
+        await reader.seek(gc.MessageId.latest)
+        await wait_ms(1000)
+        await producer.send(b"1")
+        await wait_ms(100)
+        assert reader.prefetched_bytes() > 0
+        cut(client)
+        await wait_ms(1000)
+        assert (await reader.read_next(2000)).data() == b"1"
+
+    run_with_broker(scenario)
+
+
+@pytest.mark.parametrize("is_inclusive", [False, True])
+@pytest.mark.parametrize("before", [0, 2])
+def test_a_reader_at_the_end_gets_what_is_published_while_it_is_away(before: int, is_inclusive: bool) -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        producer = await client.create_producer(TOPIC)
+        for _ in range(before):
+            await producer.send(b"before")
+        reader = await client.create_reader(TOPIC, gc.MessageId.latest, start_message_id_inclusive=is_inclusive)
+        if before and is_inclusive:
+            assert (await reader.read_next(1000)).data() == b"before"
+        assert not await reader.has_message_available()
+        await broker.restart()
+        await producer.send(b"0")
+        await producer.send(b"1")
+        await wait_ms(1000)
+        assert [(await reader.read_next(1000)).data() for _ in range(2)] == [b"0", b"1"]
+        assert not await reader.has_message_available()
+
+    run_with_broker(scenario)
+
+
+@pytest.mark.parametrize("is_inclusive", [False, True])
+@pytest.mark.parametrize("start", [gc.MessageId.earliest, gc.MessageId.latest], ids=["earliest", "latest"])
+@pytest.mark.parametrize("sought", [3, 5])
+def test_a_reader_at_a_time_stays_there_when_its_connection_breaks_before_it_reads(
+    sought: int, start: gc.MessageId, is_inclusive: bool
+) -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        producer = await client.create_producer(TOPIC)
+        reader = await client.create_reader(TOPIC, start, start_message_id_inclusive=is_inclusive)
+        times: list[int] = []
+        for number in range(5):
+            times.append(int(client.runtime.clock.wall_ms()))
+            await producer.send(b"%d" % number)
+            await wait_ms(100)
+        times.append(int(client.runtime.clock.wall_ms()))
+        await reader.seek(times[sought])
+        await wait_ms(1000)
+        assert (reader.prefetched_bytes() > 0) is (sought < 5)
+        cut(client)
+        await producer.send(b"5")
+        await wait_ms(1000)
+        read = [(await reader.read_next(1000)).data() for _ in range(sought, 6)]
+        assert read == [b"%d" % number for number in range(sought, 6)]
+
+    run_with_broker(scenario)
+
+
+class AtTheEnd(ConsumerScript):
+    """Tells where the subscription is; before the first answers it does what is planned."""
+
+    def __init__(self, *planned: str) -> None:
+        super().__init__(singles(2))
+        self.planned = list(planned)
+
+    def __call__(self, command: pb.BaseCommand) -> list[bytes]:
+        if command.type != Type.GET_LAST_MESSAGE_ID:
+            return super().__call__(command)
+        asked = command.getLastMessageId
+        what = self.planned.pop(0) if self.planned else ""
+        if what == "refuse":
+            return [commands.error(asked.request_id, ServerError.METADATA_ERROR, "not now")]
+        if what == "cut":
+            return [b"\x7f\xff\xff\xff\x00\x00\x00\x04"]
+        answer = pb.CommandGetLastMessageIdResponse(
+            request_id=asked.request_id,
+            last_message_id=pb.MessageIdData(ledgerId=1, entryId=UINT64),
+            consumer_mark_delete_position=pb.MessageIdData(ledgerId=1, entryId=UINT64),
+        )
+        answered = pb.BaseCommand(type=Type.GET_LAST_MESSAGE_ID_RESPONSE, getLastMessageIdResponse=answer)
+        closed = [commands.close_consumer(asked.consumer_id, 0)] if what == "close" else []
+        return [*closed, commands.encode_command(answered)]
+
+    def starts(self) -> list[tuple[int, int]]:
+        """Where it was to begin, each time."""
+        starts = [command.subscribe.start_message_id for _, command in self.of(Type.SUBSCRIBE)]
+        return [(one.ledgerId, signed64(one.entryId)) for one in starts]
+
+
+@pytest.mark.parametrize(
+    ("what", "starts"),
+    [("refuse", [LATEST]), ("cut", [LATEST, LATEST]), ("close", [LATEST, (1, -1)])],
+)
+def test_a_reader_whose_place_is_not_told_is_subscribed_once_all_the_same(
+    what: str, starts: list[tuple[int, int]]
+) -> None:
+    script = AtTheEnd(what)
+
+    async def scenario(client: gc.Client) -> None:
+        reader = await client.create_reader(TOPIC, gc.MessageId.latest)
+        assert [(await reader.read_next(1000)).data() for _ in range(2)] == [b"0", b"1"]
+        await wait_ms(2000)
+        assert script.starts() == starts
+
+    run_against(script, scenario)
+
+
+def test_a_reader_at_the_end_begins_at_the_end_of_another_cluster() -> None:
+    script = AtTheEnd()
+
+    async def scenario(client: gc.Client) -> None:
+        await client.create_reader(TOPIC, gc.MessageId.latest)
+        cut(client)
+        await wait_ms(1000)
+        client.pool.go_on_with(ServiceUrls(URL), client.options, gc.NotConnected("elsewhere"))
+        await wait_ms(1000)
+        assert script.starts() == [LATEST, (1, -1), LATEST]
+
+    run_against(script, scenario)
