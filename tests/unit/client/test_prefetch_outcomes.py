@@ -13,7 +13,7 @@ from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.varint import signed64
 from support.worlds.client_world import URL, BrokerOnNode
 from support.worlds.scripted_broker import run_against, run_with_broker
-from support.worlds.scripted_consumer import ConsumerScript, Type, singles
+from support.worlds.scripted_consumer import ConsumerScript, Type, entry_bytes, message_frame, singles
 
 TOPIC = "persistent://public/default/topic"
 #: As a message id has them.
@@ -184,3 +184,29 @@ def test_a_reader_at_the_end_begins_at_the_end_of_another_cluster() -> None:
         assert script.starts() == [LATEST, (1, -1), LATEST]
 
     run_against(script, scenario)
+
+
+class Moved(ConsumerScript):
+    """Closes the consumer for SEEK, and answers once it is there again and was sent a message."""
+
+    seek: int | None = None
+
+    def __call__(self, command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.SEEK:
+            self.seek = command.seek.request_id
+            return [commands.close_consumer(command.seek.consumer_id, 0)]
+        answers = super().__call__(command)
+        if command.type == Type.FLOW and self.seek is not None:
+            message = message_frame(command.flow.consumer_id, 3, entry_bytes([b"there"]))
+            answers += [message, commands.success(self.seek)]
+            self.seek = None
+        return answers
+
+
+def test_what_came_from_where_a_consumer_was_moved_to_is_kept_when_the_answer_comes_behind_it() -> None:
+    async def scenario(client: gc.Client) -> None:
+        consumer = await client.subscribe(TOPIC, "s")
+        await consumer.seek(gc.MessageId.earliest)
+        assert (await consumer.receive(1000)).data() == b"there"
+
+    run_against(Moved(), scenario)

@@ -454,7 +454,10 @@ class TopicConsumer:
             if newest.entry_id() >= 0:
                 message_id = newest
                 self._intake.start = self.last_received.move(message_id)
+        times = self._attachment.times
         await self.request(lambda consumer, request: requests.seek(consumer, request, message_id, timestamp_ms))
+        if self._attachment.times != times and self._attachment.connection is not None:
+            return  # subscribed again before the answer was heard: what came since is from there, and comes once
         self.start_over()
         if self._attachment.connection is not None:
             self._phase = Phase.SUBSCRIBED
