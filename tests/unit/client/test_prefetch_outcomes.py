@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 import geminga.client as gc
@@ -184,6 +186,48 @@ def test_a_reader_at_the_end_begins_at_the_end_of_another_cluster() -> None:
         assert script.starts() == [LATEST, (1, -1), LATEST]
 
     run_against(script, scenario)
+
+
+def test_who_waits_without_prefetching_is_served_when_a_pause_ends() -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        consumer = await client.subscribe(TOPIC, "s", receiver_queue_size=0)
+        producer = await client.create_producer(TOPIC)
+        await producer.send(b"0")
+        consumer.pause()
+        receiving = asyncio.ensure_future(consumer.receive())
+        await wait_ms(100)
+        assert not receiving.done()
+        consumer.resume()
+        assert (await asyncio.wait_for(receiving, 1)).data() == b"0"
+        await producer.send(b"1")
+        consumer.pause()
+        consumer.resume()
+        await wait_ms(100)
+        assert consumer.prefetched_bytes() == 0, "nobody waits"
+        assert (await consumer.receive(1000)).data() == b"1"
+
+    run_with_broker(scenario)
+
+
+def test_without_prefetching_a_batch_asks_for_no_more_than_others_do() -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        policy = gc.BatchReceivePolicy(max_num_message=1, timeout_ms=100)
+        options: gc.ConsumerArguments = {"consumer_type": gc.ConsumerType.Shared, "receiver_queue_size": 0}
+        consumer = await client.subscribe(TOPIC, "s", batch_receive_policy=policy, **options)
+        producer = await client.create_producer(TOPIC, batching_enabled=False)
+        for number in range(5):
+            await producer.send(b"%d" % number)
+            await consumer.acknowledge(await consumer.receive(1000))
+        assert await consumer.batch_receive() == []
+        for number in range(5, 10):
+            await producer.send(b"%d" % number)
+        await wait_ms(100)
+        assert consumer.prefetched_bytes() == 1, "what was asked for, and nothing beside"
+        other = await client.subscribe(TOPIC, "s", **options)
+        assert [(await other.receive(1000)).data() for _ in range(4)] == [b"6", b"7", b"8", b"9"]
+        assert [message.data() for message in await consumer.batch_receive()] == [b"5"]
+
+    run_with_broker(scenario)
 
 
 class Moved(ConsumerScript):

@@ -73,6 +73,11 @@ class Permits:
             self.is_asked = True
             self.send(1)
 
+    def send_owed(self) -> None:
+        """Permits that wait for half of the queue go back now; without prefetching none do."""
+        if self.flow.capacity:
+            self.send(self.flow.take())
+
     def pause(self) -> None:
         """No more permits; what was asked for still comes."""
         self.flow.is_paused = True
@@ -80,5 +85,4 @@ class Permits:
     def resume(self) -> None:
         """Permits again."""
         self.flow.is_paused = False
-        if self.flow.capacity:
-            self.send(self.flow.take())
+        self.send_owed()
