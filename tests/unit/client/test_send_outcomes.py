@@ -164,3 +164,34 @@ def test_partitions_that_were_being_added_are_left_with_their_producer() -> None
         assert sorted(left) == ["0", "1", "2"]
 
     run_against(script, scenario)
+
+
+def test_flush_tells_of_messages_whose_partition_could_not_be_reached_and_was_tried_again() -> None:
+    refusals = 1
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        nonlocal refusals
+        if command.type == Type.PARTITIONED_METADATA:
+            return [commands.partitions(command.partitionMetadata.request_id, 2)]
+        if command.type == Type.PRODUCER and command.producer.topic.endswith("-1") and refusals:
+            refusals -= 1
+            return [commands.error(command.producer.request_id, ServerError.AUTHORIZATION_ERROR, "not yet")]
+        if command.type == Type.SEND:
+            return [receipt(command.send)]
+        return polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        producer = await client.create_producer(
+            TOPIC,
+            lazy_start_partitioned_producers=True,
+            message_routing_mode=gc.PartitionsRoutingMode.CustomPartition,
+            message_router=lambda message, count: 1,
+        )
+        producer.send_nowait(b"lost")
+        await wait_ms(100)
+        producer.send_nowait(b"stored")
+        with pytest.raises(gc.AuthorizationError, match="not yet"):
+            await producer.flush()
+        await producer.flush()
+
+    run_against(script, scenario)

@@ -41,6 +41,7 @@ class PartitionedProducer(Producer[T], Generic[T]):
         "_round_robin",
         "_single",
         "_topic",
+        "_unheard",
         "_update",
         "_update_timer",
     )
@@ -63,6 +64,8 @@ class PartitionedProducer(Producer[T], Generic[T]):
         self._make = make
         #: By partition; None: not made yet (lazy).
         self._producers: list[TopicProducer[T] | None] = [None] * partitions
+        #: The first error that nobody heard of, of producers that others took the place of; raised by the next flush.
+        self._unheard: PulsarException | None = None
         #: Of new partitions, while they are being connected.
         self._adding: list[TopicProducer[T]] = []
         self._murmur3 = options.hashing_scheme is HashingScheme.Murmur3_32Hash
@@ -118,6 +121,8 @@ class PartitionedProducer(Producer[T], Generic[T]):
     def _producer(self, index: int) -> TopicProducer[T]:
         producer = self._producers[index]
         if producer is None or (self._options.lazy_start_partitioned_producers and not producer.is_usable):
+            if producer is not None and self._unheard is None:
+                self._unheard = producer.take_unheard()
             producer = self._producers[index] = self._make(index)
             producer.connect_soon()
         return producer
@@ -127,12 +132,13 @@ class PartitionedProducer(Producer[T], Generic[T]):
     async def flush(self) -> None:
         """See :meth:`Producer.flush`."""
         results = await asyncio.gather(*(p.flush() for p in self._made()), return_exceptions=True)
-        for result in results:
+        unheard, self._unheard = self._unheard, None
+        for result in (unheard, *results):
             if result is not None:
                 try:
                     raise result
                 finally:
-                    del result, results  # see runtime's value_of
+                    del result, results, unheard  # see runtime's value_of
 
     async def drain(self) -> None:
         """See :meth:`Producer.drain`."""

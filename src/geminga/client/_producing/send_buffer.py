@@ -217,14 +217,10 @@ class SendBuffer:
         if len(callbacks or ()) < messages and self._unheard_error is None:
             self._unheard_error = error
 
-    def raise_unheard(self) -> None:
-        """Raise the first error that nobody heard of; only once."""
+    def take_unheard(self) -> PulsarException | None:
+        """The first error that nobody heard of; only once."""
         error, self._unheard_error = self._unheard_error, None
-        if error is not None:
-            try:
-                raise error
-            finally:
-                del error  # see runtime's value_of
+        return error
 
     def _finish(self, pending: PendingSend, ledger_id: int, entry_id: int, error: PulsarException | None) -> None:
         self._memory.release(pending.size_bytes)

@@ -279,7 +279,16 @@ class Sending(EntryProducer[T]):
             await asyncio.wait([self._connecting])
         self.batching.close()
         await self._buffer.wait_for_receipts()
-        self._buffer.raise_unheard()
+        error = self.take_unheard()
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # see runtime's value_of
+
+    def take_unheard(self) -> PulsarException | None:
+        """The first error that nobody heard of, once; for who flushes."""
+        return self._buffer.take_unheard()
 
     async def drain(self) -> None:
         """See :meth:`Producer.drain`."""
