@@ -345,3 +345,23 @@ def test_letters_whose_schema_does_not_fit_those_of_other_topics_are_stored_with
 
 def quota_of(size_bytes: int) -> dict[str, object]:
     return {"destination_storage": {"limitSize": size_bytes, "policy": "producer_exception"}}
+
+
+def test_a_letter_keeps_its_schema_though_another_one_that_asked_for_it_first_was_given_up() -> None:
+    async def scenario(client, broker):
+        async with await client.create_producer("t", schema=StringSchema()) as producer:
+            for value in ("a", "b"):
+                await producer.send(value)
+        consumer = await client.subscribe("t", "s", retry_enabled=True, **OPTIONS)
+        first, second = [await consumer.receive(5000) for _ in range(2)]
+        given_up = asyncio.ensure_future(consumer.reconsume_later(first, 10))
+        await next_turn()
+        kept = asyncio.ensure_future(consumer.reconsume_later(second, 0))
+        await next_turn()
+        given_up.cancel()
+        await kept
+        again = await consumer.receive(5000)
+        assert again.data() == b"b"
+        assert again.schema_version()
+
+    run_with_broker(scenario)

@@ -16,7 +16,6 @@ from geminga.client.schema._protocol import (
     SchemaInfo,
     SchemaSource,
     TopicSchema,
-    VersionedSchema,
 )
 from geminga.runtime import value_of
 
@@ -166,7 +165,8 @@ class SchemaVersions:
         self._source = source
         #: None: the broker said that there is no such version.
         self._known: dict[bytes, SchemaInfo | None] = {}
-        self._fetches: dict[bytes, asyncio.Future[VersionedSchema | PulsarException | None]] = {}
+        #: Whether the broker answered, or its error; False: who asked was cut off, and the next one asks.
+        self._fetches: dict[bytes, asyncio.Future[bool | PulsarException]] = {}
 
     def is_known(self, version: bytes) -> bool:
         """Whether :meth:`get` has an answer."""
@@ -182,26 +182,27 @@ class SchemaVersions:
 
     async def fetch(self, version: bytes) -> None:
         """Ask the broker. Raises the client's errors."""
-        fetch = self._fetches.get(version)
-        if fetch is not None:
+        while (fetch := self._fetches.get(version)) is not None:
             try:
-                value_of(await asyncio.shield(fetch))
+                if value_of(await asyncio.shield(fetch)):
+                    return
             finally:
                 del fetch  # see value_of
-            return
         fetch = self._fetches[version] = asyncio.get_running_loop().create_future()
-        result: VersionedSchema | PulsarException | None = PulsarException("fetching the schema was cancelled")
+        outcome: bool | PulsarException = False
         try:
             result = await self._source.get_schema(self._topic, version)
             self._known[version] = None if result is None else result.info
             if len(self._known) > VERSIONS_MAX:
                 del self._known[next(iter(self._known))]
+            outcome = True
         except PulsarException as error:
-            result = error
+            outcome = error
             raise
         finally:
             del self._fetches[version]
-            fetch.set_result(result)
+            fetch.set_result(outcome)
+            del outcome  # see value_of
 
 
 def _number(version: bytes) -> str:
