@@ -7,7 +7,11 @@ import asyncio
 import pytest
 
 import geminga.client as gc
+from geminga.client._producing.messages import key_text
+from geminga.client.producer_rules.router import partition_of_key
+from geminga.client.schema import KeyValue, KeyValueEncoding, KeyValueSchema, StringSchema
 from geminga.model.errors import ServerError
+from geminga.model.topic_name import TopicName
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
@@ -195,3 +199,37 @@ def test_flush_tells_of_messages_whose_partition_could_not_be_reached_and_was_tr
         await producer.flush()
 
     run_against(script, scenario)
+
+
+@pytest.mark.parametrize("lazily", [False, True])
+def test_messages_whose_schema_takes_the_key_from_the_value_go_by_it(lazily: bool) -> None:
+    schema = KeyValueSchema(StringSchema(), StringSchema(), KeyValueEncoding.SEPARATED)
+
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        await broker.broker.partitions.create(TopicName.parse(TOPIC), 7)
+        seen: list[str | bytes | None] = []
+
+        def router(message: gc.OutgoingMessage, partitions: int) -> int:
+            seen.append(message.partition_key)
+            return 0
+
+        expected = {f"k{number}": partition_of_key(key_text(b"k%d" % number), 7, murmur3=False) for number in range(5)}
+        assert len(set(expected.values())) > 1
+        producer = await client.create_producer(TOPIC, schema=schema, lazy_start_partitioned_producers=lazily)
+        where: dict[str, set[int]] = {key: set() for key in expected}
+        for number in range(15):
+            key = f"k{number % 5}"
+            where[key].add((await producer.send(KeyValue(key, "v"))).partition())
+            producer.send_nowait(
+                KeyValue(key, "v"), lambda error, message_id, key=key: where[key].add(message_id.partition())
+            )
+        await producer.flush()
+        await wait_ms(1)
+        assert where == {key: {partition} for key, partition in expected.items()}
+        custom = gc.PartitionsRoutingMode.CustomPartition
+        routed = await client.create_producer(TOPIC, schema=schema, message_router=router, message_routing_mode=custom)
+        await routed.send(KeyValue("k", "v"))
+        await routed.send(None)
+        assert seen == [b"k", None]
+
+    run_with_broker(scenario)

@@ -33,6 +33,7 @@ class PartitionedProducer(Producer[T], Generic[T]):
         "_cluster",
         "_current",
         "_is_closed",
+        "_key_of",
         "_make",
         "_murmur3",
         "_on_closed",
@@ -54,10 +55,13 @@ class PartitionedProducer(Producer[T], Generic[T]):
         options: ProducerOptions,
         make: Callable[[int], TopicProducer[T]],
         *,
+        key_of: Callable[[T], bytes] | None = None,
         on_closed: Callable[[Closable], None],
     ) -> None:
-        """``make`` makes the producer of one partition, not connected; ``on_closed`` hears of the end of this one."""
+        """``make`` makes the producer of one partition, not connected; ``key_of`` gives the key that the schema takes
+        from a value, None: it takes none; ``on_closed`` hears of the end of this one."""
         self._cluster = cluster
+        self._key_of = key_of
         self._on_closed = on_closed
         self._topic = topic
         self._options = options
@@ -88,7 +92,7 @@ class PartitionedProducer(Producer[T], Generic[T]):
     ) -> None:
         """See :meth:`Producer.send_nowait`."""
         current = self._current
-        if fields or current is None or not current.batching.batch.payloads:
+        if fields or current is None or self._key_of is not None or not current.batching.batch.payloads:
             current = self._route(content, fields)
         current.send_nowait(content, callback, **fields)
 
@@ -103,6 +107,8 @@ class PartitionedProducer(Producer[T], Generic[T]):
             self._cluster.place.check()
         partitions = len(self._producers)
         router = self._options.message_router
+        if self._key_of is not None and content is not None and fields.get("partition_key") is None:
+            fields = {**fields, "partition_key": self._key_of(content)}
         if router is not None:
             index = router(outgoing_message(content, fields), partitions)
             if not isinstance(index, int) or not 0 <= index < partitions:
