@@ -298,6 +298,7 @@ def test_the_producer_of_letters_that_was_used_longest_ago_goes_when_there_are_t
         assert await producers.find("0", "", None) is made["0"]
         for number in range(PRODUCERS_MAX, PRODUCERS_MAX + 3):
             await producers.find(str(number), "", None)
+        await next_turn()
         assert [topic for topic, one in made.items() if one.is_closed] == ["1", "2", "3"]
         await producers.drop(made["0"])
         assert await producers.find("0", "", None) is made["0"]
@@ -306,6 +307,32 @@ def test_the_producer_of_letters_that_was_used_longest_ago_goes_when_there_are_t
         with pytest.raises(gc.AlreadyClosed):
             await producers.find("late", "", None)
         assert made["late"].is_closed
+
+    asyncio.run(scenario())
+
+
+class Stuck(Closing):
+    """Its broker does not answer."""
+
+    async def close(self) -> None:
+        await asyncio.get_running_loop().create_future()
+
+
+def test_letters_wait_for_no_producer_that_goes_or_has_failed() -> None:
+    made: dict[str, Closing] = {}
+
+    async def make(topic: str, *_: object) -> Closing:
+        made[topic] = Stuck() if topic in ("0", "1") else Closing()
+        return made[topic]
+
+    async def scenario() -> None:
+        producers = LetterProducers(make)
+        for number in range(PRODUCERS_MAX):
+            await producers.find(str(number), "", None)
+        async with asyncio.timeout(1):
+            new = await producers.find("new", "", None)
+            await producers.drop(made["1"])
+        assert await producers.find("new", "", None) is new
 
     asyncio.run(scenario())
 
