@@ -9,7 +9,7 @@ import pytest
 import geminga.client as gc
 from geminga.client._transport.service_urls import ServiceUrls
 from geminga.model.errors import ServerError
-from geminga.runtime import wait_ms
+from geminga.runtime import next_turn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.varint import signed64
@@ -254,3 +254,42 @@ def test_what_came_from_where_a_consumer_was_moved_to_is_kept_when_the_answer_co
         assert (await consumer.receive(1000)).data() == b"there"
 
     run_against(Moved(), scenario)
+
+
+class MovedBack(ConsumerScript):
+    """Closes the consumer for SEEK before it answers what was acknowledged, and sends its messages once more."""
+
+    def __call__(self, command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.SEEK:
+            self.heard.append((0.0, command))
+            seek = command.seek
+            return [commands.close_consumer(seek.consumer_id, 0), commands.success(seek.request_id)]
+        return super().__call__(command)
+
+
+@pytest.mark.parametrize("is_cumulative", [False, True])
+@pytest.mark.parametrize("has_receipts", [False, True])
+def test_what_was_acknowledged_before_a_seek_comes_again_behind_it(has_receipts: bool, is_cumulative: bool) -> None:
+    script = MovedBack(singles(2), answers_acks=False)
+
+    async def scenario(client: gc.Client) -> None:
+        consumer = await client.subscribe(TOPIC, "s", ack_receipt_enabled=has_receipts)
+        first = await consumer.receive(1000)
+        await consumer.receive(1000)
+        acknowledge = consumer.acknowledge_cumulative if is_cumulative else consumer.acknowledge
+        before = asyncio.ensure_future(acknowledge(first))
+        await wait_ms(1)
+        seeking = asyncio.ensure_future(consumer.seek(gc.MessageId.earliest))
+        await next_turn()
+        during = asyncio.ensure_future(acknowledge(first))
+        await seeking
+        assert [(await consumer.receive(1000)).data() for _ in range(2)] == [b"0", b"1"]
+        await wait_ms(1000)
+        kinds = [command.type for _, command in script.heard]
+        again = kinds.index(Type.SUBSCRIBE, kinds.index(Type.SEEK))
+        assert Type.ACK not in kinds[again:]
+        outcomes = await asyncio.wait_for(asyncio.gather(before, during, return_exceptions=True), 10)
+        kind = gc.NotConnected if has_receipts else type(None)
+        assert [type(outcome) for outcome in outcomes] == [kind, kind]
+
+    run_against(script, scenario)

@@ -210,6 +210,8 @@ class TopicConsumer:
         )
 
     def _attached(self, connection: ClientConnection) -> None:
+        if self._phase is Phase.SEEKING:
+            self._forget_acks()
         if self._phase is not Phase.CLOSED:
             self._phase = Phase.SUBSCRIBED
         self._intake.connected(connection.max_message_size)
@@ -459,10 +461,16 @@ class TopicConsumer:
         if self._attachment.times != times and self._attachment.connection is not None:
             return  # subscribed again before the answer was heard: what came since is from there, and comes once
         self.start_over()
+        self._forget_acks()
         if self._attachment.connection is not None:
             self._phase = Phase.SUBSCRIBED
         else:
             self._link.hurry()  # the broker closed it for the seek alone
+
+    def _forget_acks(self) -> None:
+        # The broker may have closed the consumer without an answer to them: sent again, they would hide what is wanted.
+        error = NotConnected(f"{self.topic} was moved: unknown whether it was acknowledged before that")
+        self.acks.sender.forget(error)
 
     async def last_message_ids(self) -> tuple[MessageId, MessageId | None]:
         """See :func:`last_message.last_message_ids`."""
