@@ -11,7 +11,7 @@ import geminga.client as gc
 from geminga.client._messages.letter_producers import PRODUCERS_MAX, LetterProducers
 from geminga.client.schema import AutoConsumeSchema, Int64Schema, StringSchema
 from geminga.model import EARLIEST, TopicName
-from geminga.runtime import next_turn
+from geminga.runtime import next_turn, wait_ms
 from geminga.runtime.waiting import delay
 from support.worlds.policy_levels import set_topic
 from support.worlds.scripted_broker import run_with_broker
@@ -392,3 +392,37 @@ def test_a_letter_keeps_its_schema_though_another_one_that_asked_for_it_first_wa
         assert again.schema_version()
 
     run_with_broker(scenario)
+
+
+@pytest.mark.parametrize("commits", [True, False])
+@pytest.mark.parametrize("is_nacked", [True, False], ids=["nack", "timeout"])
+def test_what_an_open_transaction_acknowledged_of_a_batch_is_no_letter(is_nacked: bool, commits: bool) -> None:
+    async def scenario(client, broker):
+        async with await client.create_producer("t", batching_max_messages=2) as producer:
+            await asyncio.gather(*(producer.send(b"%d" % number) for number in range(2)))
+        options = {**OPTIONS, "dead_letter_policy": gc.ConsumerDeadLetterPolicy(1)}
+        if not is_nacked:
+            options |= {"unacked_messages_timeout_ms": 2000, "unacked_messages_tick_ms": 1000}
+        consumer = await client.subscribe("t", "s", **options)
+        for _ in range(2):
+            await consumer.negative_acknowledge(await consumer.receive(5000))
+        done, failed = [await consumer.receive(5000) for _ in range(2)]
+        assert done.redelivery_count() == 1
+        txn = await client.transaction()
+        await consumer.acknowledge(done, txn=txn)
+        if is_nacked:
+            await consumer.negative_acknowledge(failed)
+        look = await client.subscribe("t-s-DLQ", "look", initial_position=gc.InitialPosition.Earliest)
+        assert (await look.receive(10_000)).data() == b"1"
+        await wait_ms(1000)
+        if commits:
+            await txn.commit()
+        else:
+            await txn.abort()
+            assert (await look.receive(10_000)).data() == b"0"
+        with pytest.raises(gc.Timeout):
+            await look.receive(3000)
+        with pytest.raises(gc.Timeout):
+            await consumer.receive(3000)
+
+    run_with_broker(scenario, broker={"transaction_coordinator_enabled": True})

@@ -56,6 +56,10 @@ class Asking(Protocol):
         """A message of an entry is in the dead-letter topic: it need not come again."""
         ...
 
+    def is_held(self, entry: EntryBatch, index: int) -> bool:
+        """Whether a transaction that is not over acknowledged a message of a batch."""
+        ...
+
 
 class _Nobody:
     """Nothing is asked for any more: what was not acknowledged comes to somebody else."""
@@ -77,6 +81,10 @@ class _Nobody:
 
     def acknowledge_buried(self, entry: EntryBatch, index: int) -> None:
         """See :class:`Asking`."""
+
+    def is_held(self, entry: EntryBatch, index: int) -> bool:
+        """See :class:`Asking`."""
+        return False
 
 
 class Redelivery:
@@ -268,7 +276,8 @@ class Redelivery:
         dead_letters, era = self._subscription.dead_letters, self._era
         assert dead_letters is not None
         for entry in entries:
-            buried = await attempt_await(dead_letters.bury(entry, partial(self._buried, entry)))
+            burying = dead_letters.bury(entry, partial(self._buried, entry), partial(self._asking.is_held, entry))
+            buried = await attempt_await(burying)
             if isinstance(buried, Raised):
                 _log.error("dead letters of %s: %s", self._topic, buried, exc_info=buried.error)
             if buried is not True and era == self._era:
