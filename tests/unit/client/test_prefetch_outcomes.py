@@ -209,6 +209,51 @@ def test_who_waits_without_prefetching_is_served_when_a_pause_ends() -> None:
     run_with_broker(scenario)
 
 
+@pytest.mark.parametrize("kind", list(gc.ConsumerType), ids=lambda kind: kind.name)
+def test_without_prefetching_batches_come_one_after_the_other(kind: gc.ConsumerType) -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        consumer = await client.subscribe(TOPIC, "s", receiver_queue_size=0, consumer_type=kind)
+        producer = await client.create_producer(TOPIC, batching_max_messages=5)
+        for number in range(15):
+            producer.send_nowait(b"%d" % number, partition_key="k")
+        await producer.flush()
+        for number in range(10):
+            assert (await consumer.receive(1000)).data() == b"%d" % number
+            assert len(consumer.receiving._queue._entries) == 0, "an entry came that nobody asked for"
+        await wait_ms(100)
+        assert consumer.prefetched_bytes() == 0
+        assert [(await consumer.receive(1000)).data() for _ in range(5)] == [b"10", b"11", b"12", b"13", b"14"]
+
+    run_with_broker(scenario)
+
+
+@pytest.mark.parametrize("by_index", [False, True])
+def test_without_prefetching_what_is_left_of_a_batch_comes_and_what_is_behind_it(by_index: bool) -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        options: gc.ConsumerArguments = {
+            "receiver_queue_size": 0,
+            "batch_index_ack_enabled": by_index,
+            "consumer_type": gc.ConsumerType.Shared,
+            "negative_ack_redelivery_delay_ms": 100,
+        }
+        consumer = await client.subscribe(TOPIC, "s", **options)
+        producer = await client.create_producer(TOPIC, batching_max_messages=5)
+        for number in range(10):
+            producer.send_nowait(b"%d" % number)
+        await producer.flush()
+        for number in range(3):
+            message = await consumer.receive(1000)
+            assert message.data() == b"%d" % number
+            if number < 2:
+                await consumer.acknowledge(message)
+        await consumer.negative_acknowledge(message)
+        await wait_ms(1000)
+        left = [b"2", b"3", b"4"]
+        assert [(await consumer.receive(1000)).data() for _ in range(8)] == [*left, *(b"%d" % n for n in range(5, 10))]
+
+    run_with_broker(scenario)
+
+
 def test_without_prefetching_a_batch_asks_for_no_more_than_others_do() -> None:
     async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
         policy = gc.BatchReceivePolicy(max_num_message=1, timeout_ms=100)

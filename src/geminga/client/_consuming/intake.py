@@ -175,6 +175,9 @@ class Intake:
                 arrived.append(entry)
         if read and source.permits.flow.bytes_max:
             source.permits.came(sum(max(1, one.batch_size) for one in read), sum(one.size_bytes for one in read))
+        if not source.permits.flow.capacity:
+            for entry in read:
+                source.permits.came_beside(_counted(entry))
         if arrived and (self._gate is None or not self._gate.holds(arrived)):
             self._delivery.on_entries(arrived)
         if len(arrived) < len(frames) and not is_holding:
@@ -244,6 +247,8 @@ class Intake:
     def _on_discard(self, key: EntryKey, why: Discard, permits: int) -> None:
         source = self._source
         source.permits.give_back(max(1, permits))
+        if not source.permits.flow.capacity:
+            source.permits.came_beside(max(1, permits))
         action = self._subscription.options.crypto_failure_action
         then = fate(
             why,
@@ -317,3 +322,11 @@ class Intake:
 
     def _now_ms(self) -> float:
         return self._clock.monotonic() * 1000
+
+
+def _counted(entry: EntryBatch) -> int:
+    """Messages of an entry as its broker counts them: of a batch those that were not acknowledged there."""
+    if not entry.ack_set:
+        return max(1, entry.batch_size)
+    unacknowledged = sum((word & 0xFFFFFFFFFFFFFFFF).bit_count() for word in entry.ack_set)
+    return max(1, min(unacknowledged, entry.batch_size))
