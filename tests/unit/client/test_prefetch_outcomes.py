@@ -12,6 +12,7 @@ from geminga.model.errors import ServerError
 from geminga.runtime import next_turn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
+from geminga.wire.pulsar.metadata import split_entry
 from geminga.wire.pulsar.varint import signed64
 from support.worlds.client_world import URL, BrokerOnNode
 from support.worlds.scripted_broker import run_against, run_with_broker
@@ -338,3 +339,53 @@ def test_what_was_acknowledged_before_a_seek_comes_again_behind_it(has_receipts:
         assert [type(outcome) for outcome in outcomes] == [kind, kind]
 
     run_against(script, scenario)
+
+
+class Refused(ConsumerScript):
+    """Sends its messages as permits allow, also while the consumer is to be moved, which it refuses."""
+
+    def __init__(self, entries: list[bytes]) -> None:
+        super().__init__(entries)
+        self.permits = self.sent = 0
+        self.is_asked = False
+
+    def __call__(self, command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.SEEK:
+            self.is_asked = True
+            refused = commands.error(command.seek.request_id, ServerError.NOT_ALLOWED_ERROR, "not now")
+            return [*self.given(command.seek.consumer_id), refused]
+        if command.type == Type.FLOW:
+            self.permits += command.flow.messagePermits
+            return self.given(command.flow.consumer_id) if self.is_asked else []
+        if command.type == Type.REDELIVER_UNACKNOWLEDGED_MESSAGES:
+            self.sent = 0
+            return self.given(command.redeliverUnacknowledgedMessages.consumer_id)
+        return super().__call__(command)
+
+    def given(self, consumer_id: int) -> list[bytes]:
+        frames = []
+        while self.permits > 0 and self.sent < len(self.entries):
+            entry = self.entries[self.sent]
+            metadata, _ = split_entry(entry)
+            assert metadata is not None
+            self.permits -= max(1, metadata.num_messages_in_batch)
+            frames.append(message_frame(consumer_id, self.sent, entry))
+            self.sent += 1
+        return frames
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+@pytest.mark.parametrize("queue", [0, 1, 2])
+def test_who_waits_is_served_when_a_seek_is_refused(queue: int, is_batch: bool) -> None:
+    entries = [entry_bytes([b"0", b"1"], batched=True), entry_bytes([b"2"])] if is_batch else singles(3)
+
+    async def scenario(client: gc.Client) -> None:
+        consumer = await client.subscribe(TOPIC, "s", receiver_queue_size=queue)
+        receiving = asyncio.ensure_future(consumer.receive(5000))
+        await wait_ms(1)
+        with pytest.raises(gc.NotAllowedError):
+            await consumer.seek(gc.MessageId.earliest)
+        assert (await receiving).data() == b"0"
+        assert [(await consumer.receive(5000)).data() for _ in range(2)] == [b"1", b"2"]
+
+    run_against(Refused(entries), scenario)

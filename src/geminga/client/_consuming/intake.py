@@ -31,6 +31,7 @@ from geminga.client.consumer_rules.returned import Returned
 from geminga.client.consumer_rules.start_position import StartPosition
 from geminga.runtime import get_logger
 from geminga.wire.pulsar.frame import Frame
+from geminga.wire.pulsar.metadata import split_entry
 
 _log = get_logger(__name__)
 
@@ -67,6 +68,7 @@ class Intake:
         "_redelivery",
         "_source",
         "_subscription",
+        "_unseen",
         "key_gate",
         "returned",
         "start",
@@ -119,6 +121,8 @@ class Intake:
         self.start: StartPosition | None = None
         #: After an abort: what is handed out of what was received before. None: everything.
         self.returned: Returned | None = None
+        #: Messages that were not looked at since it was subscribed.
+        self._unseen = 0
         #: The entry that could not be read last.
         self._damaged: EntryKey | None = None
         #: The last entry that came and gave no message, since everything came again last.
@@ -129,6 +133,7 @@ class Intake:
     def connected(self, message_bytes_max: int) -> None:
         """Over a connection that takes messages of so many bytes."""
         self._entries.message_bytes_max = message_bytes_max
+        self._unseen = 0
 
     def set_epoch(self, epoch: int) -> None:
         """Entries of a lower one are dropped; -1: there are none."""
@@ -183,6 +188,22 @@ class Intake:
         if len(arrived) < len(frames) and not is_holding:
             self._delivery.on_passed_over()
         return not is_holding
+
+    def pass_over(self, frames: list[Frame]) -> None:
+        """Frames that are not looked at."""
+        for _, data in frames:
+            metadata, _ = split_entry(data)
+            self._unseen += 1 if metadata is None else max(1, metadata.num_messages_in_batch)
+
+    def give_back_unseen(self) -> None:
+        """The permits of what was not looked at since it was subscribed."""
+        unseen, self._unseen = self._unseen, 0
+        if unseen:
+            permits = self._source.permits
+            permits.give_back(unseen)
+            if not permits.flow.capacity:
+                permits.is_asked = False
+                permits.came_beside(unseen)
 
     def has_passed_over(self, message_id: MessageId) -> bool:
         """Whether everything up to its entry came, and the last of it gave no message: it was discarded, or waits for

@@ -315,8 +315,11 @@ class TopicConsumer:
 
     def on_messages(self, frames: list[Frame]) -> None:
         """MESSAGE frames of one socket read."""
-        if self._phase is Phase.SEEKING or self._attachment.connection is None:
+        if self._attachment.connection is None:
             return  # they come again, or are not wanted any more
+        if self._phase is Phase.SEEKING:
+            self._intake.pass_over(frames)
+            return
         if self.last_received.lacks_place:
             self.last_received.came(frames, self.epoch)
         if self._intake.take(frames):
@@ -449,6 +452,8 @@ class TopicConsumer:
                 self._phase = Phase.SUBSCRIBED
             if self._attachment.connection is not None:
                 self.redeliver_all()  # what came meanwhile was dropped
+                self._intake.give_back_unseen()
+                self._delivery.on_subscribed(self.topic)
             raise
 
     async def _seek(self, message_id: MessageId | None, timestamp_ms: int) -> None:
@@ -468,6 +473,7 @@ class TopicConsumer:
         self._forget_acks()
         if self._attachment.connection is not None:
             self._phase = Phase.SUBSCRIBED
+            self._intake.give_back_unseen()
         else:
             self._link.hurry()  # the broker closed it for the seek alone
 
