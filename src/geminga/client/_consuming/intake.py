@@ -61,6 +61,7 @@ class Intake:
         "_clock",
         "_damaged",
         "_delivery",
+        "_dropped",
         "_entries",
         "_expiry",
         "_gate",
@@ -121,8 +122,8 @@ class Intake:
         self.start: StartPosition | None = None
         #: After an abort: what is handed out of what was received before. None: everything.
         self.returned: Returned | None = None
-        #: Messages that were not looked at since it was subscribed.
-        self._unseen = 0
+        #: Messages that were not looked at since it was subscribed, and such that were and are not handed out.
+        self._unseen = self._dropped = 0
         #: The entry that could not be read last.
         self._damaged: EntryKey | None = None
         #: The last entry that came and gave no message, since everything came again last.
@@ -133,7 +134,7 @@ class Intake:
     def connected(self, message_bytes_max: int) -> None:
         """Over a connection that takes messages of so many bytes."""
         self._entries.message_bytes_max = message_bytes_max
-        self._unseen = 0
+        self._unseen = self._dropped = 0
 
     def set_epoch(self, epoch: int) -> None:
         """Entries of a lower one are dropped; -1: there are none."""
@@ -143,9 +144,9 @@ class Intake:
         """Everything unacknowledged comes again; ``returned``: what of it is handed out, None: all."""
         self.returned = returned
         if self._gate is not None:
-            self._gate.clear()
+            self._dropped += self._gate.clear()
         if self.key_gate is not None:
-            self.key_gate.clear()
+            self.pass_over(self.key_gate.clear())
         self._entries.chunks.clear()
         self._passed_over = None
 
@@ -195,15 +196,16 @@ class Intake:
             metadata, _ = split_entry(data)
             self._unseen += 1 if metadata is None else max(1, metadata.num_messages_in_batch)
 
-    def give_back_unseen(self) -> None:
-        """The permits of what was not looked at since it was subscribed."""
-        unseen, self._unseen = self._unseen, 0
-        if unseen:
-            permits = self._source.permits
-            permits.give_back(unseen)
-            if not permits.flow.capacity:
-                permits.is_asked = False
-                permits.came_beside(unseen)
+    def give_back(self) -> None:
+        """What was held back or not looked at since it was subscribed comes again: its permits."""
+        unseen, dropped = self._unseen, self._dropped
+        self._unseen = self._dropped = 0
+        permits = self._source.permits
+        if unseen or dropped:
+            permits.give_back(unseen + dropped)
+        if unseen and not permits.flow.capacity:
+            permits.is_asked = False
+            permits.came_beside(unseen)
 
     def has_passed_over(self, message_id: MessageId) -> bool:
         """Whether everything up to its entry came, and the last of it gave no message: it was discarded, or waits for

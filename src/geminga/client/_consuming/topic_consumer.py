@@ -214,8 +214,8 @@ class TopicConsumer:
             self._forget_acks()
         if self._phase is not Phase.CLOSED:
             self._phase = Phase.SUBSCRIBED
-        self._intake.connected(connection.max_message_size)
         self.start_over()
+        self._intake.connected(connection.max_message_size)
         if not self._options.is_durable:
             # Not what the broker was asked for: messages were received from the queue while it answered.
             self._intake.start = self.last_received.start_at(self.last_received.restart_message_id())
@@ -376,8 +376,14 @@ class TopicConsumer:
             self._set_epoch(self.epoch + 1)
         self.start_over()
         if connection is not None:
-            for frame in requests.redeliver(self.consumer_id, (), self.epoch):
-                connection.write(frame)
+            self._ask_for_all(connection)
+
+    def _ask_for_all(self, connection: ClientConnection) -> None:
+        for frame in requests.redeliver(self.consumer_id, (), self.epoch):
+            connection.write(frame)
+        # Behind it: what is sent for these permits is what was asked for.
+        self._intake.give_back()
+        self._delivery.on_subscribed(self.topic)
 
     def redeliver_returned(self, returned: Sequence[GivenBack]) -> None:
         """Transactions were aborted in which the application had acknowledged: that comes again, and before what was
@@ -406,8 +412,7 @@ class TopicConsumer:
                 else:
                     kept.add(key, indexes)
         self._intake.start_over(kept)
-        for frame in requests.redeliver(self.consumer_id, (), self.epoch):
-            connection.write(frame)
+        self._ask_for_all(connection)
 
     def _set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
@@ -452,8 +457,6 @@ class TopicConsumer:
                 self._phase = Phase.SUBSCRIBED
             if self._attachment.connection is not None:
                 self.redeliver_all()  # what came meanwhile was dropped
-                self._intake.give_back_unseen()
-                self._delivery.on_subscribed(self.topic)
             raise
 
     async def _seek(self, message_id: MessageId | None, timestamp_ms: int) -> None:
@@ -473,7 +476,7 @@ class TopicConsumer:
         self._forget_acks()
         if self._attachment.connection is not None:
             self._phase = Phase.SUBSCRIBED
-            self._intake.give_back_unseen()
+            self._intake.give_back()
         else:
             self._link.hurry()  # the broker closed it for the seek alone
 
