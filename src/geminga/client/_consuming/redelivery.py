@@ -56,10 +56,6 @@ class Asking(Protocol):
         """A message of an entry is in the dead-letter topic: it need not come again."""
         ...
 
-    def is_held(self, entry: EntryBatch, index: int) -> bool:
-        """Whether a transaction that is not over acknowledged a message of a batch."""
-        ...
-
 
 class _Nobody:
     """Nothing is asked for any more: what was not acknowledged comes to somebody else."""
@@ -81,10 +77,6 @@ class _Nobody:
 
     def acknowledge_buried(self, entry: EntryBatch, index: int) -> None:
         """See :class:`Asking`."""
-
-    def is_held(self, entry: EntryBatch, index: int) -> bool:
-        """See :class:`Asking`."""
-        return False
 
 
 class Redelivery:
@@ -276,7 +268,9 @@ class Redelivery:
         dead_letters, era = self._subscription.dead_letters, self._era
         assert dead_letters is not None
         for entry in entries:
-            burying = dead_letters.bury(entry, partial(self._buried, entry), partial(self._asking.is_held, entry))
+            assert entry.source is not None
+            is_held = partial(entry.source.acks.in_transactions.is_held, entry.key)
+            burying = dead_letters.bury(entry, partial(self._buried, entry), is_held)
             buried = await attempt_await(burying)
             if isinstance(buried, Raised):
                 _log.error("dead letters of %s: %s", self._topic, buried, exc_info=buried.error)

@@ -434,10 +434,6 @@ class TopicConsumer:
         """A message of an entry is in the dead-letter topic."""
         self.acks.acknowledge(entry, index)
 
-    def is_held(self, entry: EntryBatch, index: int) -> bool:
-        """See :meth:`AcksInTransactions.is_held`."""
-        return self.acks.in_transactions.is_held(entry.key, index)
-
     # ---- moving
 
     async def seek(self, message_id: MessageId | None, timestamp_ms: int = 0) -> None:
