@@ -284,7 +284,9 @@ async def create_table_view(
 ) -> TableView[T]:
     """See :meth:`Client.create_table_view`."""
     consumers.lifetime.check_usable()
-    options = options_from(ConsumerOptions, arguments)
+    # As Java's; of a topic that stores nothing, nothing is compacted.
+    is_stored = not (isinstance(topic, str) and topic.startswith("non-persistent:"))
+    options = options_from(ConsumerOptions, {"is_read_compacted": is_stored, **arguments})
     check_argument("subscription_name", subscription_name, TEXT)
     name = subscription_name or f"reader-{consumers.cluster.runtime.rng.token(5)}"
     consumer = await consumers.subscribe(

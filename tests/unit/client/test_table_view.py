@@ -7,7 +7,9 @@ import asyncio
 import pytest
 
 import geminga.client as gc
+from geminga.broker.compaction.part import TopicCompaction, compact
 from geminga.client._table_view import TableView
+from geminga.model.topic_name import TopicName
 from geminga.runtime import wait_ms
 from support.worlds.client_world import BrokerOnNode
 from support.worlds.scripted_broker import run_with_broker
@@ -70,5 +72,27 @@ def test_a_listener_that_raises_for_what_is_there_is_told_of_changes_all_the_sam
         await view.refresh()
         assert told[0] == ("a", b"old")
         assert told[-1] == ("b", b"newer")
+
+    run_with_broker(scenario)
+
+
+@pytest.mark.parametrize(("given", "received"), [({}, 3), ({"is_read_compacted": False}, 30)], ids=["as it is", "told"])
+def test_a_table_view_begins_with_what_was_compacted(given: gc.ReaderArguments, received: int) -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        producer = await client.create_producer(TOPIC, batching_enabled=False)
+        for number in range(30):
+            await producer.send(b"%d" % number, partition_key=f"k{number % 3}")
+        topic = await broker.broker.registry.get(TopicName.parse(TOPIC), create=False)
+        await compact(topic)
+        part = topic.parts.find(TopicCompaction)
+        assert part is not None
+        while part.is_running:
+            await wait_ms(100)
+        view = await client.create_table_view(TOPIC, **given)
+        assert dict(view.items()) == {"k0": b"27", "k1": b"28", "k2": b"29"}
+        assert view._consumer.stats().messages_received == received
+        await producer.send(b"new", partition_key="k1")
+        await view.refresh()
+        assert view["k1"] == b"new"
 
     run_with_broker(scenario)
