@@ -211,3 +211,22 @@ def test_what_is_held_and_asked_for_again_comes(pair, kind: gc.ConsumerType, que
         ]
 
     run(scenario)
+
+
+@pytest.mark.parametrize("queue", [0, 1, 10])
+def test_batches_that_are_handed_out_as_they_came_take_as_many_permits_as_they_have_messages(pair, queue: int) -> None:
+    async def scenario(client: gc.Client) -> None:
+        reader = Slow(pair)
+        consumer = await client.subscribe(
+            TOPIC, "s", crypto_failure_action=FailureAction.CONSUME, receiver_queue_size=queue
+        )
+        producer = await client.create_producer(
+            TOPIC, encryption_key="a", crypto_key_reader=reader, batching_max_messages=10
+        )
+        for number in range(60):
+            producer.send_nowait(b"%d" % number)
+        await producer.flush()
+        for _ in range(6):
+            assert (await consumer.receive(1000)).encryption_context() is not None
+
+    run(scenario)

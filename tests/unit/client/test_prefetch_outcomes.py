@@ -389,3 +389,33 @@ def test_who_waits_is_served_when_a_seek_is_refused(queue: int, is_batch: bool) 
         assert [(await consumer.receive(5000)).data() for _ in range(2)] == [b"1", b"2"]
 
     run_against(Refused(entries), scenario)
+
+
+def test_what_comes_again_of_a_batch_gives_back_no_more_than_it_took() -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        consumer = await client.subscribe(
+            TOPIC,
+            "s",
+            receiver_queue_size=10,
+            batch_index_ack_enabled=True,
+            consumer_type=gc.ConsumerType.Shared,
+            negative_ack_redelivery_delay_ms=10,
+        )
+        producer = await client.create_producer(TOPIC, batching_max_messages=10)
+        for number in range(10):
+            producer.send_nowait(b"%d" % number)
+        await producer.flush()
+        await consumer.acknowledge([await consumer.receive(1000) for _ in range(9)])
+        await wait_ms(1000)
+        for _ in range(20):
+            await consumer.negative_acknowledge(await consumer.receive(1000))
+        last = await consumer.receive(1000)
+        alone = await client.create_producer(TOPIC, batching_enabled=False)
+        for _ in range(100):
+            alone.send_nowait(b"x")
+        await alone.flush()
+        await wait_ms(1000)
+        assert last.data() == b"9"
+        assert consumer.prefetched_bytes() <= 10
+
+    run_with_broker(scenario)

@@ -65,6 +65,7 @@ class Intake:
         "_entries",
         "_expiry",
         "_gate",
+        "_is_read_whole",
         "_passed_over",
         "_redelivery",
         "_source",
@@ -90,6 +91,11 @@ class Intake:
         self._clock = cluster.runtime.clock
         self._subscription = subscription
         self._delivery = delivery
+        #: Nothing is buried, and no batch is handed out as it came.
+        self._is_read_whole = (
+            subscription.dead_letters is None
+            and options.crypto_failure_action is not ConsumerCryptoFailureAction.CONSUME
+        )
         self._source = source
         self._attachment = attachment
         self._acks = acks
@@ -170,7 +176,7 @@ class Intake:
         read = self._entries.read(frames) if gate is None else gate.read(frames)
         is_holding = gate is not None and gate.is_holding
         self._subscription.counters.entries_received += len(read)
-        is_simple = self.start is None and self.returned is None and self._subscription.dead_letters is None
+        is_simple = self._is_read_whole and self.start is None and self.returned is None
         is_pending = self._acks.sender.tracker.is_pending
         source = self._source
         for entry in read:
@@ -226,8 +232,9 @@ class Intake:
     def _is_for_application(self, entry: EntryBatch) -> bool:
         source = entry.source = self._source
         key = entry.key
+        counted = _counted(entry)
         if self._acks.sender.tracker.is_pending(key):
-            source.permits.give_back(max(1, entry.batch_size))
+            source.permits.give_back(counted)
             return False
         if entry.is_batch:
             self._acks.adopt(entry)
@@ -236,10 +243,8 @@ class Intake:
         if self.returned is not None:
             entry.order = self.returned.wanted(key, entry.order, is_batch=entry.is_batch)
         kept = len(entry.order)
-        if kept < entry.batch_size:
-            source.permits.give_back(entry.batch_size - kept)
-        elif not kept:
-            source.permits.give_back(1)
+        if kept < counted:
+            source.permits.give_back(counted - kept)
         if not kept:
             if entry.acker is not None and entry.acker.is_complete:
                 self._acks.acknowledge_entry(key)  # nothing of it will ever be acknowledged by the application
@@ -348,8 +353,10 @@ class Intake:
 
 
 def _counted(entry: EntryBatch) -> int:
-    """Messages of an entry as its broker counts them: of a batch those that were not acknowledged there."""
+    """Messages of an entry as its broker counts them: of a batch, also one that can not be decrypted, those that were
+    not acknowledged there."""
+    size = entry.metadata.num_messages_in_batch if entry.is_undecrypted else entry.batch_size
     if not entry.ack_set:
-        return max(1, entry.batch_size)
+        return max(1, size)
     unacknowledged = sum((word & 0xFFFFFFFFFFFFFFFF).bit_count() for word in entry.ack_set)
-    return max(1, min(unacknowledged, entry.batch_size))
+    return max(1, min(unacknowledged, size))
