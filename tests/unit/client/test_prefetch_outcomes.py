@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 import geminga.client as gc
+from geminga.client._consuming.last_message import is_any_left
 from geminga.client._transport.service_urls import ServiceUrls
 from geminga.model.errors import ServerError
 from geminga.runtime import next_turn, wait_ms
@@ -417,5 +418,32 @@ def test_what_comes_again_of_a_batch_gives_back_no_more_than_it_took() -> None:
         await wait_ms(1000)
         assert last.data() == b"9"
         assert consumer.prefetched_bytes() <= 10
+
+    run_with_broker(scenario)
+
+
+@pytest.mark.parametrize("is_inclusive", [False, True])
+@pytest.mark.parametrize("batch", [1, 5])
+def test_a_reader_at_a_time_knows_at_once_that_there_is_more(is_inclusive: bool, batch: int) -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        producer = await client.create_producer(TOPIC, batching_max_messages=batch)
+        reader = await client.create_reader(
+            TOPIC, gc.MessageId.latest, start_message_id_inclusive=is_inclusive, receiver_queue_size=1
+        )
+        await producer.send(b"before")
+        await wait_ms(100)
+        sought = int(client.runtime.clock.wall_ms())
+        for number in range(batch):
+            producer.send_nowait(b"%d" % number)
+        await producer.flush()
+        (topic,) = reader._consumer.held.all()
+        topic.permits.pause()
+        await reader.seek(sought)
+        await wait_ms(500)
+        assert reader.prefetched_bytes() == 0
+        assert await is_any_left([topic])
+        topic.permits.resume()
+        assert [(await reader.read_next(1000)).data() for _ in range(batch)] == [b"%d" % n for n in range(batch)]
+        assert not await reader.has_message_available()
 
     run_with_broker(scenario)

@@ -81,7 +81,10 @@ class LastReceived:
                 return
 
     def _place_behind(self, ledger_id: int, entry_id: int) -> None:
-        place = MessageId(-1, ledger_id, entry_id + 1 if self.is_start_inclusive else entry_id)
+        # The first message behind it: an entry as a whole is the last of its messages.
+        place = (
+            MessageId(-1, ledger_id, entry_id + 1, 0) if self.is_start_inclusive else MessageId(-1, ledger_id, entry_id)
+        )
         self._found = (place, self.start_message_id)
         self.start_message_id = place
 
