@@ -277,6 +277,8 @@ class Client:
     ) -> Opening[TableView[T]] | Opening[TableView[bytes]]:
         """A view of the newest value of each key, which already has everything that is in the topic now.
 
+        It reads what was compacted, and what lies behind, unless ``is_read_compacted=False``.
+
         Raises what :meth:`subscribe` raises.
         """
         return Opening(create_table_view(self.consumers, topic, subscription_name, schema, options))

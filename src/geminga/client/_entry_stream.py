@@ -169,7 +169,11 @@ class EntryStream(Generic[E]):
         self._lifetime.check_usable()
         self._source = source
         await self._link.connect()
-        self._lifetime.remember(self)
+        try:
+            self._lifetime.remember(self)
+        except AlreadyClosed:
+            await self.close()
+            raise
 
     # ---- taking
 

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, ItemsView, Iterator, KeysView, ValuesView
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 
 from geminga.client._api.errors import AlreadyClosed, PulsarException
 from geminga.client._api.message_id import MessageId
@@ -31,6 +31,16 @@ TableListener = Callable[[str, Any], Any]
 _CALLBACK: Final = Function("a function of a key and its value")
 
 
+class _Joining(NamedTuple):
+    """A listener that is told what is there: it hears of changes behind that, the newest of each key."""
+
+    callback: TableListener
+    #: What was there and it was not told.
+    present: dict[str, Any]
+    #: What changed since.
+    changed: dict[str, Any]
+
+
 class TableView(Generic[T]):
     """Reads the (compacted) topic from its beginning and follows it; made by :meth:`Client.create_table_view`.
 
@@ -43,6 +53,8 @@ class TableView(Generic[T]):
         "_consumer",
         "_error",
         "_is_applying",
+        "_joining",
+        "_joins",
         "_listeners",
         "_task",
         "_telling",
@@ -56,15 +68,19 @@ class TableView(Generic[T]):
         self._cluster = cluster
         self._values: dict[str, T] = {}
         self._listeners: list[TableListener] = []
+        #: Those that become listeners once they were told all that was there.
+        self._joining: list[_Joining] = []
         self._task: asyncio.Task[None] | None = None
         #: Why the topic is not followed any more.
         self._error: BaseException | None = None
-        #: Messages read so far, and who waits for one more.
+        #: Messages read so far and listeners that joined, and who waits for one more.
         self._applied = 0
         #: Whether one was received whose listeners were not all told.
         self._is_applying = False
-        #: The listener that is told.
-        self._telling: asyncio.Task[None] | None = None
+        #: Listeners that are told the last changes before they are listeners like others.
+        self._joins = 0
+        #: Listeners that are being told.
+        self._telling: set[asyncio.Task[None]] = set()
         self._waiters: list[asyncio.Future[None]] = []
 
     def get(self, key: str) -> T | None:
@@ -112,15 +128,34 @@ class TableView(Generic[T]):
     async def for_each_and_listen(self, callback: TableListener) -> None:
         """Call ``callback`` for each key and value there is now, and for each change from now on.
 
-        What it raises for one of those there are now reaches the caller; what it raises later is logged, and the view
-        goes on. Raises InvalidConfiguration if it can not be called.
+        What changes while it is told of those there are now comes behind them, the newest value of each key. What it
+        raises for one of those there are now reaches the caller; what it raises later is logged, and the view goes on.
+        Raises InvalidConfiguration if it can not be called.
         """
         self._check()
         check_argument("callback", callback, _CALLBACK)
-        present = list(self._values.items())
-        self._listeners.append(callback)
-        for key, value in present:
-            await _call(callback, key, value)
+        joining = _Joining(callback, dict(self._values), {})
+        self._joining.append(joining)
+        present = joining.present
+        try:
+            while present:
+                key = next(iter(present))
+                await _call(callback, key, present.pop(key))
+        finally:
+            self._joins += 1
+            joined = spawn(self._join(joining), name=f"listener joins the table view of {self._consumer.topic()}")
+        await asyncio.wait({joined})
+
+    async def _join(self, joining: _Joining) -> None:
+        joining.present.clear()
+        changed = joining.changed
+        while changed:
+            key = next(iter(changed))
+            await self._tell(joining.callback, key, changed.pop(key))
+        self._joining = [other for other in self._joining if other is not joining]
+        self._listeners.append(joining.callback)
+        self._joins -= 1
+        self._is_told()
 
     async def refresh(self) -> None:
         """Wait until everything that is in the topic now is in the view and its listeners were told; raises why it can
@@ -129,7 +164,7 @@ class TableView(Generic[T]):
             self._check()
             before = self._applied
             if not await self._consumer.has_message_available() and (
-                not self._is_applying or asyncio.current_task() is self._telling
+                not (self._is_applying or self._joins) or asyncio.current_task() in self._telling
             ):
                 return
             while self._applied == before:
@@ -191,14 +226,27 @@ class TableView(Generic[T]):
         change = self._take_over(message)
         await self._consumer.acknowledge_cumulative(message)
         if change is not None:
+            key, value = change
+            for joining in self._joining:
+                joining.present.pop(key, None)
+                joining.changed.pop(key, None)
+                joining.changed[key] = value
             for listener in list(self._listeners):
-                # A failure of the listener ends its own task, which is where it is reported.
-                name = f"listener of the table view of {self._consumer.topic()}"
-                self._telling = spawn(_call(listener, *change), name=name)
-                await asyncio.wait({self._telling})
+                await self._tell(listener, key, value)
         self._is_applying = False
+        self._is_told()
+
+    def _is_told(self) -> None:
         self._applied += 1
         self._wake()
+
+    async def _tell(self, listener: TableListener, key: str, value: T | None) -> None:
+        # A failure of the listener ends its own task, which is where it is reported.
+        name = f"listener of the table view of {self._consumer.topic()}"
+        telling = spawn(_call(listener, key, value), name=name)
+        self._telling.add(telling)
+        telling.add_done_callback(self._telling.discard)
+        await asyncio.wait({telling})
 
     def _take_over(self, message: Message[T]) -> tuple[str, T | None] | None:
         """Put the message into the view: its key and the key's new value, None if it has no key."""
@@ -236,7 +284,9 @@ async def create_table_view(
 ) -> TableView[T]:
     """See :meth:`Client.create_table_view`."""
     consumers.lifetime.check_usable()
-    options = options_from(ConsumerOptions, arguments)
+    # As Java's; of a topic that stores nothing, nothing is compacted.
+    is_stored = not (isinstance(topic, str) and topic.startswith("non-persistent:"))
+    options = options_from(ConsumerOptions, {"is_read_compacted": is_stored, **arguments})
     check_argument("subscription_name", subscription_name, TEXT)
     name = subscription_name or f"reader-{consumers.cluster.runtime.rng.token(5)}"
     consumer = await consumers.subscribe(

@@ -250,6 +250,8 @@ def test_reader_led_to_another_cluster_begins_there_with_what_is_new_to_it(
     asked: list[gc.MessageId] = []
 
     def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.GET_LAST_MESSAGE_ID:
+            return [commands.error(command.getLastMessageId.request_id, pb.MetadataError, "no such consumer")]
         if command.type != Type.SUBSCRIBE:
             return polite(command)
         request = command.subscribe

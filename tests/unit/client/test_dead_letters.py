@@ -11,7 +11,7 @@ import geminga.client as gc
 from geminga.client._messages.letter_producers import PRODUCERS_MAX, LetterProducers
 from geminga.client.schema import AutoConsumeSchema, Int64Schema, StringSchema
 from geminga.model import EARLIEST, TopicName
-from geminga.runtime import next_turn
+from geminga.runtime import next_turn, wait_ms
 from geminga.runtime.waiting import delay
 from support.worlds.policy_levels import set_topic
 from support.worlds.scripted_broker import run_with_broker
@@ -298,6 +298,7 @@ def test_the_producer_of_letters_that_was_used_longest_ago_goes_when_there_are_t
         assert await producers.find("0", "", None) is made["0"]
         for number in range(PRODUCERS_MAX, PRODUCERS_MAX + 3):
             await producers.find(str(number), "", None)
+        await next_turn()
         assert [topic for topic, one in made.items() if one.is_closed] == ["1", "2", "3"]
         await producers.drop(made["0"])
         assert await producers.find("0", "", None) is made["0"]
@@ -306,6 +307,32 @@ def test_the_producer_of_letters_that_was_used_longest_ago_goes_when_there_are_t
         with pytest.raises(gc.AlreadyClosed):
             await producers.find("late", "", None)
         assert made["late"].is_closed
+
+    asyncio.run(scenario())
+
+
+class Stuck(Closing):
+    """Its broker does not answer."""
+
+    async def close(self) -> None:
+        await asyncio.get_running_loop().create_future()
+
+
+def test_letters_wait_for_no_producer_that_goes_or_has_failed() -> None:
+    made: dict[str, Closing] = {}
+
+    async def make(topic: str, *_: object) -> Closing:
+        made[topic] = Stuck() if topic in ("0", "1") else Closing()
+        return made[topic]
+
+    async def scenario() -> None:
+        producers = LetterProducers(make)
+        for number in range(PRODUCERS_MAX):
+            await producers.find(str(number), "", None)
+        async with asyncio.timeout(1):
+            new = await producers.find("new", "", None)
+            await producers.drop(made["1"])
+        assert await producers.find("new", "", None) is new
 
     asyncio.run(scenario())
 
@@ -345,3 +372,57 @@ def test_letters_whose_schema_does_not_fit_those_of_other_topics_are_stored_with
 
 def quota_of(size_bytes: int) -> dict[str, object]:
     return {"destination_storage": {"limitSize": size_bytes, "policy": "producer_exception"}}
+
+
+def test_a_letter_keeps_its_schema_though_another_one_that_asked_for_it_first_was_given_up() -> None:
+    async def scenario(client, broker):
+        async with await client.create_producer("t", schema=StringSchema()) as producer:
+            for value in ("a", "b"):
+                await producer.send(value)
+        consumer = await client.subscribe("t", "s", retry_enabled=True, **OPTIONS)
+        first, second = [await consumer.receive(5000) for _ in range(2)]
+        given_up = asyncio.ensure_future(consumer.reconsume_later(first, 10))
+        await next_turn()
+        kept = asyncio.ensure_future(consumer.reconsume_later(second, 0))
+        await next_turn()
+        given_up.cancel()
+        await kept
+        again = await consumer.receive(5000)
+        assert again.data() == b"b"
+        assert again.schema_version()
+
+    run_with_broker(scenario)
+
+
+@pytest.mark.parametrize("commits", [True, False])
+@pytest.mark.parametrize("is_nacked", [True, False], ids=["nack", "timeout"])
+def test_what_an_open_transaction_acknowledged_of_a_batch_is_no_letter(is_nacked: bool, commits: bool) -> None:
+    async def scenario(client, broker):
+        async with await client.create_producer("t", batching_max_messages=2) as producer:
+            await asyncio.gather(*(producer.send(b"%d" % number) for number in range(2)))
+        options = {**OPTIONS, "dead_letter_policy": gc.ConsumerDeadLetterPolicy(1)}
+        if not is_nacked:
+            options |= {"unacked_messages_timeout_ms": 2000, "unacked_messages_tick_ms": 1000}
+        consumer = await client.subscribe("t", "s", **options)
+        for _ in range(2):
+            await consumer.negative_acknowledge(await consumer.receive(5000))
+        done, failed = [await consumer.receive(5000) for _ in range(2)]
+        assert done.redelivery_count() == 1
+        txn = await client.transaction()
+        await consumer.acknowledge(done, txn=txn)
+        if is_nacked:
+            await consumer.negative_acknowledge(failed)
+        look = await client.subscribe("t-s-DLQ", "look", initial_position=gc.InitialPosition.Earliest)
+        assert (await look.receive(10_000)).data() == b"1"
+        await wait_ms(1000)
+        if commits:
+            await txn.commit()
+        else:
+            await txn.abort()
+            assert (await look.receive(10_000)).data() == b"0"
+        with pytest.raises(gc.Timeout):
+            await look.receive(3000)
+        with pytest.raises(gc.Timeout):
+            await consumer.receive(3000)
+
+    run_with_broker(scenario, broker={"transaction_coordinator_enabled": True})

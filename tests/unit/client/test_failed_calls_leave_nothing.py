@@ -10,7 +10,7 @@ import pytest
 import geminga.client as gc
 from geminga.client.schema import Int32Schema, StringSchema
 from geminga.client.schema._base import SchemaVersions
-from geminga.runtime import next_turn
+from geminga.runtime import next_turn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from support.house.uncollected import uncollected
@@ -230,3 +230,46 @@ def test_version_of_a_schema_that_the_broker_does_not_tell_leaves_nothing() -> N
         assert found == []
 
     asyncio.run(main())
+
+
+def late(command: pb.BaseCommand) -> list[bytes]:
+    """No receipts, and what is made is answered with the next PING."""
+    if command.type == pb.BaseCommand.PING:
+        answers, late_answers[:] = [*late_answers], []
+        return [*answers, *polite(command)]
+    if command.type in (pb.BaseCommand.SUBSCRIBE, pb.BaseCommand.PARTITIONED_METADATA) and slow_topic in str(command):
+        late_answers.extend(subscribing(command))
+        return []
+    return subscribing(command)
+
+
+late_answers: list[bytes] = []
+slow_topic = "slow"
+
+
+@pytest.mark.parametrize("what", ["consumer", "reader", "producer", "stream"])
+def test_what_is_made_while_its_client_ends_is_refused(what: str) -> None:
+    """Closing waits for a receipt; what is ready meanwhile would wait for ever for a client that is gone."""
+
+    async def scenario(client: gc.Client) -> None:
+        stuck = await client.create_producer("stuck", batching_enabled=False)
+        stuck.send_nowait(b"x")
+        stream: gc.EntryStream[gc.EntryBatch] = client.entry_stream("slow")
+        makes: dict[str, Callable[[], Awaitable[object]]] = {
+            "consumer": lambda: client.subscribe("slow", "s"),
+            "reader": lambda: client.create_reader("slow", gc.MessageId.earliest),
+            "producer": lambda: client.create_producer("slow"),
+            "stream": lambda: gc.open_batches(stream),
+        }
+        making = asyncio.ensure_future(makes[what]())
+        await wait_ms(100)
+        closing = asyncio.ensure_future(client.close())
+        await wait_ms(100)
+        assert not making.done()
+        assert not closing.done()
+        with pytest.raises(gc.AlreadyClosed):
+            await making
+        assert not closing.done()
+        await closing
+
+    run_against(late, scenario)

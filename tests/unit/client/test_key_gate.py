@@ -186,3 +186,47 @@ def test_consumer_without_prefetching_asks_for_one_while_a_key_is_read(pair) -> 
             assert consumer.stats().prefetched_messages == 0
 
     run(scenario)
+
+
+@pytest.mark.parametrize("queue", [0, 1, 4])
+@pytest.mark.parametrize("kind", [gc.ConsumerType.Exclusive, gc.ConsumerType.Shared], ids=["exclusive", "shared"])
+def test_what_is_held_and_asked_for_again_comes(pair, kind: gc.ConsumerType, queue: int) -> None:
+    async def scenario(client: gc.Client) -> None:
+        reader = Slow(pair)
+        await publish(client, reader, range(6), batching_enabled=False)
+        consumer = await client.subscribe(
+            TOPIC,
+            "s",
+            crypto_key_reader=reader,
+            initial_position=EARLIEST,
+            receiver_queue_size=queue,
+            consumer_type=kind,
+        )
+        receiving = asyncio.ensure_future(consumer.receive(10_000))
+        await wait_ms(500)
+        await consumer.redeliver_unacknowledged_messages()
+        first = await receiving
+        assert [first.data(), *[(await consumer.receive(10_000)).data() for _ in range(5)]] == [
+            b"%d" % number for number in range(6)
+        ]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("queue", [0, 1, 10])
+def test_batches_that_are_handed_out_as_they_came_take_as_many_permits_as_they_have_messages(pair, queue: int) -> None:
+    async def scenario(client: gc.Client) -> None:
+        reader = Slow(pair)
+        consumer = await client.subscribe(
+            TOPIC, "s", crypto_failure_action=FailureAction.CONSUME, receiver_queue_size=queue
+        )
+        producer = await client.create_producer(
+            TOPIC, encryption_key="a", crypto_key_reader=reader, batching_max_messages=10
+        )
+        for number in range(60):
+            producer.send_nowait(b"%d" % number)
+        await producer.flush()
+        for _ in range(6):
+            assert (await consumer.receive(1000)).encryption_context() is not None
+
+    run(scenario)

@@ -22,11 +22,11 @@ class Lifetime:
     def check_usable(self) -> None:
         """Raise AlreadyClosed, ForkedProcess or WrongLoop."""
         self.place.check()
-        if self.is_closed:
-            raise AlreadyClosed("the client is closed")
+        self._check_open()
 
     def remember_producer(self, producer: Closable) -> None:
-        """Close it with the client."""
+        """Close it with the client; raises AlreadyClosed: nobody would."""
+        self._check_open()
         self.producers[producer] = None
 
     def forget_producer(self, producer: Closable) -> None:
@@ -34,9 +34,14 @@ class Lifetime:
         self.producers.pop(producer, None)
 
     def remember(self, one: Closable) -> None:
-        """Close a consumer, reader, table view or entry stream with the client."""
+        """Close a consumer, reader, table view or entry stream with the client; raises AlreadyClosed: nobody would."""
+        self._check_open()
         self.others[one] = None
 
     def forget(self, one: Closable) -> None:
         """It is closed."""
         self.others.pop(one, None)
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise AlreadyClosed("the client is closed")

@@ -33,6 +33,7 @@ class Attachment:
         "connection",
         "consumer_id",
         "is_subscribing",
+        "times",
     )
 
     def __init__(self, cluster: Cluster, handler: ConsumerHandler, name: str) -> None:
@@ -44,6 +45,8 @@ class Attachment:
         self.consumer_id = next(cluster.consumer_ids)
         #: What it is subscribed over; None: it is not, now.
         self.connection: ClientConnection | None = None
+        #: How often it was.
+        self.times = 0
         #: The broker was asked and has not answered yet.
         self.is_subscribing = False
         #: It was lost while it was being subscribed.
@@ -75,6 +78,7 @@ class Attachment:
         if connection.is_closed or self._is_lost:
             raise NotConnected(f"{self._name}: the connection or the broker's consumer was lost at once")
         self.connection = connection
+        self.times += 1
         for future in self._no_longer_waiting():
             future.set_result(None)
 

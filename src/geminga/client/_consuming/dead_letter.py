@@ -73,14 +73,15 @@ class DeadLetters:
         """Where messages of ``topic``, or of its partition, are buried."""
         return self._fixed_dead_letter_topic or names.dead_letter_topic(topic, self._subscription)
 
-    async def bury(self, entry: EntryBatch, buried: Callable[[int], None]) -> bool:
+    async def bury(self, entry: EntryBatch, buried: Callable[[int], None], is_held: Callable[[int], bool]) -> bool:
         """Store what is unacknowledged of an entry in the dead-letter topic; False: not all of it could be stored.
 
         ``buried`` hears of each message that is, by its index: it is not stored again where a later one fails.
+        ``is_held`` says which are acknowledged in transactions that are not over: aborted, they come again.
         """
         try:
             for index in entry.order:
-                if entry.acker is not None and entry.acker.is_acknowledged(index):
+                if entry.acker is not None and (entry.acker.is_acknowledged(index) or is_held(index)):
                     continue
                 message: Message[Any] = Message(entry, index)
                 await self._bury_message(message, self._origin(message, message.topic_name()))

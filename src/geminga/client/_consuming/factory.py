@@ -80,10 +80,10 @@ class ConsumerFactory:
         )
         try:
             await self._open(consumer, subscription, names, pattern, schema)
+            self.lifetime.remember(consumer)
         except BaseException:
             await consumer.close()
             raise
-        self.lifetime.remember(consumer)
         if consumer.listening is not None:
             consumer.listening.start(consumer)
         return consumer

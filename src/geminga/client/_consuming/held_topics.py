@@ -109,7 +109,7 @@ class HeldTopics:
     def send_owed(self) -> None:
         """Permits that wait for half of the queue go back now."""
         for topic in self:
-            topic.permits.send(topic.flow.take())
+            topic.permits.send_owed()
 
 
 def _is_named(topic: TopicName, name: str) -> bool:

@@ -31,6 +31,7 @@ from geminga.client.consumer_rules.returned import Returned
 from geminga.client.consumer_rules.start_position import StartPosition
 from geminga.runtime import get_logger
 from geminga.wire.pulsar.frame import Frame
+from geminga.wire.pulsar.metadata import split_entry
 
 _log = get_logger(__name__)
 
@@ -60,13 +61,16 @@ class Intake:
         "_clock",
         "_damaged",
         "_delivery",
+        "_dropped",
         "_entries",
         "_expiry",
         "_gate",
+        "_is_read_whole",
         "_passed_over",
         "_redelivery",
         "_source",
         "_subscription",
+        "_unseen",
         "key_gate",
         "returned",
         "start",
@@ -87,6 +91,11 @@ class Intake:
         self._clock = cluster.runtime.clock
         self._subscription = subscription
         self._delivery = delivery
+        #: Nothing is buried, and no batch is handed out as it came.
+        self._is_read_whole = (
+            subscription.dead_letters is None
+            and options.crypto_failure_action is not ConsumerCryptoFailureAction.CONSUME
+        )
         self._source = source
         self._attachment = attachment
         self._acks = acks
@@ -119,6 +128,8 @@ class Intake:
         self.start: StartPosition | None = None
         #: After an abort: what is handed out of what was received before. None: everything.
         self.returned: Returned | None = None
+        #: Messages that were not looked at since it was subscribed, and such that were and are not handed out.
+        self._unseen = self._dropped = 0
         #: The entry that could not be read last.
         self._damaged: EntryKey | None = None
         #: The last entry that came and gave no message, since everything came again last.
@@ -129,6 +140,7 @@ class Intake:
     def connected(self, message_bytes_max: int) -> None:
         """Over a connection that takes messages of so many bytes."""
         self._entries.message_bytes_max = message_bytes_max
+        self._unseen = self._dropped = 0
 
     def set_epoch(self, epoch: int) -> None:
         """Entries of a lower one are dropped; -1: there are none."""
@@ -138,9 +150,9 @@ class Intake:
         """Everything unacknowledged comes again; ``returned``: what of it is handed out, None: all."""
         self.returned = returned
         if self._gate is not None:
-            self._gate.clear()
+            self._dropped += self._gate.clear()
         if self.key_gate is not None:
-            self.key_gate.clear()
+            self.pass_over(self.key_gate.clear())
         self._entries.chunks.clear()
         self._passed_over = None
 
@@ -164,7 +176,7 @@ class Intake:
         read = self._entries.read(frames) if gate is None else gate.read(frames)
         is_holding = gate is not None and gate.is_holding
         self._subscription.counters.entries_received += len(read)
-        is_simple = self.start is None and self.returned is None and self._subscription.dead_letters is None
+        is_simple = self._is_read_whole and self.start is None and self.returned is None
         is_pending = self._acks.sender.tracker.is_pending
         source = self._source
         for entry in read:
@@ -175,11 +187,31 @@ class Intake:
                 arrived.append(entry)
         if read and source.permits.flow.bytes_max:
             source.permits.came(sum(max(1, one.batch_size) for one in read), sum(one.size_bytes for one in read))
+        if not source.permits.flow.capacity:
+            for entry in read:
+                source.permits.came_beside(_counted(entry))
         if arrived and (self._gate is None or not self._gate.holds(arrived)):
             self._delivery.on_entries(arrived)
         if len(arrived) < len(frames) and not is_holding:
             self._delivery.on_passed_over()
         return not is_holding
+
+    def pass_over(self, frames: list[Frame]) -> None:
+        """Frames that are not looked at."""
+        for _, data in frames:
+            metadata, _ = split_entry(data)
+            self._unseen += 1 if metadata is None else max(1, metadata.num_messages_in_batch)
+
+    def give_back(self) -> None:
+        """What was held back or not looked at since it was subscribed comes again: its permits."""
+        unseen, dropped = self._unseen, self._dropped
+        self._unseen = self._dropped = 0
+        permits = self._source.permits
+        if unseen or dropped:
+            permits.give_back(unseen + dropped)
+        if unseen and not permits.flow.capacity:
+            permits.is_asked = False
+            permits.came_beside(unseen)
 
     def has_passed_over(self, message_id: MessageId) -> bool:
         """Whether everything up to its entry came, and the last of it gave no message: it was discarded, or waits for
@@ -200,8 +232,9 @@ class Intake:
     def _is_for_application(self, entry: EntryBatch) -> bool:
         source = entry.source = self._source
         key = entry.key
+        counted = _counted(entry)
         if self._acks.sender.tracker.is_pending(key):
-            source.permits.give_back(max(1, entry.batch_size))
+            source.permits.give_back(counted)
             return False
         if entry.is_batch:
             self._acks.adopt(entry)
@@ -210,10 +243,8 @@ class Intake:
         if self.returned is not None:
             entry.order = self.returned.wanted(key, entry.order, is_batch=entry.is_batch)
         kept = len(entry.order)
-        if kept < entry.batch_size:
-            source.permits.give_back(entry.batch_size - kept)
-        elif not kept:
-            source.permits.give_back(1)
+        if kept < counted:
+            source.permits.give_back(counted - kept)
         if not kept:
             if entry.acker is not None and entry.acker.is_complete:
                 self._acks.acknowledge_entry(key)  # nothing of it will ever be acknowledged by the application
@@ -244,6 +275,8 @@ class Intake:
     def _on_discard(self, key: EntryKey, why: Discard, permits: int) -> None:
         source = self._source
         source.permits.give_back(max(1, permits))
+        if not source.permits.flow.capacity:
+            source.permits.came_beside(max(1, permits))
         action = self._subscription.options.crypto_failure_action
         then = fate(
             why,
@@ -317,3 +350,13 @@ class Intake:
 
     def _now_ms(self) -> float:
         return self._clock.monotonic() * 1000
+
+
+def _counted(entry: EntryBatch) -> int:
+    """Messages of an entry as its broker counts them: of a batch, also one that can not be decrypted, those that were
+    not acknowledged there."""
+    size = entry.metadata.num_messages_in_batch if entry.is_undecrypted else entry.batch_size
+    if not entry.ack_set:
+        return max(1, size)
+    unacknowledged = sum((word & 0xFFFFFFFFFFFFFFFF).bit_count() for word in entry.ack_set)
+    return max(1, min(unacknowledged, size))

@@ -61,10 +61,11 @@ class KeyGate:
             self._task = spawn(self._fetch(), name=f"keys of {self._topic}")
         return entries
 
-    def clear(self) -> None:
-        """Everything comes again."""
-        self._held = []
+    def clear(self) -> list[Frame]:
+        """Everything comes again; the frames that were held back."""
+        held, self._held = self._held, []
         self._decryptor.forget_failures()
+        return held
 
     def close(self) -> None:
         """Nothing is read any more."""

@@ -32,7 +32,7 @@ class Line(Protocol):
 class Permits:
     """See the module. Whoever receives messages counts them in ``flow`` by itself, and sends what that gives."""
 
-    __slots__ = ("_line", "flow", "is_asked")
+    __slots__ = ("_behind", "_line", "flow", "is_asked")
 
     def __init__(self, line: Line, capacity: int, bytes_max: int = 0) -> None:
         """``capacity``: messages that are prefetched; 0: one, for who waits. ``bytes_max``: of them, 0 for any."""
@@ -42,10 +42,14 @@ class Permits:
             self.flow.threshold = _NO_PREFETCH
         #: Without prefetching: a message was asked for, and has not come.
         self.is_asked = False
+        #: Without prefetching: messages that came beside those that were asked for. The broker counts each of a batch,
+        #: and sends nothing until as many were asked for.
+        self._behind = 0
 
     def start_over(self) -> None:
         """Subscribed over another connection, and nothing is prefetched: what the broker may send to begin with."""
         self.is_asked = False
+        self._behind = 0
         self.send(self.flow.restart())
 
     def give_back(self, count: int) -> None:
@@ -71,7 +75,17 @@ class Permits:
         """Without prefetching: a message is wanted now."""
         if not self.is_asked and self._line.connection is not None and not self.flow.is_paused:
             self.is_asked = True
-            self.send(1)
+            behind, self._behind = self._behind, 0
+            self.send(1 + behind)
+
+    def came_beside(self, messages: int) -> None:
+        """Without prefetching: an entry came that the broker counts as so many messages."""
+        self._behind += messages - 1
+
+    def send_owed(self) -> None:
+        """Permits that wait for half of the queue go back now; without prefetching none do."""
+        if self.flow.capacity:
+            self.send(self.flow.take())
 
     def pause(self) -> None:
         """No more permits; what was asked for still comes."""
@@ -80,5 +94,4 @@ class Permits:
     def resume(self) -> None:
         """Permits again."""
         self.flow.is_paused = False
-        if self.flow.capacity:
-            self.send(self.flow.take())
+        self.send_owed()

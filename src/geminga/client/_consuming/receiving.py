@@ -362,6 +362,11 @@ class Receiving(Generic[T]):
         if self._arrivals.are_awaited and not self._options.receiver_queue_size and consumer is not None:
             consumer.permits.ask_for_one()
 
+    def on_resumed(self) -> None:
+        """Messages may be asked for again: without prefetching nobody did for those who wait."""
+        if self._arrivals.are_awaited and not self._options.receiver_queue_size:
+            self._topics.ask_for_one()
+
     def on_topic_failed(self, topic: TopicName, error: PulsarException, *, is_found: bool) -> None:
         """One topic can not go on: receiving fails with its error. A pattern's topic may be deleted."""
         if self._topics.on_gone is not None and is_found and isinstance(error, TopicNotFound):

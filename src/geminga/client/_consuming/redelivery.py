@@ -268,7 +268,10 @@ class Redelivery:
         dead_letters, era = self._subscription.dead_letters, self._era
         assert dead_letters is not None
         for entry in entries:
-            buried = await attempt_await(dead_letters.bury(entry, partial(self._buried, entry)))
+            assert entry.source is not None
+            is_held = partial(entry.source.acks.in_transactions.is_held, entry.key)
+            burying = dead_letters.bury(entry, partial(self._buried, entry), is_held)
+            buried = await attempt_await(burying)
             if isinstance(buried, Raised):
                 _log.error("dead letters of %s: %s", self._topic, buried, exc_info=buried.error)
             if buried is not True and era == self._era:

@@ -53,9 +53,11 @@ class SchemaGate:
         """Whether entries are held back now."""
         return bool(self._held)
 
-    def clear(self) -> None:
-        """Everything comes again."""
+    def clear(self) -> int:
+        """Everything comes again; how many messages were held back."""
+        count = sum(len(entry.order) for entry in self._held)
         self._held.clear()
+        return count
 
     def close(self) -> None:
         """Nothing is handed out any more."""

@@ -258,6 +258,7 @@ class SubscriptionConsumer(Consumer[T]):
         """See :meth:`Consumer.resume`."""
         self._place.check()
         self.held.resume()
+        self.receiving.on_resumed()
         if self.listening is not None:
             self.listening.resume()
 

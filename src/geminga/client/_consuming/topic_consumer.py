@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
 
-from geminga.client._api.errors import AlreadyClosed, PulsarException
+from geminga.client._api.errors import AlreadyClosed, NotConnected, PulsarException
 from geminga.client._api.message_id import MessageId
 from geminga.client._consuming import last_message, requests
 from geminga.client._consuming.acknowledgment import Acknowledgment
@@ -64,6 +64,7 @@ class TopicConsumer:
         "_delivery",
         "_intake",
         "_link",
+        "_moves",
         "_options",
         "_phase",
         "_received_before",
@@ -134,6 +135,8 @@ class TopicConsumer:
         self._intake.set_epoch(self.epoch)
         self._intake.start = self.last_received.start_at(start_message_id)
         self._phase = Phase.NEW
+        #: Of the pool: which cluster the places are of.
+        self._moves = cluster.pool.moves
         self._link = Link(cluster, str(topic), attach=self._attach, on_failed=self._on_failed)
 
     # ---- connection
@@ -152,9 +155,16 @@ class TopicConsumer:
             raise AlreadyClosed(f"the consumer of {self.topic} is closed")
         if self.epoch >= 0 and self._phase is not Phase.NEW:
             self._set_epoch(self.epoch + 1)
+        if self._moves != self.cluster.pool.moves:
+            self._moves = self.cluster.pool.moves
+            self.last_received.left_cluster()
         await self._subscribe_at(connection, self.last_received.restart_message_id())
         if self.last_received.wants_newest and self.topic.is_persistent:
             await self._begin_at_newest(connection)
+        if self.last_received.lacks_place and self.topic.is_persistent:
+            await self._find_place()
+            if self._attachment.connection is not connection:
+                raise NotConnected(f"{self.topic}: the broker's consumer was lost as soon as it was made")
         self._attached(connection)
 
     async def _begin_at_newest(self, connection: ClientConnection) -> None:
@@ -166,6 +176,18 @@ class TopicConsumer:
         await self._attachment.leave(self._attachment.detach())
         self.last_received.start_message_id = newest
         await self._subscribe_at(connection, newest)
+
+    async def _find_place(self) -> None:
+        # Before anything is asked for, and for the next time: then it would be another place.
+        try:
+            answer = (await self._attachment.request(requests.get_last_message_id)).getLastMessageIdResponse
+        except PulsarException as error:
+            if self._attachment.connection is None:
+                raise
+            _log.info("%s: the place of %s is not known: %s", self.topic, self._subscription.name, error)
+            return
+        if answer.HasField("consumer_mark_delete_position"):
+            self.last_received.stands_at(answer.consumer_mark_delete_position)
 
     async def _subscribe_at(self, connection: ClientConnection, start: MessageId | None) -> None:
         await self._attachment.subscribe(
@@ -188,10 +210,12 @@ class TopicConsumer:
         )
 
     def _attached(self, connection: ClientConnection) -> None:
+        if self._phase is Phase.SEEKING:
+            self._forget_acks()
         if self._phase is not Phase.CLOSED:
             self._phase = Phase.SUBSCRIBED
-        self._intake.connected(connection.max_message_size)
         self.start_over()
+        self._intake.connected(connection.max_message_size)
         if not self._options.is_durable:
             # Not what the broker was asked for: messages were received from the queue while it answered.
             self._intake.start = self.last_received.start_at(self.last_received.restart_message_id())
@@ -221,9 +245,10 @@ class TopicConsumer:
         # Another cluster, whose ids are others: all that is there is new, but to who was never here and wants what is
         # published from now on.
         self._link.moved(assigned)
+        was_here = self._phase is not Phase.NEW or self.is_connected
         self._detached("")
         self.start_over()
-        if self._phase is not Phase.NEW or self.last_received.start_message_id != MessageId.latest:
+        if was_here or self.last_received.start_message_id != MessageId.latest:
             self.last_received.move(MessageId.earliest)
 
     def _detached(self, assigned_url: str) -> None:
@@ -290,8 +315,13 @@ class TopicConsumer:
 
     def on_messages(self, frames: list[Frame]) -> None:
         """MESSAGE frames of one socket read."""
-        if self._phase is Phase.SEEKING or self._attachment.connection is None:
+        if self._attachment.connection is None:
             return  # they come again, or are not wanted any more
+        if self._phase is Phase.SEEKING:
+            self._intake.pass_over(frames)
+            return
+        if self.last_received.lacks_place:
+            self.last_received.came(frames, self.epoch)
         if self._intake.take(frames):
             self.permits.is_asked = False
 
@@ -346,8 +376,14 @@ class TopicConsumer:
             self._set_epoch(self.epoch + 1)
         self.start_over()
         if connection is not None:
-            for frame in requests.redeliver(self.consumer_id, (), self.epoch):
-                connection.write(frame)
+            self._ask_for_all(connection)
+
+    def _ask_for_all(self, connection: ClientConnection) -> None:
+        for frame in requests.redeliver(self.consumer_id, (), self.epoch):
+            connection.write(frame)
+        # Behind it: what is sent for these permits is what was asked for.
+        self._intake.give_back()
+        self._delivery.on_subscribed(self.topic)
 
     def redeliver_returned(self, returned: Sequence[GivenBack]) -> None:
         """Transactions were aborted in which the application had acknowledged: that comes again, and before what was
@@ -376,8 +412,7 @@ class TopicConsumer:
                 else:
                     kept.add(key, indexes)
         self._intake.start_over(kept)
-        for frame in requests.redeliver(self.consumer_id, (), self.epoch):
-            connection.write(frame)
+        self._ask_for_all(connection)
 
     def _set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
@@ -429,12 +464,22 @@ class TopicConsumer:
             if newest.entry_id() >= 0:
                 message_id = newest
                 self._intake.start = self.last_received.move(message_id)
+        times = self._attachment.times
         await self.request(lambda consumer, request: requests.seek(consumer, request, message_id, timestamp_ms))
+        if self._attachment.times != times and self._attachment.connection is not None:
+            return  # subscribed again before the answer was heard: what came since is from there, and comes once
         self.start_over()
+        self._forget_acks()
         if self._attachment.connection is not None:
             self._phase = Phase.SUBSCRIBED
+            self._intake.give_back()
         else:
             self._link.hurry()  # the broker closed it for the seek alone
+
+    def _forget_acks(self) -> None:
+        # The broker may have closed the consumer without an answer to them: sent again, they would hide what is wanted.
+        error = NotConnected(f"{self.topic} was moved: unknown whether it was acknowledged before that")
+        self.acks.sender.forget(error)
 
     async def last_message_ids(self) -> tuple[MessageId, MessageId | None]:
         """See :func:`last_message.last_message_ids`."""

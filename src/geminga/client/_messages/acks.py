@@ -215,6 +215,16 @@ class AckSender:
         for start in range(0, len(individual), ACK_IDS_MAX):
             self._send(connection, individual[start : start + ACK_IDS_MAX], flight, properties[1], is_cumulative=False)
 
+    def forget(self, error: PulsarException) -> None:
+        """The subscription is moved: what waits was said of where it was, and is not sent; who waits for it gets
+        ``error``."""
+        group = self.tracker.flush()
+        if group is not None and self._properties is not None:
+            self._properties.taken(_cumulative_of(group))
+        receipts, self._receipts = self._receipts, {}
+        for waiting in receipts.values():
+            _settle(waiting, error)
+
     def close(self, error: PulsarException) -> None:
         """Nothing is sent any more; who waits for a receipt gets ``error``."""
         self._ended = error

@@ -9,6 +9,7 @@ consumer before the transaction is committed; after an abort what was acknowledg
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
@@ -88,6 +89,7 @@ class AcksInTransactions:
         "_ended",
         "_flights",
         "_gathering",
+        "_held",
         "_loop",
         "_registering",
         "_state",
@@ -115,6 +117,8 @@ class AcksInTransactions:
         self._loop = asyncio.get_running_loop()
         self._connection: ClientConnection | None = None
         self._ended: PulsarException | None = None
+        #: Messages of batches that transactions acknowledged which are not over: how many, by entry and index.
+        self._held: dict[EntryKey, Counter[int]] = {}
         #: What is gathered in this turn.
         self._gathering: dict[TransactionCore, _Command] = {}
         #: Whose coordinator is to know of the subscription first.
@@ -157,10 +161,27 @@ class AcksInTransactions:
                 command.acked[piece] = (set(), 0)
         else:
             indexes, _ = command.acked.setdefault(key, (set(), size))
-            indexes.add(index)
+            if index not in indexes:
+                indexes.add(index)
+                self._held.setdefault(key, Counter())[index] += 1
             if batch is not None:
                 command.batches[batch] = None
         return command.answer
+
+    def is_held(self, key: EntryKey, index: int) -> bool:
+        """Whether a transaction that is not over acknowledged a message of a batch."""
+        held = self._held.get(key)
+        return held is not None and held[index] > 0
+
+    def _let_go(self, command: _Command) -> None:
+        if command.is_cumulative:
+            return
+        for key, (indexes, _) in command.acked.items():
+            held = self._held.get(key)
+            if held is not None:
+                held.subtract(indexes)
+                if not any(held.values()):
+                    del self._held[key]
 
     def _refused(self, txn: TransactionCore) -> asyncio.Future[None]:
         assert self._ended is not None
@@ -277,11 +298,13 @@ class AcksInTransactions:
         _end(command.answer, error)
         if error is not None:
             self._counters.ack_failures += 1
+            self._let_go(command)
         else:
             command.txn.when_over(lambda is_committed: self._over(command, is_committed=is_committed))
         command.txn.settle(error)
 
     def _over(self, command: _Command, *, is_committed: bool) -> None:
+        self._let_go(command)
         state = self._state
         if state is None:
             return

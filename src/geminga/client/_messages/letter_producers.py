@@ -11,7 +11,7 @@ from geminga.client._messages.message import Message
 from geminga.client.schema._base import SchemaSerializationError, SchemaVersions
 from geminga.client.schema._protocol import SchemaInfo, SchemaSource, SchemaType
 from geminga.model import TopicName
-from geminga.runtime import get_logger
+from geminga.runtime import get_logger, spawn
 
 _log = get_logger(__name__)
 
@@ -46,7 +46,7 @@ class LetterProducers:
                 await producer.close()
                 raise AlreadyClosed("the consumer was closed")
             if len(self._producers) >= PRODUCERS_MAX:
-                await self._producers.pop(next(iter(self._producers))).close()
+                _let_go(topic, self._producers.pop(next(iter(self._producers))))
         self._producers[place] = producer
         return producer
 
@@ -64,7 +64,7 @@ class LetterProducers:
         for place, other in self._producers.items():
             if other is producer:
                 del self._producers[place]
-                await producer.close()
+                _let_go(place[0], producer)
                 return
 
     async def close(self) -> None:
@@ -73,6 +73,11 @@ class LetterProducers:
         producers, self._producers = self._producers, {}
         for producer in producers.values():
             await producer.close()
+
+
+def _let_go(topic: str, producer: Producer[bytes]) -> None:
+    # Its broker may not answer, and letters wait for this one.
+    spawn(producer.close(), name=f"close the producer of letters in {topic}")
 
 
 class WrittenSchemas:

@@ -144,7 +144,13 @@ class ProducerFactory:
             return self._single(topic.with_partition(index), options, builder, index)
 
         producer = PartitionedProducer(
-            self.cluster, str(topic), partitions, options, make, on_closed=self.lifetime.forget_producer
+            self.cluster,
+            str(topic),
+            partitions,
+            options,
+            make,
+            key_of=builder.key_of,
+            on_closed=self.lifetime.forget_producer,
         )
         self.lifetime.remember_producer(producer)
         await producer.connect()

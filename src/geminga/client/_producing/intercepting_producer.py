@@ -12,7 +12,7 @@ from geminga.client._api.opening import Closable
 from geminga.client._api.options import OutgoingMessage
 from geminga.client._api.producer import MessageFields, Producer, SendCallback
 from geminga.client._producing.messages import check_callback, message_fields, outgoing_message
-from geminga.runtime import get_logger, tell
+from geminga.runtime import get_logger, next_turn, tell
 
 T = TypeVar("T")
 _log = get_logger(__name__)
@@ -21,7 +21,7 @@ _log = get_logger(__name__)
 class InterceptingProducer(Producer[T]):
     """Passes each message through the interceptors in order, and the results back through them."""
 
-    __slots__ = ("_inner", "_interceptors", "_is_closed", "_on_closed")
+    __slots__ = ("_inner", "_interceptors", "_is_closed", "_on_closed", "_unheard")
 
     def __init__(
         self,
@@ -35,6 +35,8 @@ class InterceptingProducer(Producer[T]):
         self._interceptors = interceptors
         self._on_closed = on_closed
         self._is_closed = False
+        #: The first error of a message without callback; raised by the next flush.
+        self._unheard: PulsarException | None = None
 
     def _before(self, content: T | None, fields: MessageFields) -> OutgoingMessage:
         message = outgoing_message(content, fields)
@@ -62,8 +64,14 @@ class InterceptingProducer(Producer[T]):
             self._after(message, message_id, error)
             if callback is not None:
                 callback(error, message_id)
+            elif self._unheard is None:
+                self._unheard = error
 
-        self._inner.send_nowait(cast("T | None", message.content), done, **message_fields(message))
+        try:
+            self._inner.send_nowait(cast("T | None", message.content), done, **message_fields(message))
+        except Exception as error:
+            self._after(message, None, as_client_error(error, "sending"))
+            raise
 
     async def send(self, content: T | None, **fields: Unpack[MessageFields]) -> MessageId:
         """See :meth:`Producer.send`."""
@@ -79,6 +87,13 @@ class InterceptingProducer(Producer[T]):
     async def flush(self) -> None:
         """See :meth:`Producer.flush`."""
         await self._inner.flush()
+        await next_turn()  # what could not become a frame is told in the turn that follows
+        error, self._unheard = self._unheard, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # see runtime's value_of
 
     async def drain(self) -> None:
         """See :meth:`Producer.drain`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from difflib import get_close_matches
 from typing import Final, Generic, TypeVar
@@ -54,6 +54,12 @@ class MessageBuilder(Generic[T]):
     def is_plain(self) -> bool:
         """Bytes go out as they are: the fast path applies."""
         return self._encoder is None
+
+    @property
+    def key_of(self) -> Callable[[T], bytes] | None:
+        """The key that the schema takes from a value; None: it takes none."""
+        encoder = self._encoder
+        return encoder.encode_key if encoder is not None and encoder.sets_key else None
 
     def build(self, content: T | None, fields: MessageFields) -> EncodedMessage:
         """The message; raises InvalidMessage, or what the schema raises for a value that does not fit."""

@@ -29,9 +29,11 @@ class PartitionedProducer(Producer[T], Generic[T]):
     """
 
     __slots__ = (
+        "_adding",
         "_cluster",
         "_current",
         "_is_closed",
+        "_key_of",
         "_make",
         "_murmur3",
         "_on_closed",
@@ -40,6 +42,7 @@ class PartitionedProducer(Producer[T], Generic[T]):
         "_round_robin",
         "_single",
         "_topic",
+        "_unheard",
         "_update",
         "_update_timer",
     )
@@ -52,16 +55,23 @@ class PartitionedProducer(Producer[T], Generic[T]):
         options: ProducerOptions,
         make: Callable[[int], TopicProducer[T]],
         *,
+        key_of: Callable[[T], bytes] | None = None,
         on_closed: Callable[[Closable], None],
     ) -> None:
-        """``make`` makes the producer of one partition, not connected; ``on_closed`` hears of the end of this one."""
+        """``make`` makes the producer of one partition, not connected; ``key_of`` gives the key that the schema takes
+        from a value, None: it takes none; ``on_closed`` hears of the end of this one."""
         self._cluster = cluster
+        self._key_of = key_of
         self._on_closed = on_closed
         self._topic = topic
         self._options = options
         self._make = make
         #: By partition; None: not made yet (lazy).
         self._producers: list[TopicProducer[T] | None] = [None] * partitions
+        #: The first error that nobody heard of, of producers that others took the place of; raised by the next flush.
+        self._unheard: PulsarException | None = None
+        #: Of new partitions, while they are being connected.
+        self._adding: list[TopicProducer[T]] = []
         self._murmur3 = options.hashing_scheme is HashingScheme.Murmur3_32Hash
         rng = cluster.runtime.rng
         self._round_robin = RoundRobin(rng.below(partitions))
@@ -82,7 +92,7 @@ class PartitionedProducer(Producer[T], Generic[T]):
     ) -> None:
         """See :meth:`Producer.send_nowait`."""
         current = self._current
-        if fields or current is None or not current.batching.batch.payloads:
+        if fields or current is None or self._key_of is not None or not current.batching.batch.payloads:
             current = self._route(content, fields)
         current.send_nowait(content, callback, **fields)
 
@@ -97,6 +107,8 @@ class PartitionedProducer(Producer[T], Generic[T]):
             self._cluster.place.check()
         partitions = len(self._producers)
         router = self._options.message_router
+        if self._key_of is not None and content is not None and fields.get("partition_key") is None:
+            fields = {**fields, "partition_key": self._key_of(content)}
         if router is not None:
             index = router(outgoing_message(content, fields), partitions)
             if not isinstance(index, int) or not 0 <= index < partitions:
@@ -115,6 +127,8 @@ class PartitionedProducer(Producer[T], Generic[T]):
     def _producer(self, index: int) -> TopicProducer[T]:
         producer = self._producers[index]
         if producer is None or (self._options.lazy_start_partitioned_producers and not producer.is_usable):
+            if producer is not None and self._unheard is None:
+                self._unheard = producer.take_unheard()
             producer = self._producers[index] = self._make(index)
             producer.connect_soon()
         return producer
@@ -124,12 +138,13 @@ class PartitionedProducer(Producer[T], Generic[T]):
     async def flush(self) -> None:
         """See :meth:`Producer.flush`."""
         results = await asyncio.gather(*(p.flush() for p in self._made()), return_exceptions=True)
-        for result in results:
+        unheard, self._unheard = self._unheard, None
+        for result in (unheard, *results):
             if result is not None:
                 try:
                     raise result
                 finally:
-                    del result, results  # see runtime's value_of
+                    del result, results, unheard  # see runtime's value_of
 
     async def drain(self) -> None:
         """See :meth:`Producer.drain`."""
@@ -190,14 +205,15 @@ class PartitionedProducer(Producer[T], Generic[T]):
         self._arm_update()
 
     async def _add_partitions(self, known: int, count: int) -> None:
-        made = [self._make(index) for index in range(known, count)]
-        results = await asyncio.gather(*(producer.connect() for producer in made), return_exceptions=True)
-        failed = [result for result in results if result is not None]
-        if failed or self._is_closed:
-            await asyncio.gather(*(producer.close() for producer in made))
+        made = self._adding = [self._make(index) for index in range(known, count)]
+        try:
+            results = await asyncio.gather(*(producer.connect() for producer in made), return_exceptions=True)
+            failed = [result for result in results if result is not None]
             if failed:
+                await asyncio.gather(*(producer.close() for producer in made))
                 raise failed[0]
-            return
+        finally:
+            self._adding = []
         self._producers.extend(made)
 
     async def close(self) -> None:
@@ -210,7 +226,8 @@ class PartitionedProducer(Producer[T], Generic[T]):
         if self._update is not None:
             self._update.cancel()
         self._on_closed(self)
-        await asyncio.gather(*(producer.close() for producer in self._made()))
+        # Who was connecting new ones was cut off, and knows nothing of those that were connected already.
+        await asyncio.gather(*(producer.close() for producer in (*self._made(), *self._adding)))
 
     def _made(self) -> list[TopicProducer[T]]:
         return [producer for producer in self._producers if producer is not None]

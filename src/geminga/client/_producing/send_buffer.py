@@ -30,6 +30,7 @@ class SendBuffer:
 
     __slots__ = (
         "_ahead",
+        "_awaits_memory",
         "_clock",
         "_connection",
         "_loop",
@@ -67,6 +68,8 @@ class SendBuffer:
         self._through: TransactionCore | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._room_waiters: list[asyncio.Future[None]] = []
+        #: The memory limit wakes those who wait for room once it has some.
+        self._awaits_memory = False
         self._unheard_error: PulsarException | None = None
         #: When the broker last said why it can not store now (monotonic), and what it said.
         self._refusal: tuple[float, str] | None = None
@@ -169,12 +172,14 @@ class SendBuffer:
             self._finish(pending, ledger_id, entry_id, None)
 
     def refused(self, sequence_id: int, error: PulsarException) -> None:
-        """The oldest frame will never be stored; those behind it go on. Another one: late, nothing happens."""
+        """The oldest frame will never be stored, nor the message that it is a part of; those behind it go on. Another
+        one: late, nothing happens."""
         oldest = self.queue.oldest
         if oldest is not None and oldest.sequence_id == sequence_id:
             pending = self.queue.receipt(sequence_id)
             if pending is not None:
-                self._finish(pending, -1, -1, error)
+                for refused in (pending, *self.queue.take_rest()):
+                    self._finish(refused, -1, -1, error)
 
     def refused_for_now(self, error: PulsarException) -> None:
         """What is to be sent again: who waits in vain for it is told why."""
@@ -215,14 +220,10 @@ class SendBuffer:
         if len(callbacks or ()) < messages and self._unheard_error is None:
             self._unheard_error = error
 
-    def raise_unheard(self) -> None:
-        """Raise the first error that nobody heard of; only once."""
+    def take_unheard(self) -> PulsarException | None:
+        """The first error that nobody heard of; only once."""
         error, self._unheard_error = self._unheard_error, None
-        if error is not None:
-            try:
-                raise error
-            finally:
-                del error  # see runtime's value_of
+        return error
 
     def _finish(self, pending: PendingSend, ledger_id: int, entry_id: int, error: PulsarException | None) -> None:
         self._memory.release(pending.size_bytes)
@@ -246,8 +247,26 @@ class SendBuffer:
                 wake()
         if pending.gate is not None:
             cast("TransactionCore", pending.gate).settle(error)
-        if self._room_waiters and not self.is_full(0):
+        if self._room_waiters:
+            self._wake_for_room()
+
+    def _wake_for_room(self) -> None:
+        if self._is_queue_full(0):
+            return
+        if not self._memory.is_full:
             self._wake_all()
+        else:
+            # Filled by others since they began to wait: none of this producer's receipts may follow.
+            self._await_memory()
+
+    def _await_memory(self) -> None:
+        if not self._awaits_memory:
+            self._awaits_memory = True
+            self._memory.on_room(self._on_memory)
+
+    def _on_memory(self) -> None:
+        self._awaits_memory = False
+        self._wake_all()
 
     def _tell_ids(
         self,
@@ -311,15 +330,16 @@ class SendBuffer:
 
     def is_full(self, open_messages: int) -> bool:
         """Whether nothing more may be sent now; ``open_messages`` are not frames yet."""
-        if self._memory.is_full:
-            return True
+        return self._memory.is_full or self._is_queue_full(open_messages)
+
+    def _is_queue_full(self, open_messages: int) -> bool:
         return 0 < self.messages_max <= self.queue.messages + open_messages
 
     async def wait_for_room(self) -> None:
         """Until something changed: look again."""
         waiter: asyncio.Future[None] = self._loop.create_future()
         if self._memory.is_full:
-            self._memory.on_room(lambda: _wake(waiter))
+            self._await_memory()
         self._room_waiters.append(waiter)
         try:
             await waiter

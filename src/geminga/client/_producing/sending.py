@@ -64,6 +64,7 @@ class Sending(EntryProducer[T]):
         "_topic",
         "_unsure_resends",
         "batching",
+        "take_unheard",
     )
 
     def __init__(
@@ -96,6 +97,8 @@ class Sending(EntryProducer[T]):
             timeout_ms=options.send_timeout_millis,
             messages_max=options.max_pending_messages,
         )
+        #: The first error that nobody heard of, once; for who flushes.
+        self.take_unheard = self._buffer.take_unheard
         self._frames = FrameMaker(
             producer_id,
             compression=options.compression_type,
@@ -279,7 +282,12 @@ class Sending(EntryProducer[T]):
             await asyncio.wait([self._connecting])
         self.batching.close()
         await self._buffer.wait_for_receipts()
-        self._buffer.raise_unheard()
+        error = self.take_unheard()
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # see runtime's value_of
 
     async def drain(self) -> None:
         """See :meth:`Producer.drain`."""

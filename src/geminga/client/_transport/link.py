@@ -70,6 +70,7 @@ class Link:
         "_backoff",
         "_cluster",
         "_elsewhere",
+        "_is_connecting",
         "_is_wanted",
         "_moves",
         "_on_failed",
@@ -94,6 +95,8 @@ class Link:
         self._on_failed = on_failed
         self._backoff = Backoff(cluster.options.initial_backoff_ms, cluster.options.maximum_backoff_ms)
         self._task: asyncio.Task[None] | None = None
+        #: The first time is under way: it is tried again there.
+        self._is_connecting = False
         #: When it was attached last; None once that counts no more.
         self._attached_ms: float | None = None
         self._assigned_url = ""
@@ -116,13 +119,17 @@ class Link:
 
     async def connect(self) -> None:
         """The first time; raises what went wrong, Timeout among it."""
-        await self._cluster.lookup.retry(self._attempt, f"connecting {self.topic}")
+        self._is_connecting = True
+        try:
+            await self._cluster.lookup.retry(self._attempt, f"connecting {self.topic}")
+        finally:
+            self._is_connecting = False
 
     def lost(self, assigned_url: str = "") -> None:
         """The connection is gone or the broker closed us; ``assigned_url``: the broker that has the topic now."""
         self.connection = None
         self._assigned_url = assigned_url
-        if self._task is None and not self.is_closed:
+        if self._task is None and not self.is_closed and not self._is_connecting:
             self._task = spawn(self._reconnect(), name=f"reconnect {self.topic}")
 
     def moved(self, url: ServiceUrl) -> None:

@@ -233,6 +233,8 @@ class Client(Facade[AsyncClient]):
     ) -> TableView[T] | TableView[bytes]:
         """A view of the newest value of each key, which already has everything that is in the topic now.
 
+        It reads what was compacted, and what lies behind, unless ``is_read_compacted=False``.
+
         Raises what :meth:`subscribe` raises.
         """
         made: AsyncTableView[Any] = self._run(

@@ -70,8 +70,9 @@ class TableView(Facade[AsyncTableView[T]], Generic[T]):
     def for_each_and_listen(self, callback: TableListener) -> None:
         """Call ``callback`` for each key and value there is now, and for each change from now on.
 
-        What it raises for one of those there are now reaches the caller; what it raises later is logged, and the view
-        goes on. Raises InvalidConfiguration if it can not be called.
+        What changes while it is told of those there are now comes behind them, the newest value of each key. What it
+        raises for one of those there are now reaches the caller; what it raises later is logged, and the view goes on.
+        Raises InvalidConfiguration if it can not be called.
         """
         self._run(lambda: self._target.for_each_and_listen(for_table(callback)))
 

@@ -66,7 +66,7 @@ class PendingSend:
         self.gate: object | None = None
         #: Written to any connection: only then may it be stored without our knowing.
         self.was_written = False
-        #: Called once it is out of the queue, whatever became of it; None: nobody waits.
+        #: Called once it and all before it are out of the queue, whatever became of them; None: nobody waits.
         self.waiters: list[Callable[[], None]] | None = None
         #: Of chunked messages: which chunk of how many; 0 of 0 for others.
         self.chunk_index = 0
@@ -145,6 +145,7 @@ class SendQueue:
     def refuse_gate(self, gate: object) -> list[PendingSend]:
         """What was held for it will never be written: take it out."""
         self._closed.discard(gate)
+        self._pass_on_waiters([pending for pending in self._held if pending.gate == gate])
         held = list(self._held)
         self._held.clear()
         self._held.extend(pending for pending in held if pending.gate != gate)
@@ -238,6 +239,7 @@ class SendQueue:
             if pending.gate is not None and is_over(pending.gate)
         ]
         if taken:
+            self._pass_on_waiters(taken)
             gone = {id(pending) for pending in taken}
             for part in (self._in_flight, self._queued, self._held):
                 kept = [pending for pending in part if id(pending) not in gone]
@@ -247,6 +249,20 @@ class SendQueue:
                 self._removed(pending)
             self._release()
         return taken
+
+    def _pass_on_waiters(self, taken: list[PendingSend]) -> None:
+        """These are taken out, perhaps before older ones: who waits for all up to one of them waits for what is left of
+        that."""
+        if all(pending.waiters is None for pending in taken):
+            return
+        gone = {id(pending) for pending in taken}
+        before: PendingSend | None = None
+        for pending in (*self._in_flight, *self._queued, *self._held):
+            if id(pending) not in gone:
+                before = pending
+            elif before is not None and pending.waiters is not None:
+                before.waiters = [*(before.waiters or ()), *pending.waiters]
+                pending.waiters = None
 
     def take_all(self) -> list[PendingSend]:
         """The end: take out everything, oldest first."""

@@ -16,7 +16,6 @@ from geminga.client.schema._protocol import (
     SchemaInfo,
     SchemaSource,
     TopicSchema,
-    VersionedSchema,
 )
 from geminga.runtime import again
 
@@ -171,7 +170,8 @@ class SchemaVersions:
         #: None: the broker said that there is no such version.
         self._known: dict[bytes, SchemaInfo | None] = {}
         self._size_bytes = 0
-        self._fetches: dict[bytes, asyncio.Future[VersionedSchema | PulsarException | None]] = {}
+        #: Whether the broker answered, or its error; False: who asked was cut off, and the next one asks.
+        self._fetches: dict[bytes, asyncio.Future[bool | PulsarException]] = {}
 
     def is_known(self, version: bytes) -> bool:
         """Whether :meth:`get` has an answer."""
@@ -187,25 +187,26 @@ class SchemaVersions:
 
     async def fetch(self, version: bytes) -> None:
         """Ask the broker. Raises the client's errors."""
-        fetch = self._fetches.get(version)
-        if fetch is not None:
+        while (fetch := self._fetches.get(version)) is not None:
             told = await asyncio.shield(fetch)
             if isinstance(told, PulsarException):
                 # Others are told of it, too, and its frames have the future.
                 raise again(told)
-            return
+            if told:
+                return
         fetch = self._fetches[version] = asyncio.get_running_loop().create_future()
-        result: VersionedSchema | PulsarException | None = PulsarException("fetching the schema was cancelled")
+        outcome: bool | PulsarException = False
         try:
             result = await self._source.get_schema(self._topic, version)
             self._keep(version, None if result is None else result.info)
+            outcome = True
         except PulsarException as error:
-            result = error
+            outcome = error
             raise
         finally:
             del self._fetches[version]
-            fetch.set_result(again(result) if isinstance(result, PulsarException) else result)
-            del result, fetch  # see value_of
+            fetch.set_result(again(outcome) if isinstance(outcome, PulsarException) else outcome)
+            del outcome, fetch  # see value_of
 
     def _keep(self, version: bytes, info: SchemaInfo | None) -> None:
         known = self._known

@@ -1,0 +1,55 @@
+"""Messages wait for their schema, in order; what is asked for again meanwhile comes again."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import geminga.client as gc
+from geminga.client._consuming.schema import SchemaGate
+from geminga.client.schema import BytesSchema
+from geminga.client.schema._base import SchemaDecoder
+from geminga.runtime import wait_ms
+from support.worlds.client_world import BrokerOnNode
+from support.worlds.scripted_broker import run_with_broker
+
+TOPIC = "persistent://public/default/topic"
+COVERED = (SchemaGate,)
+
+
+class Slow(SchemaDecoder[bytes]):
+    """Is ready a second after it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(BytesSchema(), None)
+        self.has_it = False
+
+    def is_ready(self, schema_version: bytes) -> bool:
+        return self.has_it
+
+    async def prepare(self, schema_version: bytes) -> None:
+        await wait_ms(1000)
+        self.has_it = True
+
+    async def bind_consumer(self, topic: str, source: object) -> Slow:
+        return self
+
+
+@pytest.mark.parametrize("queue", [0, 1, 4])
+@pytest.mark.parametrize("kind", [gc.ConsumerType.Exclusive, gc.ConsumerType.Shared], ids=["exclusive", "shared"])
+def test_what_is_held_and_asked_for_again_comes(kind: gc.ConsumerType, queue: int) -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        consumer = await client.subscribe(TOPIC, "s", schema=Slow(), receiver_queue_size=queue, consumer_type=kind)
+        producer = await client.create_producer(TOPIC, batching_enabled=False)
+        for number in range(6):
+            await producer.send(b"%d" % number)
+        receiving = asyncio.ensure_future(consumer.receive(10_000))
+        await wait_ms(500)
+        await consumer.redeliver_unacknowledged_messages()
+        first = await receiving
+        assert [first.data(), *[(await consumer.receive(10_000)).data() for _ in range(5)]] == [
+            b"%d" % number for number in range(6)
+        ]
+
+    run_with_broker(scenario)

@@ -1,0 +1,235 @@
+"""What becomes of what is sent is told, and told truly: to who waits for room, for a chunked message, for a flush."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import geminga.client as gc
+from geminga.client._producing.messages import key_text
+from geminga.client.producer_rules.router import partition_of_key
+from geminga.client.schema import KeyValue, KeyValueEncoding, KeyValueSchema, StringSchema
+from geminga.model.errors import ServerError
+from geminga.model.topic_name import TopicName
+from geminga.runtime import wait_ms
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar import commands
+from geminga.wire.pulsar.hot import encode_send_receipts
+from support.worlds.client_world import BrokerOnNode
+from support.worlds.scripted_broker import polite, run_against, run_with_broker
+from support.worlds.scripted_coordinator import CoordinatorScript
+
+TOPIC = "persistent://public/default/topic"
+Type = pb.BaseCommand
+
+
+def receipt(send: pb.CommandSend) -> bytes:
+    return encode_send_receipts(send.producer_id, 1, send.sequence_id, 1, [(send.sequence_id,) * 2])
+
+
+def test_who_waits_for_room_goes_on_once_there_is_though_another_producer_had_filled_the_memory() -> None:
+    held: list[pb.CommandSend] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.SEND:
+            held.append(command.send)
+            # The first is stored when the memory is full of the other one's, which is stored later.
+            return [receipt(held.pop(0))] if len(held) == 2 else []
+        if command.type == Type.PING:
+            stored = [receipt(send) for send in held]
+            held.clear()
+            return [*stored, *polite(command)]
+        return polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        options: gc.ProducerArguments = {"batching_enabled": False, "block_if_queue_full": True}
+        one = await client.create_producer("one", max_pending_messages=1, **options)
+        other = await client.create_producer("other", **options)
+        first, second = (asyncio.ensure_future(one.send(b"%d" % number)) for number in range(2))
+        await wait_ms(1)
+        await asyncio.gather(first, other.send(bytes(2000)))
+        assert (await asyncio.wait_for(second, 10)).entry_id() == 1
+        assert client.memory.used_bytes == 0
+
+    run_against(script, scenario, memory_limit_bytes=1000)
+
+
+@pytest.mark.parametrize("refused", [0, 1])
+def test_a_message_of_which_a_chunk_is_refused_is_not_stored(refused: int) -> None:
+    chunks = 0
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        nonlocal chunks
+        if command.type == Type.SEND:
+            send = command.send
+            if send.is_chunk:
+                chunks += 1
+                if chunks == refused + 1:
+                    return [commands.send_error(send.producer_id, 0, ServerError.NOT_ALLOWED_ERROR, "too large here")]
+            return [receipt(send)]
+        return polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        producer = await client.create_producer(
+            TOPIC, batching_enabled=False, chunking_enabled=True, chunk_max_message_size=1000
+        )
+        with pytest.raises(gc.NotAllowedError, match="too large here"):
+            await producer.send(bytes(2500))
+        assert chunks == 3
+        assert (await producer.send(b"behind")).entry_id() == 1
+        producer.send_nowait(bytes(10))
+        await producer.flush()
+        assert producer.pending_messages == client.memory.used_bytes == 0
+
+    run_against(script, scenario)
+
+
+def test_flush_waits_for_what_was_sent_before_a_message_that_its_transaction_refused() -> None:
+    class Held(CoordinatorScript):
+        def __call__(self, command: pb.BaseCommand) -> list[bytes]:
+            if command.type == Type.SEND:
+                self.heard.append((asyncio.get_running_loop().time(), command))
+                return []
+            answers = super().__call__(command)
+            if command.type == Type.PING:
+                answers += [receipt(sent.send) for _, sent in self.heard if sent.type == Type.SEND]
+            return answers
+
+    broker = Held()
+    broker.instead[Type.ADD_PARTITION_TO_TXN] = [ServerError.NOT_ALLOWED_ERROR]
+
+    async def scenario(client: gc.Client) -> None:
+        producer = await client.create_producer(TOPIC, batching_enabled=False)
+        txn = await client.transaction()
+        heard: list[str] = []
+        producer.send_nowait(b"before", lambda error, _: heard.append(f"before {error}"))
+        producer.send_nowait(b"refused", lambda error, _: heard.append(f"refused {type(error).__name__}"), txn=txn)
+        await producer.flush()
+        await wait_ms(0)
+        assert heard == ["refused NotAllowedError", "before None"]
+        await txn.abort()
+
+    run_against(broker, scenario)
+
+
+def test_flush_tells_what_nobody_heard_of_with_interceptors_too() -> None:
+    class Watching(gc.ProducerInterceptor):
+        def __init__(self) -> None:
+            self.heard: list[str] = []
+
+        def on_send_acknowledgement(self, producer, message, message_id, error) -> None:
+            self.heard.append(type(error).__name__)
+
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        watching = Watching()
+        producer = await client.create_producer(TOPIC, interceptors=[watching], block_if_queue_full=False)
+        bad = {"half": "\ud800"}
+        errors: list[object] = []
+        producer.send_nowait(b"a", lambda error, _: errors.append(type(error)), properties=bad)
+        await producer.flush()
+        producer.send_nowait(b"b", properties=bad)
+        with pytest.raises(gc.UnexpectedError):
+            await producer.flush()
+        await producer.flush()
+        assert errors == [gc.UnexpectedError]
+        assert watching.heard == ["UnexpectedError"] * 2
+        with pytest.raises(gc.InvalidMessage):
+            producer.send_nowait("no bytes")
+        assert watching.heard[2:] == ["InvalidMessage"], "it was told of the message before"
+
+    run_with_broker(scenario)
+
+
+def test_partitions_that_were_being_added_are_left_with_their_producer() -> None:
+    made: dict[int, str] = {}
+    left: list[str] = []
+    partitions = 1
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.PARTITIONED_METADATA:
+            return [commands.partitions(command.partitionMetadata.request_id, partitions)]
+        if command.type == Type.PRODUCER:
+            made[command.producer.producer_id] = command.producer.topic[-1]
+            if command.producer.topic.endswith("-2"):
+                return []
+        if command.type == Type.CLOSE_PRODUCER:
+            left.append(made[command.close_producer.producer_id])
+        return polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        nonlocal partitions
+        producer = await client.create_producer(TOPIC, auto_update_partitions_interval_ms=1000)
+        partitions = 3
+        await wait_ms(1500)
+        assert sorted(made.values()) == ["0", "1", "2"]
+        await producer.close()
+        await wait_ms(100)
+        assert sorted(left) == ["0", "1", "2"]
+
+    run_against(script, scenario)
+
+
+def test_flush_tells_of_messages_whose_partition_could_not_be_reached_and_was_tried_again() -> None:
+    refusals = 1
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        nonlocal refusals
+        if command.type == Type.PARTITIONED_METADATA:
+            return [commands.partitions(command.partitionMetadata.request_id, 2)]
+        if command.type == Type.PRODUCER and command.producer.topic.endswith("-1") and refusals:
+            refusals -= 1
+            return [commands.error(command.producer.request_id, ServerError.AUTHORIZATION_ERROR, "not yet")]
+        if command.type == Type.SEND:
+            return [receipt(command.send)]
+        return polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        producer = await client.create_producer(
+            TOPIC,
+            lazy_start_partitioned_producers=True,
+            message_routing_mode=gc.PartitionsRoutingMode.CustomPartition,
+            message_router=lambda message, count: 1,
+        )
+        producer.send_nowait(b"lost")
+        await wait_ms(100)
+        producer.send_nowait(b"stored")
+        with pytest.raises(gc.AuthorizationError, match="not yet"):
+            await producer.flush()
+        await producer.flush()
+
+    run_against(script, scenario)
+
+
+@pytest.mark.parametrize("lazily", [False, True])
+def test_messages_whose_schema_takes_the_key_from_the_value_go_by_it(lazily: bool) -> None:
+    schema = KeyValueSchema(StringSchema(), StringSchema(), KeyValueEncoding.SEPARATED)
+
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        await broker.broker.partitions.create(TopicName.parse(TOPIC), 7)
+        seen: list[str | bytes | None] = []
+
+        def router(message: gc.OutgoingMessage, partitions: int) -> int:
+            seen.append(message.partition_key)
+            return 0
+
+        expected = {f"k{number}": partition_of_key(key_text(b"k%d" % number), 7, murmur3=False) for number in range(5)}
+        assert len(set(expected.values())) > 1
+        producer = await client.create_producer(TOPIC, schema=schema, lazy_start_partitioned_producers=lazily)
+        where: dict[str, set[int]] = {key: set() for key in expected}
+        for number in range(15):
+            key = f"k{number % 5}"
+            where[key].add((await producer.send(KeyValue(key, "v"))).partition())
+            producer.send_nowait(
+                KeyValue(key, "v"), lambda error, message_id, key=key: where[key].add(message_id.partition())
+            )
+        await producer.flush()
+        await wait_ms(1)
+        assert where == {key: {partition} for key, partition in expected.items()}
+        custom = gc.PartitionsRoutingMode.CustomPartition
+        routed = await client.create_producer(TOPIC, schema=schema, message_router=router, message_routing_mode=custom)
+        await routed.send(KeyValue("k", "v"))
+        await routed.send(None)
+        assert seen == [b"k", None]
+
+    run_with_broker(scenario)
