@@ -103,8 +103,9 @@ def test_what_waits_in_a_transaction_and_what_comes_to_it_never_reaches_another_
             outcome = await task
             assert isinstance(outcome, Raised)
             assert isinstance(outcome.error, gc.TransactionNotFound)
+        # Each was told to who sent it.
+        await alone.flush()
         for refused in (
-            alone.flush(),
             batched.flush(),
             alone.send(b"5", txn=txn),
             txn.commit(),
