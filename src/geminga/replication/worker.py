@@ -152,9 +152,14 @@ class ReplicationWorker:
             self._queue = ids
         while self._queue:
             ledger_id = self._queue.pop()
-            if ledger_id not in self._held and await self._marks.lock(ledger_id, self._name):
-                crash_point(crash_points.LOCKED)
-                return ledger_id
+            try:
+                if ledger_id not in self._held and await self._marks.lock(ledger_id, self._name):
+                    crash_point(crash_points.LOCKED)
+                    return ledger_id
+            except MetadataError:
+                # It may be ours all the same.
+                self._hold(ledger_id, self._config.rw_rereplicate_backoff_ms, is_open=False)
+                raise
         return None
 
     async def _draw(self, ids: list[int]) -> None:
@@ -178,17 +183,20 @@ class ReplicationWorker:
             if is_open:
                 await self._recover_if_lost(ledger_id)
             await self._unlock(ledger_id)
-            del self._held[ledger_id]
 
     def _hold(self, ledger_id: int, for_ms: int, *, is_open: bool) -> None:
         self._held[ledger_id] = self._clock.monotonic() + max(for_ms, HELD_MS_MIN) / 1000, is_open
 
     async def _unlock(self, ledger_id: int) -> None:
+        """Or later: a session may live for years, and while the lock is there nobody restores the ledger."""
         try:
             await self._marks.unlock(ledger_id)
-            crash_point(crash_points.UNLOCKED)
         except MetadataError as error:
-            _log.warning("the lock of ledger %d stays until the session ends: %s", ledger_id, error)
+            _log.warning("the lock of ledger %d stays for now: %s", ledger_id, error)
+            self._hold(ledger_id, self._config.rw_rereplicate_backoff_ms, is_open=False)
+            return
+        self._held.pop(ledger_id, None)
+        crash_point(crash_points.UNLOCKED)
 
     async def _recover_if_lost(self, ledger_id: int) -> None:
         """The writer had its time: if its last fragment names a lost bookie still, the ledger is recovered."""

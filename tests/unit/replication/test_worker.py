@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from geminga.bookkeeper.ledger_store import LedgerStore
+from geminga.metadata import cas
 from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import LedgerFencedError, StorageError
 from geminga.replication import crash_points
@@ -493,6 +494,32 @@ def test_errors_of_the_metadata_store_are_waited_for():
         await world.world.sleep(120)
         assert await world.marks.ledger_ids() == []
         await world.check_copies(handle.ledger_id)
+        await recovery.close()
+
+    run_replication(main)
+
+
+def test_lock_that_could_not_be_given_back_is_given_back_later_and_the_ledger_restored_again():
+    async def main(world: ReplicationWorld) -> None:
+        handle = await world.write(5)
+        recovery = world.autorecovery("one")
+        store = recovery.worker._marks._store
+        await recovery.start()
+        await world.world.sleep(1)
+        [first, second, *_] = (await world.metadata(handle.ledger_id)).fragments[0].ensemble
+        world.lose(first)
+        removals = [WriteFault.UNKNOWN_BEFORE] * cas.CAS_ATTEMPTS_MAX
+        while await world.marks.ledger_ids() or not recovery.counters.ledgers_replicated:
+            await next_turn()
+        # The session goes on, and with it the lock.
+        store.faults.next_writes.extend(removals)
+        await world.world.sleep(1)
+        assert await world.marks.locked() == {handle.ledger_id}
+        world.lose(second)
+        await world.world.sleep(60)
+        await world.check_copies(handle.ledger_id)
+        assert await world.marks.ledger_ids() == []
+        assert await world.marks.locked() == frozenset()
         await recovery.close()
 
     run_replication(main)
