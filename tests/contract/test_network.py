@@ -255,6 +255,22 @@ def test_connect_to_a_closed_port_is_refused(run):
     run(story)
 
 
+@pytest.mark.parametrize("preface", [b"", b"PROXY UNKNOWN\r\n"], ids=["plain", "preface"])
+@pytest.mark.parametrize(
+    ("host", "port"),
+    [("a..example", 6650), ("x" * 64, 6650), ("\u00fc" * 63, 6650), ("a\0b", 6650), (HOST, 65536), ("localhost", -1)],
+    ids=["label", "long", "encoded", "zero", "port", "negative"],
+)
+def test_what_no_host_can_be_is_not_reached_as_one_that_is_not_there(host, port, preface):
+    async def story(network):
+        with pytest.raises(OSError, match=r"no address of a host: .+"):
+            await network.connect(Recorder, host, port, preface=preface)
+        with pytest.raises(OSError, match=r"no address of a host: .+"):
+            await network.listen(Recorder, host, port)
+
+    run_asyncio(story)
+
+
 def test_closed_listener_keeps_its_connections(run):
     async def story(network):
         async with joined(network, server_class=Echo) as (listener, server, client):

@@ -12,7 +12,14 @@ from geminga.runtime.clock import SystemClock
 from geminga.runtime.containment import Contained, Part, contain, set_strict, unwound, unwound_storage, where
 from geminga.runtime.disk_memory import MemoryDisk
 from geminga.runtime.log import SparseWarnings, get_logger
-from geminga.runtime.network import AsyncioNetwork, StreamProtocol, descriptor_limit, let_go, unclaimed_sockets
+from geminga.runtime.network import (
+    AsyncioNetwork,
+    StreamProtocol,
+    check_host,
+    descriptor_limit,
+    let_go,
+    unclaimed_sockets,
+)
 from geminga.runtime.points import crash_point, is_halted, sometimes
 from geminga.runtime.ports import (
     AppendDone,
@@ -71,6 +78,7 @@ __all__ = [
     "attempt",
     "attempt_await",
     "carried_out",
+    "check_host",
     "contain",
     "crash_point",
     "delay",

@@ -41,6 +41,7 @@ WARNING_INTERVAL_S: Final = 60.0
 #: Bytes of a refused client's request that are read, so that closing does not reset what it is told.
 REFUSED_READ_BYTES: Final = 64 * 1024
 
+_PORT_MAX: Final = 65535
 #: The attribute of a transport of TLS that is the one below it.
 _BELOW: Final = "geminga_below"
 #: Errors of one connection that was gone before it was accepted.
@@ -319,6 +320,7 @@ class AsyncioNetwork:
         preface: bytes = b"",
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """See ``Network.connect``; raises OSError."""
+        check_host(host, port)
         loop = asyncio.get_running_loop()
         name = None if tls is None or not (server_name or preface) else server_name or host
         if not preface:
@@ -408,6 +410,18 @@ def unclaimed_sockets() -> list[tuple[str, int]]:
     return _PASSED_ON.left()
 
 
+def check_host(host: str, port: int) -> None:
+    """Raise OSError for what can be no host or port, before the resolver does: its errors are none of the system's."""
+    try:
+        host.encode("idna")
+        if "\0" not in host and 0 <= port <= _PORT_MAX:
+            return
+        why = "a zero byte" if "\0" in host else f"port {port}"
+    except UnicodeError as error:
+        why = str(error)
+    raise socket.gaierror(socket.EAI_NONAME, f"{host[:80]!r} is no address of a host: {why}")
+
+
 async def _connected(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
     """A socket that is connected to the first address of ``host`` that answers; raises OSError."""
     last: OSError | None = None
@@ -429,6 +443,7 @@ async def _connected(loop: asyncio.AbstractEventLoop, host: str, port: int) -> s
 
 async def _bound(host: str, port: int) -> list[socket.socket]:
     """A bound socket for each address of ``host``, all on one port; raises OSError."""
+    check_host(host, port)
     found = await asyncio.get_running_loop().getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
