@@ -15,6 +15,7 @@ from geminga.model.errors import (
     MetadataError,
     NodeNotEmptyError,
     NoSuchNodeError,
+    RefusedPathError,
     SessionExpiredError,
     invariant,
 )
@@ -54,11 +55,16 @@ class PutOutcome(NamedTuple):
 
 
 def check_path(path: str) -> None:
-    """Raise MetadataError unless ``path`` is ``/`` or ``/a/b`` without empty elements."""
+    """Raise MetadataError unless ``path`` is ``/`` or ``/a/b`` without empty elements, and can be written as UTF-8."""
     if path == "/":
         return
     if not path.startswith("/") or path.endswith("/") or "//" in path or "\0" in path:
         raise MetadataError(f"not a metadata path: {path!r}; expected '/a/b'")
+    if not path.isascii():
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            raise RefusedPathError(f"not a metadata path: {path[:80]!r} is no text of Unicode") from None
 
 
 def check_value(path: str, value: bytes) -> None:
