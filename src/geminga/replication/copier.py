@@ -80,7 +80,8 @@ class Copier:
                 async with asyncio.timeout(ANSWER_S):
                     await answer_of(partial(self._fence, ledger, bookie_id))
             except (TimeoutError, StorageError) as error:
-                raise StorageError(f"bookie {bookie_id} could not be fenced: {error}") from error
+                why = str(error) or f"it did not answer in {ANSWER_S:g} s"
+                raise StorageError(f"bookie {bookie_id} could not be fenced: {why}") from error
             crash_point(crash_points.FENCED)
 
     def _fence(self, ledger: CopiedLedger, bookie_id: str, done: FenceDone) -> None:
