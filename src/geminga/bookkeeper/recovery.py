@@ -66,15 +66,30 @@ async def recover_stored_ledger(
 
 
 async def fence_ledger(env: LedgerEnvironment, ledger_id: int, stored: LedgerNode) -> None:
-    """Fence the bookies of the last ensemble, as far as they can be; returns when all have answered."""
-    key = master_key(stored.metadata.password)
+    """Fence the bookies of the last ensemble, as far as they can be.
 
-    def fence(bookie_id: str, done: FenceDone) -> None:
-        env.bookies.get(bookie_id).fence(ledger_id, master_key=key, done=done)
+    Returns when nothing can be acknowledged any more, whatever those do that have not answered; else when all have.
+    """
+    metadata = stored.metadata
+    key, ensemble = master_key(metadata.password), metadata.last_fragment.ensemble
+    distribution = Distribution.of(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+    fenced: set[int] = set()
+    left = len(ensemble)
+    is_done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    for bookie_id, error in await _ask_each(stored.metadata.last_fragment.ensemble, fence):
-        if error is not None:
-            _log.warning("ledger %d: bookie %s was not fenced: %s", ledger_id, bookie_id, error)
+    def on_answer(index: int, error: StorageError | None) -> None:
+        nonlocal left
+        left -= 1
+        if error is None:
+            fenced.add(index)
+        else:
+            _log.warning("ledger %d: bookie %s was not fenced: %s", ledger_id, ensemble[index], error)
+        if not left or distribution.is_covered(fenced):
+            _resolve(is_done, None)
+
+    for index, bookie_id in enumerate(ensemble):
+        env.bookies.get(bookie_id).fence(ledger_id, master_key=key, done=partial(on_answer, index))
+    await is_done
 
 
 async def readmit_on_bookies(
