@@ -8,17 +8,15 @@ from dataclasses import replace
 import pytest
 
 from geminga.bookkeeper.ledger_store import LedgerStore
-from geminga.metadata import MemoryMetadataStore, cas
 from geminga.metadata.core.faults import WriteFault
-from geminga.metadata.ports import Node
-from geminga.model.errors import LedgerFencedError, MetadataUnavailableError, StorageError
+from geminga.model.errors import LedgerFencedError, StorageError
 from geminga.replication import crash_points
 from geminga.replication.worker import DRAWS_PER_TURN, HELD_MS_MIN, RepairOutcome
 from geminga.runtime import next_turn
 from geminga.wire.bookkeeper.digest import master_key
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerState
 from geminga.wire.bookkeeper.ledger_path import ledger_path
-from geminga.wire.bookkeeper.under_replication import LOCKS_PATH, UnderReplicatedLedger, encode_mark, mark_path
+from geminga.wire.bookkeeper.under_replication import UnderReplicatedLedger, encode_mark, mark_path
 from support.worlds.ledgers import Appends, payloads
 from support.worlds.replication_world import QUICK, ReplicationWorld, run_replication
 
@@ -495,65 +493,6 @@ def test_errors_of_the_metadata_store_are_waited_for():
         await world.world.sleep(120)
         assert await world.marks.ledger_ids() == []
         await world.check_copies(handle.ledger_id)
-        await recovery.close()
-
-    run_replication(main)
-
-
-def test_lock_that_could_not_be_given_back_is_given_back_later_and_the_ledger_restored_again():
-    async def main(world: ReplicationWorld) -> None:
-        handle = await world.write(5)
-        recovery = world.autorecovery("one")
-        store = recovery.worker._marks._store
-        await recovery.start()
-        await world.world.sleep(1)
-        [first, second, *_] = (await world.metadata(handle.ledger_id)).fragments[0].ensemble
-        world.lose(first)
-        removals = [WriteFault.UNKNOWN_BEFORE] * cas.CAS_ATTEMPTS_MAX
-        while await world.marks.ledger_ids() or not recovery.counters.ledgers_replicated:
-            await next_turn()
-        # The session goes on, and with it the lock.
-        store.faults.next_writes.extend(removals)
-        await world.world.sleep(1)
-        assert await world.marks.locked() == {handle.ledger_id}
-        world.lose(second)
-        await world.world.sleep(60)
-        await world.check_copies(handle.ledger_id)
-        assert await world.marks.ledger_ids() == []
-        assert await world.marks.locked() == frozenset()
-        await recovery.close()
-
-    run_replication(main)
-
-
-class AwayAfterLock(MemoryMetadataStore):
-    """The answer to a lock is lost, and then the store is away; the session lives on."""
-
-    lost = False
-
-    async def get(self, path: str) -> Node | None:
-        if path.startswith(LOCKS_PATH) and not self.lost:
-            self.lost = True
-            raise MetadataUnavailableError("away")
-        return await super().get(path)
-
-
-def test_lock_that_was_made_without_an_answer_keeps_nobody_from_the_ledger():
-    async def main(world: ReplicationWorld) -> None:
-        handle = await world.write(5)
-        store = AwayAfterLock(world.runtime, world.server)
-        recovery = world.autorecovery("one", store)
-        await recovery.start()
-        await world.world.sleep(1)
-        lost = (await world.metadata(handle.ledger_id)).fragments[0].ensemble[0]
-        world.lose(lost)
-        await world.marks.mark(handle.ledger_id, [lost], None)
-        store.faults.next_writes.append(WriteFault.UNKNOWN_AFTER)
-        recovery.worker.look()
-        await world.world.sleep(60)
-        assert store.lost
-        await world.check_copies(handle.ledger_id)
-        assert await world.marks.ledger_ids() == []
         await recovery.close()
 
     run_replication(main)
