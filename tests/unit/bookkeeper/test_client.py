@@ -9,6 +9,7 @@ import pytest
 from geminga.bookkeeper import BookKeeperConfig, MetadataLiveLedgers
 from geminga.bookkeeper.installation import META_INSTALLATION
 from geminga.bookkeeper.ledger_store import LedgerStore
+from geminga.bookkeeper.recovery import readmit_on_bookies
 from geminga.metadata import MetadataFaults, WriteFault
 from geminga.model.errors import (
     DiskFullError,
@@ -264,6 +265,35 @@ def test_deletion_waits_for_no_bookie_that_hangs_once_nothing_can_be_acknowledge
         for name in ensemble[:hanging]:
             cluster.bookies[name].release()
         assert isinstance(await appends.append_and_wait(b"after"), LedgerFencedError)
+
+    run_cluster(main)
+
+
+def test_ledger_that_is_made_anew_waits_for_no_bookie_that_is_to_have_nothing_of_it():
+    async def main(cluster):
+        client = cluster.client()
+        handle = await create(client, (2, 2, 2))
+        await client.delete_ledger(handle.ledger_id)
+        metadata = handle.metadata
+        spare, *_ = {*cluster.bookies} - {*metadata.last_fragment.ensemble}
+        cluster.bookies[spare].holds_replies = True
+
+        async def readmitted() -> None:
+            async with asyncio.timeout(1):
+                await readmit_on_bookies(client._env, handle.ledger_id, metadata, sorted(cluster.bookies))
+
+        await readmitted()
+        # It was asked all the same, and may answer later.
+        assert cluster.bookies[spare].is_fenced(handle.ledger_id)
+        cluster.bookies[spare].release()
+        needed = metadata.last_fragment.ensemble[1]
+        cluster.bookies[needed].holds_replies = True
+        with pytest.raises(TimeoutError):
+            await readmitted()
+        cluster.bookies[needed].fence_error = DiskFullError("full")
+        cluster.bookies[needed].holds_replies = False
+        with pytest.raises(DiskFullError):
+            await readmitted()
 
     run_cluster(main)
 
