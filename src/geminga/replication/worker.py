@@ -20,7 +20,7 @@ from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import BadVersionError, CorruptionError, MetadataError, NoSuchLedgerError, StorageError
 from geminga.replication import crash_points
 from geminga.replication.config import ReplicationConfig
-from geminga.replication.copier import CopiedLedger, Copier
+from geminga.replication.copier import CopiedLedger, Copier, NotTakenError
 from geminga.replication.core.copying import missing_entries, shares_of, whole_batches
 from geminga.replication.core.fragments import (
     LostReplicas,
@@ -330,20 +330,26 @@ class ReplicationWorker:
         fragment = lost.fragment
         available = set(self._bookies.available())
         writable = [name for name in registered.writable if name in available]
+        placement = await self._bookkeeper.placement(stored.metadata.custom_metadata)
         targets = choose_targets(
             lost,
             writable,
             write_quorum=stored.metadata.write_quorum,
-            placement=await self._bookkeeper.placement(stored.metadata.custom_metadata),
+            placement=placement,
             below=self._rng.below,
         )
         ledger = CopiedLedger.of(ledger_id, stored.metadata)
-        if stored.metadata.is_closed:
-            await self._copier.fence(ledger, targets.values())
-        for batch in self._batches(fragment.entry_ids):
-            shares = shares_of(ledger.distribution, batch, targets)
-            if shares:
-                await self._copier.copy(ledger, fragment, shares, usable)
+        try:
+            if stored.metadata.is_closed:
+                await self._copier.fence(ledger, targets.values())
+            for batch in self._batches(fragment.entry_ids):
+                shares = shares_of(ledger.distribution, batch, targets)
+                if shares:
+                    await self._copier.copy(ledger, fragment, shares, usable)
+        except NotTakenError as error:
+            # Each ledger that is to have it would wait as long.
+            placement.note_failed(iter(error.bookie_ids))
+            raise
         crash_point(crash_points.COPIED)
         if not await self._marks.holds(ledger_id):
             # Bookies collect what no ensemble names, unless the ledger is locked.
