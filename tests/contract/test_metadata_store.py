@@ -147,16 +147,31 @@ def test_value_of_the_largest_size_is_kept_and_one_more_byte_is_refused(case):
     case.run(main)
 
 
-@pytest.mark.parametrize("path", ["", "a", "a/b", "/a/", "//a", "/a//b", "/a\0b", "/a\ud800", "/\udcff/b"])
-def test_bad_path_is_refused(case, path):
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("", "a", "a/b", "/a/", "//a", "/a//b", "/a\0b"),
+        pytest.param("/a\ud800", id="half"),
+        pytest.param("/\udcff/b", id="half first"),
+    ],
+)
+def test_bad_path_is_refused_alone(case, path):
     async def main(h: Harness):
-        with pytest.raises(MetadataError):
-            await h.store.put(path, b"", expected_version=None)
-        with pytest.raises(MetadataError):
-            await h.store.get(path)
-        # Nobody else is refused with it.
-        await h.store.put("/good", b"x", expected_version=None)
-        assert await h.store.exists("/good")
+        async def ended(call):
+            with pytest.raises(MetadataError, match="not a metadata path"):
+                await call
+
+        good = h.store.put("/good", b"", expected_version=None)
+        _, found, _, _, _ = await asyncio.gather(
+            ended(h.store.put(path, b"", expected_version=None)),
+            good,
+            ended(h.store.get(path)),
+            ended(h.store.delete(path)),
+            ended(h.store.take_sequences(path, 1)),
+        )
+        assert found.path == "/good"
+        _, is_there = await asyncio.gather(ended(h.store.children(path)), h.store.exists("/good"))
+        assert is_there
 
     case.run(main)
 

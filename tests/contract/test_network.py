@@ -263,6 +263,7 @@ def test_connect_to_a_closed_port_is_refused(run):
         ("x" * 70, 6650),
         ("with\0zero", 6650),
         ("half\ud800", 6650),
+        ("\u00fc" * 63, 6650),
         (HOST, 70_000),
         (HOST, -1),
     ],

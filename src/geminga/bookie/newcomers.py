@@ -77,7 +77,8 @@ class Newcomers:
                     async with asyncio.timeout(ASK_S):
                         await self._look()
                 except (StorageError, TimeoutError) as error:
-                    _log.warning("whether a new ledger exists can not be told now, its entries are taken: %s", error)
+                    why = str(error) or f"no answer of the metadata store within {ASK_S:g} s"
+                    _log.warning("whether a new ledger exists can not be told now, its entries are taken: %s", why)
                     self._admit(tuple(self._held))
         finally:
             self._is_asking = False

@@ -61,13 +61,13 @@ async def cluster_id(metadata: MetadataStore, runtime: Runtime) -> str:
     Raises MetadataError, CorruptionError.
     """
     node = await metadata.get(INSTANCE_ID_PATH)
-    if node is None:
-        if await metadata.children(COOKIES_PATH):
+    if node is None and await metadata.children(COOKIES_PATH):
+        # They may be of a bookie that began the cluster just now: the id is there before its cookie.
+        node = await metadata.get(INSTANCE_ID_PATH)
+        if node is None:
             # Its bookies' cookies have none, and would not fit any more.
             return ""
-        value = await draw_cluster_id(metadata, runtime)
-    else:
-        value = node.value
+    value = node.value if node is not None else await draw_cluster_id(metadata, runtime)
     try:
         return value.decode("ascii")
     except UnicodeDecodeError as error:

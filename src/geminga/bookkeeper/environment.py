@@ -45,7 +45,10 @@ class LedgerEnvironment:
         self.bookies = bookies
         #: How reads reach them.
         self.replicas = Replicas(
-            bookies, speculative_s=config.speculative_read_timeout_ms / 1000, is_sticky=config.has_sticky_reads
+            bookies,
+            runtime.clock.monotonic,
+            speculative_s=config.speculative_read_timeout_ms / 1000,
+            is_sticky=config.has_sticky_reads,
         )
         #: Made with the first that was refused.
         self._refused_ids: RefusedIds | None = None

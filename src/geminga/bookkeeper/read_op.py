@@ -1,7 +1,8 @@
 """Reading consecutive entries of a ledger: one call for each bookie, digests checked, the next replica on an error.
 
 A replica that has not answered after a while is not waited for: the next one is asked beside it (a *speculative read*),
-and the first sound copy is taken. What comes late is passed over.
+and the first sound copy is taken. What comes late is passed over. Who was late is asked last for a while by all reads
+of the client: else each of them would wait as long.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from geminga.bookkeeper.core.read_attempts import BookieRead, ReadAttempts, StickyReplica, read_order
+from geminga.bookkeeper.replicas import UNANSWERED_S
 from geminga.model.errors import CorruptionError, StorageError
 from geminga.runtime import get_logger
 
@@ -136,7 +138,7 @@ class ReadOp:
         order = self._orders.get(key)
         if order is None:
             write_set = distribution.write_set(kind)
-            order = read_order(fragment.ensemble, write_set, start, self._replicas.is_reachable)
+            order = read_order(fragment.ensemble, write_set, start, self._replicas.rank)
             self._orders[key] = order
             if distribution.is_uniform and len(self._fragments) == 1:
                 self._whole = order
@@ -146,12 +148,13 @@ class ReadOp:
         """Make the calls, and be done if that is all."""
         # Each call's share, so that all together keep to the limit.
         share = None if self._bytes_max is None or not asks else self._bytes_max // len(asks)
+        began_s = self._replicas.now() if asks else 0.0
         for ask in asks:
             if self._is_done:
                 return
             if is_speculative:
                 self._replicas.speculative_calls += 1
-            on_read = partial(self._on_read, ask, is_speculative)
+            on_read = partial(self._on_read, ask, is_speculative, began_s)
             self._replicas.pool.get(ask.bookie_id).read_entries(
                 self._ledger_id, ask.entry_ids, on_read, bytes_max=share
             )
@@ -171,15 +174,21 @@ class ReadOp:
         """Nobody answered: ask the next replicas as well, unless too many calls are out already."""
         self._timer = None
         late = self._attempts.late_bookie
+        if late is not None:
+            self._replicas.was_late(late)
         if late is None or self._replicas.speculative_calls >= SPECULATIVE_CALLS_MAX:
             self._go_on(())
             return
         self._move_on(late)
         self._go_on(self._attempts.answer_is_late(), is_speculative=True)
 
-    def _on_read(self, ask: BookieRead, is_speculative: bool, results: Sequence[EntryData | StorageError]) -> None:
+    def _on_read(
+        self, ask: BookieRead, is_speculative: bool, began_s: float, results: Sequence[EntryData | StorageError]
+    ) -> None:
         if is_speculative:
             self._replicas.speculative_calls -= 1
+        if isinstance(results[0], StorageError) and self._replicas.now() - began_s >= UNANSWERED_S:
+            self._replicas.was_late(ask.bookie_id)
         if self._is_done:
             return
         checked: list[bytes | StorageError] = []

@@ -66,49 +66,55 @@ async def recover_stored_ledger(
 
 
 async def fence_ledger(env: LedgerEnvironment, ledger_id: int, stored: LedgerNode) -> None:
-    """Fence the bookies of the last ensemble, as far as they can be; returns when all have answered."""
-    key = master_key(stored.metadata.password)
+    """Fence the bookies of the last ensemble, as far as they can be.
 
-    def fence(bookie_id: str, done: FenceDone) -> None:
-        env.bookies.get(bookie_id).fence(ledger_id, master_key=key, done=done)
+    Returns when nothing can be acknowledged any more, whatever those do that have not answered; else when all have.
+    """
+    metadata = stored.metadata
+    key, ensemble = master_key(metadata.password), metadata.last_fragment.ensemble
+    distribution = Distribution.of(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+    fenced: set[int] = set()
+    left = len(ensemble)
+    is_done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    for bookie_id, error in await _ask_each(stored.metadata.last_fragment.ensemble, fence):
-        if error is not None:
-            _log.warning("ledger %d: bookie %s was not fenced: %s", ledger_id, bookie_id, error)
+    def on_answer(index: int, error: StorageError | None) -> None:
+        nonlocal left
+        left -= 1
+        if error is None:
+            fenced.add(index)
+        else:
+            _log.warning("ledger %d: bookie %s was not fenced: %s", ledger_id, ensemble[index], error)
+        if not left or distribution.is_covered(fenced):
+            _resolve(is_done, None)
+
+    for index, bookie_id in enumerate(ensemble):
+        env.bookies.get(bookie_id).fence(ledger_id, master_key=key, done=partial(on_answer, index))
+    await is_done
 
 
 async def readmit_on_bookies(
     env: LedgerEnvironment, ledger_id: int, metadata: LedgerMetadata, bookie_ids: Sequence[str]
 ) -> None:
-    """Have bookies take a ledger again that they deleted. Raises the error of one that is to have entries of it."""
+    """Have bookies take a ledger again that they deleted. Raises the error of one that is to have entries of it.
+
+    The others are asked, and not waited for.
+    """
     key = master_key(metadata.password)
+    needed = {*metadata.last_fragment.ensemble}
 
-    def readmit(bookie_id: str, done: FenceDone) -> None:
-        env.bookies.get(bookie_id).readmit(ledger_id, master_key=key, done=done)
+    def ask_all(done: FenceDone) -> None:
+        def on_answer(bookie_id: str, error: StorageError | None) -> None:
+            is_needed = bookie_id in needed
+            needed.discard(bookie_id)
+            if error is not None and not is_needed:
+                _log.warning("ledger %d: bookie %s does not take it again now: %s", ledger_id, bookie_id, error)
+            elif error is not None or not needed:
+                done(error)
 
-    for bookie_id, error in await _ask_each(bookie_ids, readmit):
-        if error is not None and bookie_id in metadata.last_fragment.ensemble:
-            raise error
-        if error is not None:
-            _log.warning("ledger %d: bookie %s does not take it again now: %s", ledger_id, bookie_id, error)
+        for bookie_id in bookie_ids:
+            env.bookies.get(bookie_id).readmit(ledger_id, master_key=key, done=partial(on_answer, bookie_id))
 
-
-async def _ask_each(
-    bookie_ids: Sequence[str], ask: Callable[[str, FenceDone], None]
-) -> Sequence[tuple[str, StorageError | None]]:
-    """All answers, when the last one has come."""
-    answers: list[tuple[str, StorageError | None]] = []
-    answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def on_answer(bookie_id: str, error: StorageError | None) -> None:
-        answers.append((bookie_id, error))
-        if len(answers) == len(bookie_ids):
-            _resolve(answered, None)
-
-    for bookie_id in bookie_ids:
-        ask(bookie_id, partial(on_answer, bookie_id))
-    await answered
-    return answers
+    await answer_of(ask_all)
 
 
 async def read_last_add_confirmed(env: LedgerEnvironment, ledger_id: int, metadata: LedgerMetadata) -> tuple[int, int]:

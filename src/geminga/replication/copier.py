@@ -41,6 +41,14 @@ class NoAnswerError(StorageError):
     """A bookie said nothing in time."""
 
 
+class NotTakenError(StorageError):
+    """Who was to have copies did not take them: ``bookie_ids``."""
+
+    def __init__(self, message: str, bookie_ids: Iterable[str]) -> None:
+        super().__init__(message)
+        self.bookie_ids = tuple(bookie_ids)
+
+
 class CopiedLedger(NamedTuple):
     """What is needed to read and write entries of a ledger."""
 
@@ -74,13 +82,14 @@ class Copier:
         self._silent: dict[str, float] = {}
 
     async def fence(self, ledger: CopiedLedger, bookie_ids: Iterable[str]) -> None:
-        """Have bookies that are new to a closed ledger refuse whoever still takes it for open. Raises StorageError."""
+        """Have bookies that are new to a closed ledger refuse whoever still takes it for open. Raises NotTakenError."""
         for bookie_id in bookie_ids:
             try:
                 async with asyncio.timeout(ANSWER_S):
                     await answer_of(partial(self._fence, ledger, bookie_id))
             except (TimeoutError, StorageError) as error:
-                raise StorageError(f"bookie {bookie_id} could not be fenced: {error}") from error
+                why = str(error) or f"it did not answer in {ANSWER_S:g} s"
+                raise NotTakenError(f"bookie {bookie_id} could not be fenced: {why}", [bookie_id]) from error
             crash_point(crash_points.FENCED)
 
     def _fence(self, ledger: CopiedLedger, bookie_id: str, done: FenceDone) -> None:
@@ -106,7 +115,10 @@ class Copier:
         shares: Mapping[str, Sequence[int]],
         live: Collection[str],
     ) -> None:
-        """Give each bookie of ``shares`` those entries; all are durable when it returns. Raises StorageError."""
+        """Give each bookie of ``shares`` those entries; all are durable when it returns.
+
+        Raises NotTakenError, or another StorageError if an entry can not be read.
+        """
         remaining = sorted({entry_id for share in shares.values() for entry_id in share})
         while remaining:
             entries = await self._read(ledger, fragment, remaining, shares.keys(), live)
@@ -228,9 +240,11 @@ class Copier:
             async with asyncio.timeout(ANSWER_S):
                 await answered
         except TimeoutError as error:
-            raise StorageError(f"ledger {ledger.ledger_id}: copies were not durable after {ANSWER_S} s") from error
+            story = f"ledger {ledger.ledger_id}: copies were not durable after {ANSWER_S} s"
+            raise NotTakenError(story, copies.failed) from error
         if copies.error is not None:
-            raise StorageError(f"ledger {ledger.ledger_id}: a copy failed: {copies.error}") from copies.error
+            story = f"ledger {ledger.ledger_id}: a copy failed: {copies.error}"
+            raise NotTakenError(story, copies.failed) from copies.error
 
 
 def _ids(entry_ids: Sequence[int]) -> Sequence[int]:

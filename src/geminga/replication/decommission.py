@@ -24,8 +24,8 @@ async def decommission_bookie(
 
     The workers of the cluster do the work: there must be one, and bookies that take the copies; a ledger that is being
     written has its writer's time first. The bookie must be stopped, since a running one takes new entries. May be
-    called off at any time and begun again. Raises StorageError if the bookie is registered, MetadataError,
-    CorruptionError of a ledger that can not be read: it may name the bookie.
+    called off at any time and begun again. Raises StorageError if the bookie is registered, or ledgers name it while
+    auto-recovery is switched off; MetadataError; CorruptionError of a ledger that can not be read: it may name it.
     """
     at_first: int | None = None
     while True:
@@ -43,5 +43,7 @@ async def decommission_bookie(
         at_first = left if at_first is None else at_first
         if not left:
             return at_first
+        if not await marks.is_enabled():
+            raise StorageError(f"auto-recovery is switched off in the cluster: {left} ledgers name bookie {bookie_id}")
         _log.info("bookie %s: %d of %d ledgers name it still", bookie_id, left, at_first)
         await wait_ms(LOOK_MS)

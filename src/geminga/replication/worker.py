@@ -20,7 +20,7 @@ from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import BadVersionError, CorruptionError, MetadataError, NoSuchLedgerError, StorageError
 from geminga.replication import crash_points
 from geminga.replication.config import ReplicationConfig
-from geminga.replication.copier import CopiedLedger, Copier
+from geminga.replication.copier import CopiedLedger, Copier, NotTakenError
 from geminga.replication.core.copying import missing_entries, shares_of, whole_batches
 from geminga.replication.core.fragments import (
     LostReplicas,
@@ -156,9 +156,14 @@ class ReplicationWorker:
             self._queue = ids
         while self._queue:
             ledger_id = self._queue.pop()
-            if ledger_id not in self._held and await self._marks.lock(ledger_id, self._name):
-                crash_point(crash_points.LOCKED)
-                return ledger_id
+            try:
+                if ledger_id not in self._held and await self._marks.lock(ledger_id, self._name):
+                    crash_point(crash_points.LOCKED)
+                    return ledger_id
+            except MetadataError:
+                # It may be ours all the same.
+                self._hold(ledger_id, self._config.rw_rereplicate_backoff_ms, is_open=False)
+                raise
         return None
 
     async def _draw(self, ids: list[int]) -> None:
@@ -182,17 +187,20 @@ class ReplicationWorker:
             if is_open:
                 await self._recover_if_lost(ledger_id)
             await self._unlock(ledger_id)
-            del self._held[ledger_id]
 
     def _hold(self, ledger_id: int, for_ms: int, *, is_open: bool) -> None:
         self._held[ledger_id] = self._clock.monotonic() + max(for_ms, HELD_MS_MIN) / 1000, is_open
 
     async def _unlock(self, ledger_id: int) -> None:
+        """Or later: a session may live for years, and while the lock is there nobody restores the ledger."""
         try:
             await self._marks.unlock(ledger_id)
-            crash_point(crash_points.UNLOCKED)
         except MetadataError as error:
-            _log.warning("the lock of ledger %d stays until the session ends: %s", ledger_id, error)
+            _log.warning("the lock of ledger %d stays for now: %s", ledger_id, error)
+            self._hold(ledger_id, self._config.rw_rereplicate_backoff_ms, is_open=False)
+            return
+        self._held.pop(ledger_id, None)
+        crash_point(crash_points.UNLOCKED)
 
     async def _recover_if_lost(self, ledger_id: int) -> None:
         """The writer had its time: if its last fragment names a lost bookie still, the ledger is recovered."""
@@ -338,20 +346,26 @@ class ReplicationWorker:
         fragment = lost.fragment
         available = set(self._bookies.available())
         writable = [name for name in registered.writable if name in available]
+        placement = await self._bookkeeper.placement(stored.metadata.custom_metadata)
         targets = choose_targets(
             lost,
             writable,
             write_quorum=stored.metadata.write_quorum,
-            placement=await self._bookkeeper.placement(stored.metadata.custom_metadata),
+            placement=placement,
             below=self._rng.below,
         )
         ledger = CopiedLedger.of(ledger_id, stored.metadata)
-        if stored.metadata.is_closed:
-            await self._copier.fence(ledger, targets.values())
-        for batch in self._batches(fragment.entry_ids):
-            shares = shares_of(ledger.distribution, batch, targets)
-            if shares:
-                await self._copier.copy(ledger, fragment, shares, usable)
+        try:
+            if stored.metadata.is_closed:
+                await self._copier.fence(ledger, targets.values())
+            for batch in self._batches(fragment.entry_ids):
+                shares = shares_of(ledger.distribution, batch, targets)
+                if shares:
+                    await self._copier.copy(ledger, fragment, shares, usable)
+        except NotTakenError as error:
+            # Each ledger that is to have it would wait as long.
+            placement.note_failed(iter(error.bookie_ids))
+            raise
         crash_point(crash_points.COPIED)
         if not await self._marks.holds(ledger_id):
             # Bookies collect what no ensemble names, unless the ledger is locked.

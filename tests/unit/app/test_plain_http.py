@@ -51,6 +51,10 @@ def test_levels_of_its_log_are_changed_by_who_is_on_this_machine_or_known() -> N
         assert status == 400
         assert b"gemingaLogLevels=geminga.bookie=loud: expected a package" in why
         assert changed(http, b" " * 70_000)[0] == 413
+        assert changed(http, b"[" * 60_000)[0] == 400
+        assert changed(http, b"\xff")[0] == 400
+        status, why = changed(http, b'{"geminga.\\ud800": "debug"}')
+        assert status == 400
         # What was refused changed nothing.
         assert logging.getLogger("geminga.never.here").level == logging.DEBUG
         assert changed(PlainHttp("bookie", [], {}, levels, knows_clients=True), b"{}", "10.0.0.7") == (200, b"{}")

@@ -108,7 +108,7 @@ def test_id_that_its_creator_chose_is_found_in_the_list() -> None:
 
 
 @pytest.mark.parametrize("hangs", [True, False])
-def test_entries_are_taken_where_the_store_can_not_tell(hangs: bool) -> None:
+def test_entries_are_taken_where_the_store_can_not_tell(hangs: bool, caplog: pytest.LogCaptureFixture) -> None:
     async def main(case: BookieNode) -> None:
         ledgers = await opened(case)
         if hangs:
@@ -118,6 +118,8 @@ def test_entries_are_taken_where_the_store_can_not_tell(hangs: bool) -> None:
         began_s = case.world.now
         assert await case.add(NEXT, 0, [b"x"]) is None
         assert case.world.now - began_s < ASK_S + 0.5
+        why = "no answer of the metadata store within 1 s" if hangs else "away"
+        assert [record.getMessage().rpartition(": ")[2] for record in caplog.records] == [why]
 
     run_bookie(main, is_open=False)
 

@@ -22,7 +22,7 @@ from geminga.bookie.registration import (
 from geminga.metadata import MemoryMetadata, MemoryMetadataStore, MetadataFaults
 from geminga.model.bookie_port import Availability
 from geminga.model.errors import CorruptionError, DataDirectoryError
-from geminga.runtime import Runtime, wait_ms
+from geminga.runtime import Runtime, spawn, wait_ms
 from geminga.sim import SimNode, SimWorld
 from geminga.wire.bookkeeper.bookie_cookie import BookieCookie
 from geminga.wire.bookkeeper.bookie_registration import (
@@ -288,3 +288,21 @@ def test_a_bookie_that_goes_from_one_list_to_the_other_is_up_for_whoever_removes
         return False
 
     run(main)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_bookies_that_begin_a_cluster_together_are_of_one_cluster(seed: int) -> None:
+    async def main(store: Store) -> None:
+        async def begun(name: str, faults: MetadataFaults) -> str:
+            metadata = store.session(faults)
+            found = await cluster_id(metadata, store.runtime)
+            await remember_cookie(metadata, BookieCookie(name, ("j",), ("l",), found), None)
+            return found
+
+        # The other one's look at the id is over when the first begins, and the one at the cookies is not.
+        slow = spawn(begun("b:2", MetadataFaults(delay_ms_max=5000)), name="slow")
+        await wait_ms(5000)
+        assert not slow.done()
+        assert await begun("b:1", MetadataFaults()) == await slow != ""
+
+    run(main, seed=seed)

@@ -9,6 +9,7 @@ import pytest
 from geminga.bookkeeper import BookKeeperConfig, MetadataLiveLedgers
 from geminga.bookkeeper.installation import META_INSTALLATION
 from geminga.bookkeeper.ledger_store import LedgerStore
+from geminga.bookkeeper.recovery import readmit_on_bookies
 from geminga.metadata import MetadataFaults, WriteFault
 from geminga.model.errors import (
     DiskFullError,
@@ -248,6 +249,67 @@ def test_writer_of_a_deleted_ledger_gets_no_more_acknowledgments():
         assert isinstance(await appends.append_and_wait(b"after"), LedgerFencedError)
 
     run_cluster(main)
+
+
+@pytest.mark.parametrize(("quorums", "hanging"), [((2, 2, 2), 1), ((3, 3, 2), 1), ((3, 2, 2), 1), ((3, 3, 3), 2)])
+def test_deletion_waits_for_no_bookie_that_hangs_once_nothing_can_be_acknowledged_any_more(quorums, hanging):
+    async def main(cluster):
+        handle = await create(cluster.client(), quorums)
+        appends = Appends(handle)
+        assert await appends.append_and_wait(b"before") is None
+        ensemble = handle.metadata.last_fragment.ensemble
+        for name in ensemble[:hanging]:
+            cluster.bookies[name].holds_replies = True
+        async with asyncio.timeout(1):
+            await cluster.client().delete_ledger(handle.ledger_id)
+        for name in ensemble[:hanging]:
+            cluster.bookies[name].release()
+        assert isinstance(await appends.append_and_wait(b"after"), LedgerFencedError)
+
+    run_cluster(main)
+
+
+def test_ledger_that_is_made_anew_waits_for_no_bookie_that_is_to_have_nothing_of_it():
+    async def main(cluster):
+        client = cluster.client()
+        handle = await create(client, (2, 2, 2))
+        await client.delete_ledger(handle.ledger_id)
+        metadata = handle.metadata
+        spare, *_ = {*cluster.bookies} - {*metadata.last_fragment.ensemble}
+        cluster.bookies[spare].holds_replies = True
+
+        async def readmitted() -> None:
+            async with asyncio.timeout(1):
+                await readmit_on_bookies(client._env, handle.ledger_id, metadata, sorted(cluster.bookies))
+
+        await readmitted()
+        # It was asked all the same, and may answer later.
+        assert cluster.bookies[spare].is_fenced(handle.ledger_id)
+        cluster.bookies[spare].release()
+        needed = metadata.last_fragment.ensemble[1]
+        cluster.bookies[needed].holds_replies = True
+        with pytest.raises(TimeoutError):
+            await readmitted()
+        cluster.bookies[needed].fence_error = DiskFullError("full")
+        cluster.bookies[needed].holds_replies = False
+        with pytest.raises(DiskFullError):
+            await readmitted()
+
+    run_cluster(main)
+
+
+@pytest.mark.parametrize(("quorums", "hanging"), [((3, 3, 2), 2), ((2, 2, 1), 1), ((5, 3, 2), 2)])
+def test_deletion_waits_for_bookies_that_could_still_acknowledge_an_entry(quorums, hanging):
+    async def main(cluster):
+        handle = await create(cluster.client(), quorums)
+        for name in handle.metadata.last_fragment.ensemble[:hanging]:
+            cluster.bookies[name].holds_replies = True
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await cluster.client().delete_ledger(handle.ledger_id)
+        assert await cluster.stores[0].exists(ledger_path(handle.ledger_id))
+
+    run_cluster(main, bookies=5)
 
 
 def test_ledger_is_deleted_although_no_bookie_can_be_fenced():

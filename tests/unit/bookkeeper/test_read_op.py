@@ -42,7 +42,7 @@ def filled(distribution, fragments, ledger_id=4):
 
 def read(bookies, distribution, fragments, first, last, ledger_id=4):
     results = []
-    replicas, entry_ids = Replicas(LocalBookiePool(bookies)), range(first, last + 1)
+    replicas, entry_ids = Replicas(LocalBookiePool(bookies), lambda: 0.0), range(first, last + 1)
     sticky = StickyReplica(distribution, ledger_id) if distribution.is_uniform else None
     ReadOp(replicas, DIGEST, distribution, fragments, ledger_id, entry_ids, results.append, sticky=sticky).start()
     assert len(results) == 1

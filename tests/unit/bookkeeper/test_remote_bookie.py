@@ -106,6 +106,16 @@ def test_nobody_listens():
     run(main, serving=False)
 
 
+def test_bookie_that_takes_no_connection_in_time_is_told_of_with_the_time():
+    async def main(place: Place) -> None:
+        place.world.network.partition(place.server, place.client)
+        assert "did not answer within 5 s" in str(await place.calls.fence(3))
+        await place.world.sleep(1)
+        assert str(await place.calls.fence(3)).endswith("not reachable at bookie:3181: no connection within 10 s")
+
+    run(main)
+
+
 def test_bookie_that_dies_with_requests_under_way():
     async def main(place: Place) -> None:
         await place.calls.add(3, 0, entries_of(3, 0, 1))

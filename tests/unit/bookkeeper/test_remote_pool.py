@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+
+import pytest
 
 from geminga import sim
 from geminga.bookie.serving import BookieServer
@@ -12,8 +15,9 @@ from geminga.bookkeeper.remote import ListedBookie, RemoteBookiePool, pool
 from geminga.bookkeeper.remote.kept_connection import RECONNECT_S_MAX
 from geminga.model.bookie_port import Availability, BookiePool
 from geminga.model.errors import StorageError
+from geminga.runtime import answer_of, real_runtime
 from geminga.sim import SimNode, SimWorld
-from support.worlds.bookies import InNode, entries_of
+from support.worlds.bookies import KEY, InNode, entries_of
 
 PORT = 3181
 W, R, D = Availability.WRITABLE, Availability.READ_ONLY, Availability.DOWN
@@ -224,3 +228,17 @@ def test_those_that_left_the_list_for_good_are_forgotten(monkeypatch) -> None:
         assert sorted(place.pool._bookies) == ["b0:3181", "b1:3181"]
 
     run(main)
+
+
+def test_registered_bookie_whose_host_can_be_none_is_out_of_reach_and_ends_nobody() -> None:
+    async def main() -> None:
+        failed: list[BaseException] = []
+        bookies = RemoteBookiePool(real_runtime(lambda _, error: failed.append(error)))
+        bookies.set_listed({"odd": ListedBookie(BookieAddress("bookie..example", PORT))})
+        with pytest.raises(StorageError, match=r"not reachable at bookie\.\.example:3181"):
+            await answer_of(lambda done: bookies.get("odd").fence(1, master_key=KEY, done=done))
+        assert bookies.available() == []
+        assert failed == []
+        await bookies.close()
+
+    asyncio.run(main())

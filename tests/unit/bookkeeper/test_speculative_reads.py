@@ -8,6 +8,7 @@ import pytest
 
 from geminga.bookkeeper import BookKeeperConfig, LedgerHandle
 from geminga.bookkeeper.read_op import SPECULATIVE_CALLS_MAX
+from geminga.bookkeeper.replicas import LATE_S
 from geminga.model.errors import NoSuchEntryError, StorageError
 from geminga.runtime import delay
 from support.worlds.ledgers import Appends, Cluster, payloads, run_cluster, turn
@@ -143,6 +144,53 @@ def test_bookie_out_of_reach_is_asked_last():
         results = start_reading(handle)
         await turn(6)
         assert results == [payloads(0, COUNT)]
+
+    run_cluster(main)
+
+
+@pytest.mark.parametrize("quorums", [(3, 2, 2), (3, 3, 2)])
+def test_bookie_that_was_late_is_asked_last_for_a_while_by_whoever_reads(quorums):
+    async def main(cluster: Cluster):
+        handle = await filled(cluster, quorums)
+        await handle.close()
+        hanging = handle.metadata.last_fragment.ensemble[0]
+        cluster.bookies[hanging].holds_replies = True
+        client, loop = cluster.client(), asyncio.get_running_loop()
+
+        async def read_all() -> float:
+            """Entry by entry, by who opens the ledger anew; how long that took."""
+            began_s = loop.time()
+            for entry_id in range(COUNT):
+                reader = await client.open_ledger(handle.ledger_id)
+                (payload,) = await reader.read_entries(entry_id, entry_id)
+                assert [payload] == payloads(entry_id, 1)
+            return loop.time() - began_s
+
+        assert LATE_MS / 1000 <= await read_all() < 1.1 * LATE_MS / 1000, "it was waited for more than once"
+        cluster.bookies[hanging].release()
+        calls = cluster.bookies[hanging].read_calls
+        await read_all()
+        assert cluster.bookies[hanging].read_calls == calls
+        await delay(LATE_S * 1000)
+        await read_all()
+        assert cluster.bookies[hanging].read_calls > calls, "nobody asks it any more"
+
+    run_cluster(main)
+
+
+def test_bookie_whose_error_came_late_is_asked_last_as_well_without_speculative_reads():
+    async def main(cluster: Cluster):
+        handle = await filled(cluster, (3, 2, 2), BookKeeperConfig(speculative_read_timeout_ms=0))
+        hanging = cluster.bookies[handle.metadata.last_fragment.ensemble[0]]
+        hanging.holds_replies, hanging.read_error = True, StorageError("no answer")
+        results = start_reading(handle, 0, 0)
+        await delay(5000)
+        assert results == []
+        hanging.release()
+        await turn(3)
+        assert results == [payloads(0, 1)]
+        hanging.holds_replies = True
+        assert [await handle.read_entries(3, 3), hanging.read_calls] == [payloads(3, 1), 1]
 
     run_cluster(main)
 

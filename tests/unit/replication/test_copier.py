@@ -116,6 +116,8 @@ def test_what_is_answered_too_late_does_not_count():
         await world.copier.copy(ledger, fragment, {spare: range(10)}, fragment.ensemble)
         with pytest.raises(StorageError, match="did not answer"):
             await world.copier.listed(ledger.ledger_id, fragment.ensemble[0])
+        with pytest.raises(StorageError, match=f"could not be fenced: it did not answer in {copier.ANSWER_S:g} s"):
+            await world.copier.fence(ledger, [fragment.ensemble[0]])
 
     run_replication(main)
 

@@ -46,3 +46,24 @@ def test_everything_of_a_bookie_moves():
         await recovery.close()
 
     run_replication(main)
+
+
+def test_nobody_waits_for_workers_that_are_switched_off():
+    async def main(world: ReplicationWorld) -> None:
+        await world.write(5, (5, 5, 3))
+        world.lose("b1")
+
+        async def refused() -> None:
+            with pytest.raises(StorageError, match="auto-recovery is switched off in the cluster: 1 ledgers name"):
+                await decommission_bookie("b1", world.bookkeeper, world.marks, world.registry)
+
+        leaving = spawn(refused(), name="decommissioning")
+        await world.world.sleep(1)
+        assert not leaving.done()
+        await world.marks.set_enabled(False)
+        await world.world.sleep(10)
+        assert leaving.done(), "it waits for ever"
+        await world.marks.set_enabled(True)
+        assert len(await world.marks.ledger_ids()) == 1
+
+    run_replication(main)

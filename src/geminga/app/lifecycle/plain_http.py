@@ -118,7 +118,8 @@ class PlainHttp:
                 break
         try:
             wanted = json.loads(bytes(body))
-        except ValueError:
+            json.dumps(wanted, ensure_ascii=False).encode()  # JSON can write half of a character
+        except (ValueError, RecursionError):
             wanted = None
         if not isinstance(wanted, dict):
             return HttpAnswer(400, 'expected levels as JSON, such as {"geminga.bookie": "debug"}; {} sets none apart\n')

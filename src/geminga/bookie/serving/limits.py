@@ -40,5 +40,7 @@ PROMPT_UNDER_WAY_MAX: Final = 4
 BATCH_ENTRIES_MAX: Final = 5000
 #: Long polls that wait; one more is answered ETOOMANYREQUESTS.
 LONG_POLLS_MAX: Final = 10_000
+#: Those of one connection: the places are for all.
+LONG_POLLS_OF_ONE_MAX: Final = 1_000
 #: Longest wait of a long poll, milliseconds.
 LONG_POLL_MS_MAX: Final = 60_000

@@ -9,8 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
-from geminga.bookie.serving.limits import LONG_POLL_MS_MAX, LONG_POLLS_MAX
+from geminga.bookie.serving.limits import LONG_POLL_MS_MAX, LONG_POLLS_MAX, LONG_POLLS_OF_ONE_MAX
+
+K = TypeVar("K")
 
 
 @dataclass(slots=True, eq=False)
@@ -29,11 +32,12 @@ class LongPoll:
 class LongPolls:
     """Those of one server."""
 
-    __slots__ = ("_by_ledger", "_count", "_loop")
+    __slots__ = ("_by_ledger", "_by_owner", "_count", "_loop")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._by_ledger: dict[int, set[LongPoll]] = {}
+        self._by_owner: dict[object, set[LongPoll]] = {}
         self._count = 0
 
     def __len__(self) -> int:
@@ -43,12 +47,13 @@ class LongPolls:
         self, ledger_id: int, previous_lac: int, timeout_ms: int, owner: object, wake: Callable[[], None]
     ) -> LongPoll | None:
         """Call ``wake`` when the LAC is beyond ``previous_lac``, or the time is over; None: too many wait."""
-        if self._count >= LONG_POLLS_MAX:
+        if self._count >= LONG_POLLS_MAX or len(self._by_owner.get(owner, ())) >= LONG_POLLS_OF_ONE_MAX:
             return None
         delay_s = min(max(timeout_ms, 0), LONG_POLL_MS_MAX) / 1000
         poll = LongPoll(ledger_id, previous_lac, owner, wake)
         poll.timer = self._loop.call_later(delay_s, self._end, poll)
         self._by_ledger.setdefault(ledger_id, set()).add(poll)
+        self._by_owner.setdefault(owner, set()).add(poll)
         self._count += 1
         return poll
 
@@ -68,7 +73,7 @@ class LongPolls:
 
     def forget(self, owner: object) -> int:
         """A connection went: nobody wants to know any more. How many polls that were."""
-        own = [poll for polls in self._by_ledger.values() for poll in polls if poll.owner is owner]
+        own = list(self._by_owner.get(owner, ()))
         for poll in own:
             self._drop(poll)
         return len(own)
@@ -81,12 +86,17 @@ class LongPolls:
     def _drop(self, poll: LongPoll) -> None:
         if poll.timer is not None:
             poll.timer.cancel()
-        polls = self._by_ledger[poll.ledger_id]
-        polls.discard(poll)
-        if not polls:
-            del self._by_ledger[poll.ledger_id]
+        _discard(self._by_ledger, poll.ledger_id, poll)
+        _discard(self._by_owner, poll.owner, poll)
         self._count -= 1
 
     def _end(self, poll: LongPoll) -> None:
         self._drop(poll)
         poll.wake()
+
+
+def _discard(polls_by: dict[K, set[LongPoll]], key: K, poll: LongPoll) -> None:
+    polls = polls_by[key]
+    polls.discard(poll)
+    if not polls:
+        del polls_by[key]

@@ -128,9 +128,9 @@ class StickyReplica:
 
 
 def read_order(
-    ensemble: Sequence[str], write_set: Sequence[int], start: int, is_reachable: Callable[[str], bool]
+    ensemble: Sequence[str], write_set: Sequence[int], start: int, rank: Callable[[str], int]
 ) -> tuple[str, ...]:
-    """An entry's replicas as they are asked: from ``start`` of its write set on, those out of reach last."""
+    """An entry's replicas as they are asked: by their rank, equal ones from ``start`` of its write set on."""
     size = len(write_set)
     order = [ensemble[write_set[(start + i) % size]] for i in range(size)]
-    return tuple(sorted(order, key=lambda bookie_id: not is_reachable(bookie_id)))
+    return tuple(sorted(order, key=rank))

@@ -211,7 +211,9 @@ class KeptConnection(ABC):
                     _, link = await network.connect(self._new_link, *self._address)
         except (OSError, TimeoutError) as error:  # ssl.SSLError is one
             self._is_connecting = False
-            self._failed(f"not reachable at {self._address}: {error}")
+            is_late = isinstance(error, TimeoutError)
+            why = str(error) or (f"no connection within {CONNECT_TIMEOUT_S:g} s" if is_late else type(error).__name__)
+            self._failed(f"not reachable at {self._address}: {why}")
             return
         self._is_connecting = False
         assert isinstance(link, _Link)

@@ -318,9 +318,6 @@ class SocketMetadataStore:
 def _check_path(path: str) -> None:
     """Raise MetadataError for what is no path, or can not be sent."""
     check_path(path)
-    try:
-        size_bytes = len(path.encode())
-    except UnicodeEncodeError:
-        raise MetadataError(f"not a metadata path: {path[:80]!r} is no text of Unicode") from None
+    size_bytes = len(path.encode())
     if size_bytes > TEXT_BYTES_MAX:
         raise MetadataError(f"a metadata path of {size_bytes} bytes, at most {TEXT_BYTES_MAX} are sent")

@@ -62,12 +62,13 @@ def missing_entries(expected: Sequence[int], listed: Sequence[range]) -> list[in
 class DurableCopies:
     """Answers to the adds of one batch: done when each bookie has said of each of its entries that it is durable."""
 
-    __slots__ = ("_outstanding", "error")
+    __slots__ = ("_failed", "_outstanding", "error")
 
     def __init__(self, shares: Mapping[str, Iterable[int]]) -> None:
         self._outstanding = {bookie_id: set(share) for bookie_id, share in shares.items()}
         #: The first failure; nothing of the batch may be relied on then.
         self.error: StorageError | None = None
+        self._failed: list[str] = []
 
     def answer(self, bookie_id: str, entry_ids: Iterable[int], error: StorageError | None) -> None:
         """A bookie answered for some of its entries; what it was not asked for, or said before, counts nothing."""
@@ -78,6 +79,12 @@ class DurableCopies:
             outstanding.difference_update(entry_ids)
         elif self.error is None and not outstanding.isdisjoint(entry_ids):
             self.error = error
+            self._failed.append(bookie_id)
+
+    @property
+    def failed(self) -> list[str]:
+        """Who failed, or else who has not answered."""
+        return self._failed or [bookie_id for bookie_id, left in self._outstanding.items() if left]
 
     @property
     def is_done(self) -> bool:

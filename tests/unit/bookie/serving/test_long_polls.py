@@ -69,3 +69,23 @@ def test_one_more_than_may_wait_is_refused(monkeypatch):
         assert waiting == [True, True, False]
 
     run(main)
+
+
+def test_one_connection_does_not_take_all_places():
+    async def main(world: SimWorld, polls: LongPolls, woken: list[str]) -> None:
+        greedy, other = object(), object()
+        taken = 0
+        while taken <= limits.LONG_POLLS_MAX and polls.wait(taken, 5, 1000, greedy, lambda: None) is not None:
+            taken += 1
+        poll = polls.wait(1, 5, 1000, other, lambda: woken.append("other"))
+        assert poll is not None, f"one has all {taken} places"
+        polls.grew(1, 6)
+        assert woken == ["other"]
+        # What is answered makes room, and so does who goes.
+        assert polls.wait(1, 5, 1000, greedy, lambda: None) is not None
+        assert polls.wait(1, 5, 1000, greedy, lambda: None) is None
+        assert polls.forget(greedy) == taken == len(polls) + taken
+        assert polls.forget(other) == 0
+        assert polls.wait(1, 5, 1000, greedy, lambda: None) is not None
+
+    run(main)
