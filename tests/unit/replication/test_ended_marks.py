@@ -69,6 +69,8 @@ def test_a_mark_that_was_made_anew_is_made_once_more_though_the_metadata_go_away
         world.worker._restore, world.worker._marks = restore, marks
         await world.world.sleep(1)
         assert await world.marks.ledger_ids() == []
+        # Its lock could not be given back: the ledger is left alone for a while.
+        await world.world.sleep(60)
         for _ in range(3):
             await world.worker._step()
         await world.check_copies(ledger_id)
