@@ -202,6 +202,8 @@ class LoadBalancer:
             except TimeoutError:
                 pass
         if self._leading is not None:
+            # It may wait for an owner that does not answer, longer than a stop has time. What that was asked for holds.
+            self._leading.cancel()
             await asyncio.wait([self._leading])
 
     async def _report(self) -> None:

@@ -12,7 +12,7 @@ from geminga.broker.load_rules.isolation import isolation_path
 from geminga.broker.load_rules.reports import BundleStats, LoadRates, decode_report, report_path
 from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import UnavailableError
-from geminga.runtime import set_strict
+from geminga.runtime import set_strict, wait_ms
 from support.clusters.load_brokers import LoadedCluster, run_cluster
 from support.stories.load_patterns import BALANCED_CONFIG, stats_of
 
@@ -260,6 +260,32 @@ def test_the_leader_reports_what_it_carries_while_an_owner_does_not_answer() -> 
         await cluster.run(2 * MINUTE_S)
         assert len(begun) == 1, "a second round beside the first"
         answered.set_result(None)
+
+    run_cluster(story)
+
+
+def test_a_leader_that_ends_waits_for_no_owner_that_does_not_answer() -> None:
+    """Its stop waited as long as the request, and had no time left to give its bundles away."""
+
+    async def story(cluster: LoadedCluster) -> None:
+        first, second = (cluster.join(name, BALANCED_CONFIG) for name in "ab")
+        fill(cluster, second.id)
+        begun: list[str] = []
+
+        async def hang(bundle: str, destination: str) -> None:
+            del destination
+            begun.append(bundle)
+            await wait_ms(60_000)
+            raise UnavailableError("no answer")
+
+        first.unload = hang
+        await cluster.run(MINUTE_S + 30)
+        assert len(begun) == 1
+        async with asyncio.timeout(1):
+            await first.balancer.close()
+        await cluster.run(2 * MINUTE_S)
+        assert len(begun) == 1
+        assert first.balancer.metrics()["pulsar_lb_unload_bundle_total"] == 0
 
     run_cluster(story)
 
