@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
+from typing import NamedTuple
 
+from geminga.broker.core.coercion import Document
+from geminga.broker.load.chooser import LoadChooser
 from geminga.broker.load_rules.config import LoadConfig
 from geminga.broker.load_rules.histories import BROKER_AVERAGES_PATH, BUNDLE_DATA_PATH, bundle_data_path
 from geminga.broker.load_rules.isolation import isolation_path
@@ -139,6 +142,32 @@ def test_a_report_that_can_not_be_read_is_nobody_to_give_to() -> None:
         assert set(cluster.owners.values()) == {first.id, second.id}
 
     run_cluster(story)
+
+
+def test_a_report_with_rates_that_nothing_has_keeps_nobody_from_being_balanced() -> None:
+    """Sums of them are infinite: the leader's rounds broke, and so did every lookup that it was to answer."""
+
+    async def story(cluster: LoadedCluster) -> None:
+        first, second = (cluster.join(name, BALANCED_CONFIG) for name in "ab")
+        fill(cluster, first.id)
+        await cluster.run(20)
+        lies = {"lastStats": {"a/x/0x00000000_0xffffffff": {"msgRateIn": 1e304, "topics": 1}}}
+        await cluster.store.put(report_path("c:8080"), json.dumps(lies).encode(), expected_version=None)
+        await cluster.run(6 * MINUTE_S)
+        assert even(cluster)
+        assert set(cluster.owners.values()) == {first.id, second.id}
+        registered = [Named(name, {} if name != "c:8080" else lies) for name in (first.id, "c:8080")]
+        assert LoadChooser(first.balancer.assign).choose("a/y/0x00000000_0xffffffff", registered) == first.id
+        assert (first.broken, second.broken) == ([], [])
+
+    run_cluster(story)
+
+
+class Named(NamedTuple):
+    """A broker that is there."""
+
+    broker_id: str
+    document: Document
 
 
 def test_isolation_holds_and_nothing_moves_where_it_can_not_be_read() -> None:

@@ -292,7 +292,8 @@ def test_a_name_that_leads_elsewhere_is_no_bundle(text: str) -> None:
 
 def test_numbers_that_could_not_be_measured_are_nothing_and_no_numbers_are_refused() -> None:
     assert amount("/p", {"n": -1}, "n") == 0
-    for wrong in (float("nan"), float("inf"), True, "1"):
+    assert amount("/p", {"n": 1 << 63}, "n") == 1 << 63
+    for wrong in (float("nan"), float("inf"), True, "1", 1e19):
         with pytest.raises(CorruptionError):
             amount("/p", {"n": wrong}, "n")
 
