@@ -7,8 +7,28 @@ reads then whether it may: one of the two finds what the other one wrote.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 from geminga.broker.resources import Resources
+from geminga.model.errors import TopicNotFoundError
 from geminga.model.topic_name import SHADOW_SOURCE, TopicName
+
+if TYPE_CHECKING:
+    from geminga.managed_ledger import ManagedLedgerFactory
+
+
+async def make_with(
+    resources: Resources, ledgers: ManagedLedgerFactory, name: TopicName, properties: Mapping[str, str]
+) -> None:
+    """Make a topic that is not there, which has its properties from the beginning: cut off, it is not without them.
+
+    Raises TopicNotFoundError, MetadataError.
+    """
+    await ledgers.create(name.managed_ledger_name, properties)
+    if not await may_be_new(resources, name):
+        await ledgers.delete(name.managed_ledger_name)
+        raise TopicNotFoundError(f"Topic {name} not found: its namespace was deleted meanwhile")
 
 
 async def may_be_new(resources: Resources, name: TopicName) -> bool:

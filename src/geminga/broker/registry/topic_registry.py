@@ -168,9 +168,18 @@ class TopicRegistry:
         if await self.exists(name) or await self._partitions(name):
             raise ConflictError("This topic already exists")
         await self.check_topic_limit(name, 1)
+        if not (properties and name.is_persistent):
+            return await self._load(name, create=True)
+        if self._config.enable_persistent_topics and not name.is_of_transactions:
+            from geminga.broker.registry.new_topics import make_with  # with the first topic that is made
+
+            await self.require_here(name)
+            await make_with(self._resources, self._ledgers, name, properties)
         topic = await self._load(name, create=True)
-        if properties and name.is_persistent:
-            await cast("PersistentTopic", topic).ledger.stored.add_properties(properties)
+        stored = cast("PersistentTopic", topic).ledger.stored
+        if not properties.items() <= stored.properties.items():
+            # A client made it first.
+            await stored.add_properties(properties)
         return topic
 
     async def load(self, name: TopicName) -> Topic:
