@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 from urllib.parse import urljoin, urlsplit
@@ -26,6 +27,8 @@ REDIRECTS_MAX: Final = 5
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 ANSWERS_BYTES_MAX: Final = 128 * 1024 * 1024
 _READ_BYTES: Final = 64 * 1024
+#: All that an address has; another broker may have said it.
+_VISIBLE: Final = re.compile("[!-~]+")
 
 
 class PeerAnswer(NamedTuple):
@@ -47,7 +50,7 @@ class PeerAnswer(NamedTuple):
             return None
         try:
             value: Json = json.loads(self.body)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UnavailableError(f"the broker at {self.url} answered what is not JSON") from error
         return value
 
@@ -56,7 +59,7 @@ class PeerAnswer(NamedTuple):
         """What the broker said against it."""
         try:
             found = json.loads(self.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         reason = found.get("reason") if isinstance(found, dict) else None
         return reason if isinstance(reason, str) and reason else f"status {self.status}"
@@ -110,7 +113,12 @@ class PeerHttp:
             status, location, found = await self._once(method, url, body)
             if status != 307:
                 return PeerAnswer(status, found, _place(url))
-            url = urljoin(url, location)
+            try:
+                url = urljoin(url, location)
+            except ValueError as error:
+                raise UnavailableError(
+                    f"the broker at {_place(url)} sends a request on to no place: {error}"
+                ) from error
         raise UnavailableError(f"{method} {url}: more than {REDIRECTS_MAX} redirections; the brokers do not agree")
 
     async def _once(self, method: str, url: str, body: bytes) -> tuple[int, str, bytes]:
@@ -123,8 +131,10 @@ class PeerHttp:
         if parts.scheme != ("https" if links.uses_tls else "http") or not parts.hostname:
             how = "with" if links.uses_tls else "without"
             raise UnavailableError(f"{_place(url)} is no web service {how} TLS, and another one is not spoken to")
+        target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+        if not _VISIBLE.fullmatch(f"{parts.netloc}{target}"):
+            raise UnavailableError(f"{url[:200]!r} is no address of a web service")
         proof = await links.headers(self._runtime)
-        target = f"{parts.path}?{parts.query}" if parts.query else parts.path
         reader = asyncio.StreamReader()
         transport, protocol = await self._runtime.network.connect(
             lambda: StreamProtocol(reader),

@@ -77,7 +77,10 @@ def redirected(place: Destination, location: str) -> Destination:
 
     From TLS to plain is none: credentials would be shown to everybody on the way.
     """
-    target = urlsplit(urljoin(f"{place.scheme}://{place.netloc}{place.path.decode('latin-1')}", location))
+    try:
+        target = urlsplit(urljoin(f"{place.scheme}://{place.netloc}{place.path.decode('latin-1')}", location))
+    except ValueError as error:
+        raise UnavailableError(f"a broker sends the request on to no place: {error}") from error
     if place.scheme == "https" and target.scheme != "https":
         raise UnavailableError("a broker sends the request on to a place without TLS")
     path = (target.path or "/") + (f"?{target.query}" if target.query else "")

@@ -101,6 +101,29 @@ def test_a_peer_that_speaks_nonsense_or_stops_does_not_answer(answer: bytes, why
     run(Peer([answer]), main)
 
 
+@pytest.mark.parametrize(
+    "location", [b"http://[x", b"http://peer:99999/", b"/a b", b"/\xe9", b"http://peer/\x7f", b"//", b"http://pe er/"]
+)
+def test_a_redirection_to_what_is_no_place_is_no_answer(location: bytes) -> None:
+    """It broke the round of the leader that had asked, and with that the leader."""
+
+    async def main(http: PeerHttp) -> None:
+        with pytest.raises(UnavailableError):
+            await http.request("PUT", "http://peer/here")
+
+    run(Peer([b"HTTP/1.1 307 X\r\nLocation: " + location + b"\r\nContent-Length: 0\r\n\r\n"]), main)
+
+
+def test_an_answer_that_is_nested_too_deep_is_no_json() -> None:
+    async def main(http: PeerHttp) -> None:
+        answer = await http.request("GET", "http://peer/here")
+        with pytest.raises(UnavailableError, match="not JSON"):
+            answer.json()
+        assert answer.reason == "status 400"
+
+    run(Peer([b"HTTP/1.1 400 X\r\nContent-Length: 5000\r\n\r\n" + b"[" * 5000]), main)
+
+
 def test_a_peer_that_is_silent_or_gone_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(http: PeerHttp) -> None:
         clock = asyncio.get_running_loop().time

@@ -85,6 +85,8 @@ def test_places_and_redirections() -> None:
     for location in ("ftp://b/", "http://b:port/"):
         with pytest.raises(UnavailableError, match="no URL of a web service"):
             redirected(place, location)
+    with pytest.raises(UnavailableError, match="no place"):
+        redirected(place, "http://[x")
 
 
 def test_credentials_are_not_carried_from_tls_to_plain() -> None:

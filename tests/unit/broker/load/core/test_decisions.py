@@ -224,6 +224,8 @@ def test_a_policy_that_can_not_be_read_is_left_out_and_told() -> None:
     assert found.brokers_for("a/x", ["a:1", "b:1"]) == ["a:1"]
     assert len(found.problems) == 1
     assert "bad" in found.problems[0]
+    long = good.replace(b'"min_limit": 1', b'"min_limit": "' + b"9" * 5000 + b'"')
+    assert len(decode_isolation("/isolation", b'{"long": ' + long + b"}").problems) == 1
 
 
 def test_a_broker_that_is_full_is_given_nothing_unless_all_are() -> None:
