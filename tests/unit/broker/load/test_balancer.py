@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from geminga.broker.core.coercion import Document
 from geminga.broker.load.chooser import LoadChooser
-from geminga.broker.load_rules.config import LoadConfig
+from geminga.broker.load_rules.config import THRESHOLD_SHEDDER, LoadConfig
 from geminga.broker.load_rules.histories import BROKER_AVERAGES_PATH, BUNDLE_DATA_PATH, bundle_data_path
 from geminga.broker.load_rules.isolation import isolation_path
 from geminga.broker.load_rules.reports import BundleStats, LoadRates, decode_report, report_path
@@ -289,6 +289,57 @@ def test_the_leader_reports_what_it_carries_while_an_owner_does_not_answer() -> 
         await cluster.run(2 * MINUTE_S)
         assert len(begun) == 1, "a second round beside the first"
         answered.set_result(None)
+
+    run_cluster(story)
+
+
+def test_a_broker_that_hangs_is_asked_once_in_a_round_and_the_others_are_relieved() -> None:
+    """Each of its bundles was waited for as long as a request may take, one after the other, while others burnt."""
+
+    async def story(cluster: LoadedCluster) -> None:
+        config = replace(BALANCED_CONFIG, shedding=THRESHOLD_SHEDDER)
+        first, hung, busy = (cluster.join(name, config) for name in "abc")
+        names = [f"a/{owner}/0x{lower:08x}_0x{lower + 1:08x}" for owner in "bc" for lower in range(20)]
+        cluster.stats.update(dict.fromkeys(names, BundleStats(LoadRates(1000.0, 1000.0, 1e8, 1e8), topics=5)))
+        cluster.owners.update({name: hung.id if name.startswith("a/b/") else busy.id for name in names})
+        unload = first.unload
+        asked: list[str] = []
+
+        async def unload_unless_hung(bundle: str, destination: str) -> None:
+            if cluster.owners[bundle] == hung.id:
+                asked.append(bundle)
+                await wait_ms(60_000)
+                raise UnavailableError("no answer")
+            await unload(bundle, destination)
+
+        first.unload = unload_unless_hung
+        await cluster.run(3 * MINUTE_S)
+        assert cluster.moved
+        assert 1 <= len(asked) <= 2
+
+    run_cluster(story)
+
+
+def test_of_a_broker_that_hangs_one_bundle_is_to_be_split_in_a_round() -> None:
+    async def story(cluster: LoadedCluster) -> None:
+        first, hung, busy = (cluster.join(name, LoadConfig(is_shedding=False)) for name in "abc")
+        names = [f"a/{owner}{number}/0x00000000_0xffffffff" for owner in "bc" for number in range(5)]
+        cluster.stats.update(dict.fromkeys(names, BundleStats(LoadRates(1.0), topics=1500)))
+        cluster.owners.update({name: hung.id if name.startswith("a/b") else busy.id for name in names})
+        split = first.split
+        asked: list[str] = []
+
+        async def split_unless_hung(bundle: str, *, unload: bool) -> None:
+            if cluster.owners[bundle] == hung.id:
+                asked.append(bundle)
+                await wait_ms(60_000)
+                raise UnavailableError("no answer")
+            await split(bundle, unload=unload)
+
+        first.split = split_unless_hung
+        await cluster.run(2 * MINUTE_S + 30)
+        assert sorted(cluster.split) == [name for name in names if name.startswith("a/c")]
+        assert 1 <= len(asked) <= 2
 
     run_cluster(story)
 
