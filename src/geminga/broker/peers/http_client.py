@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
 import h11
@@ -16,6 +16,9 @@ from geminga.broker.peers.links import PLAIN, PeerLinks
 from geminga.model.errors import UnavailableError
 from geminga.runtime import Runtime, StreamProtocol, again
 from geminga.runtime.log import trace_id
+
+if TYPE_CHECKING:
+    import ssl
 
 #: Seconds that a request may take, redirections and waiting for its turn included.
 REQUEST_S_MAX: Final = 60.0
@@ -140,7 +143,7 @@ class PeerHttp:
             lambda: StreamProtocol(reader),
             parts.hostname,
             port or (443 if links.uses_tls else 80),
-            tls=links.context() if links.uses_tls else None,
+            tls=self._tls(),
         )
         assert isinstance(protocol, StreamProtocol)
         try:
@@ -158,6 +161,17 @@ class PeerHttp:
             return await self._answer(http, reader)
         finally:
             transport.abort()
+
+    def _tls(self) -> ssl.SSLContext | None:
+        """Raises UnavailableError: files of certificates are exchanged, or gone, for a moment."""
+        if not self.links.uses_tls:
+            return None
+        from geminga.client import PulsarException
+
+        try:
+            return self.links.context()
+        except PulsarException as error:
+            raise UnavailableError(f"TLS to other brokers: {error}") from error
 
     async def _answer(self, http: h11.Connection, reader: asyncio.StreamReader) -> tuple[int, str, bytes]:
         body = bytearray()

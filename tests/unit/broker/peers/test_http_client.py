@@ -11,6 +11,7 @@ import pytest
 from geminga import sim
 from geminga.broker.peers import http_client
 from geminga.broker.peers.http_client import REDIRECTS_MAX, REQUEST_S_MAX, PeerHttp, addresses_of
+from geminga.broker.peers.links import PeerLinks
 from geminga.model.errors import UnavailableError
 from geminga.runtime import wait_ms
 from geminga.sim import SimNode, SimWorld
@@ -112,6 +113,18 @@ def test_a_redirection_to_what_is_no_place_is_no_answer(location: bytes) -> None
             await http.request("PUT", "http://peer/here")
 
     run(Peer([b"HTTP/1.1 307 X\r\nLocation: " + location + b"\r\nContent-Length: 0\r\n\r\n"]), main)
+
+
+def test_certificates_that_can_not_be_read_now_are_told_as_a_peer_that_is_not_reached() -> None:
+    """Another error than all callers wait for, which ended a broker where it came to who looks whether a cluster is
+    back."""
+
+    async def main(http: PeerHttp) -> None:
+        http.links = PeerLinks({"tls_trust_certs_file_path": "/none.pem"}, uses_tls=True)
+        with pytest.raises(UnavailableError, match=r"/none\.pem"):
+            await http.request("GET", "https://peer/here")
+
+    run(Peer([OK]), main)
 
 
 def test_an_answer_that_is_nested_too_deep_is_no_json() -> None:
