@@ -12,7 +12,14 @@ from geminga.runtime.clock import SystemClock
 from geminga.runtime.containment import Contained, Part, contain, set_strict, unwound, unwound_storage, where
 from geminga.runtime.disk_memory import MemoryDisk
 from geminga.runtime.log import SparseWarnings, get_logger
-from geminga.runtime.network import AsyncioNetwork, StreamProtocol, descriptor_limit, let_go, unclaimed_sockets
+from geminga.runtime.network import (
+    AsyncioNetwork,
+    StreamProtocol,
+    descriptor_limit,
+    host_named,
+    let_go,
+    unclaimed_sockets,
+)
 from geminga.runtime.points import crash_point, is_halted, sometimes
 from geminga.runtime.ports import (
     AppendDone,
@@ -76,6 +83,7 @@ __all__ = [
     "delay",
     "descriptor_limit",
     "get_logger",
+    "host_named",
     "is_halted",
     "let_go",
     "next_turn",

@@ -16,7 +16,8 @@ import os
 import resource
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from geminga.runtime.log import get_logger
@@ -322,7 +323,8 @@ class AsyncioNetwork:
         loop = asyncio.get_running_loop()
         name = None if tls is None or not (server_name or preface) else server_name or host
         if not preface:
-            return await loop.create_connection(protocol_factory, host, port, ssl=tls, server_hostname=name)
+            with host_named(host):
+                return await loop.create_connection(protocol_factory, host, port, ssl=tls, server_hostname=name)
         sock = await _connected(loop, host, port)
         try:
             await loop.sock_sendall(sock, preface)
@@ -408,10 +410,21 @@ def unclaimed_sockets() -> list[tuple[str, int]]:
     return _PASSED_ON.left()
 
 
+@contextmanager
+def host_named(host: str) -> Iterator[None]:
+    """What is no name of a host has no address, as one that nobody knows: a peer may have said it. Raises OSError."""
+    try:
+        yield
+    except ValueError as error:  # of the encoding of names as well
+        raise OSError(errno.EADDRNOTAVAIL, f"{host[:80]!r} is no name of a host: {error}") from None
+
+
 async def _connected(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
     """A socket that is connected to the first address of ``host`` that answers; raises OSError."""
     last: OSError | None = None
-    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+    with host_named(host):
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    for family, kind, protocol, _, address in found:
         sock = socket.socket(family, kind, protocol)
         sock.setblocking(False)
         try:
@@ -429,9 +442,10 @@ async def _connected(loop: asyncio.AbstractEventLoop, host: str, port: int) -> s
 
 async def _bound(host: str, port: int) -> list[socket.socket]:
     """A bound socket for each address of ``host``, all on one port; raises OSError."""
-    found = await asyncio.get_running_loop().getaddrinfo(
-        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
+    with host_named(host):
+        found = await asyncio.get_running_loop().getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
     sockets: list[socket.socket] = []
     missing: OSError | None = None
     try:

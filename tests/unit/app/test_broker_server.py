@@ -13,9 +13,10 @@ from tools.zookeeper_server import ZooKeeperServer
 from geminga.app.configuration.cluster_config import load_broker_config
 from geminga.app.configuration.config import load_config
 from geminga.app.servers import member_broker
-from geminga.app.servers.broker_server import BrokerServer
+from geminga.app.servers.broker_server import BrokerServer, Storage
 from geminga.app.servers.cluster_broker import ClusterBrokerServer
 from geminga.app.servers.standalone import StandaloneServer
+from geminga.bookkeeper import BookKeeper
 from geminga.broker.ownership.core.broker_data import BROKERS_PATH
 from geminga.metadata.core.zookeeper_address import parse_zookeeper_address
 from geminga.metadata.zookeeper import ZooKeeperMetadataStore
@@ -63,6 +64,24 @@ def test_a_start_that_fails_names_the_key_and_leaves_no_port_behind() -> None:
             await second(config, None, on_fatal=fatal, pid=1).start()
         assert await clusters(first, addresses.web_service_url) == ["standalone"]
         assert await first.stop()
+
+    asyncio.run(main())
+
+
+def test_a_start_that_breaks_lets_go_of_what_it_had(tmp_path) -> None:
+    """What was not expected left its threads, and its directory in use, for as long as the program lived."""
+
+    class Breaking(StandaloneServer):
+        async def _start_beside(self, storage: Storage, bookkeeper: BookKeeper) -> None:
+            raise KeyError("nobody thought of it")
+
+    async def main() -> None:
+        config, directory = load_config(overrides=[*PORTS]), str(tmp_path / "d")
+        with pytest.raises(KeyError, match="nobody thought of it"):
+            await Breaking(config, directory, on_fatal=fatal, pid=1).start()
+        server = StandaloneServer(config, directory, on_fatal=fatal, pid=1)
+        await server.start()
+        assert await server.stop()
 
     asyncio.run(main())
 

@@ -122,6 +122,22 @@ def test_errors_at_start_are_raised_in_the_caller(tmp_path) -> None:
     assert broker_threads() == []
 
 
+@pytest.mark.parametrize(
+    ("setting", "value", "told"),
+    [
+        ("bindAddress", "a..b", r"can not listen on a\.\.b"),
+        ("advertisedAddress", "[x", r"advertisedAddress=\[x: expected a host name or an IP address"),
+    ],
+)
+def test_a_host_that_is_none_is_told_and_leaves_nothing_behind(tmp_path, setting: str, value: str, told: str) -> None:
+    """Its directory was in use until the program ended."""
+    with pytest.raises(GemingaError, match=told):
+        Standalone(tmp_path / "d", {setting: value, "gemingaAllowOpen": True}).start()
+    assert broker_threads() == []
+    with Standalone(tmp_path / "d"):
+        pass
+
+
 def test_directory_in_use_is_refused_and_free_again_after_the_stop(tmp_path) -> None:
     with Standalone(tmp_path / "d"), pytest.raises(DataDirectoryError, match="in use by process"):
         Standalone(tmp_path / "d").start()

@@ -41,7 +41,7 @@ from geminga.proxy.core.requests import target_of
 from geminga.proxy.core.targets import AllowedTargets, Target
 from geminga.proxy.discovery import RegisteredBrokers
 from geminga.proxy.service import ProxyService
-from geminga.runtime import descriptor_limit, get_logger, real_runtime
+from geminga.runtime import descriptor_limit, get_logger, host_named, real_runtime
 from geminga.runtime.ports import HeaderRule, Listener, Runtime, ServerTls
 from geminga.version import __version__
 from geminga.wire.pulsar import commands
@@ -239,7 +239,8 @@ class ProxyServer:
 
 async def resolved(host: str, port: int) -> Sequence[str]:
     """Addresses of a host's name, in the system's order; raises OSError."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    with host_named(host):
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 

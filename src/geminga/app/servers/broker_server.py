@@ -192,13 +192,17 @@ class BrokerServer(ABC):
         self._end()
 
     async def start(self) -> Addresses:
-        """Start everything; raises GemingaError or OSError with a sentence, after closing what had been opened."""
+        """Start everything; raises GemingaError or OSError with a sentence, after closing what had been opened.
+
+        Called off it closes nothing: it is cut off anywhere, as by a crash.
+        """
         try:
             check_open_start(self._config.server)
             _check_audit_log(self._config.server)
             self._cors = _cors(self._config.server)
             return await self._start()
-        except (GemingaError, OSError):
+        except Exception:
+            # What nobody expected, too: this program may go on, and start another one on the same directory.
             await self.stop()
             raise
 

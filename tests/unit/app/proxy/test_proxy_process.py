@@ -65,3 +65,5 @@ def test_the_ready_line_names_the_ports_that_there_are() -> None:
 
 def test_a_name_has_the_systems_addresses() -> None:
     assert "127.0.0.1" in asyncio.run(resolved("localhost", 1))
+    with pytest.raises(OSError, match="no name of a host"):
+        asyncio.run(resolved("a..b", 1))
