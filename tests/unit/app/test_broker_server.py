@@ -86,6 +86,27 @@ def test_a_start_that_breaks_lets_go_of_what_it_had(tmp_path) -> None:
     asyncio.run(main())
 
 
+def test_a_part_that_breaks_at_the_stop_keeps_no_other_one_open(tmp_path, caplog: pytest.LogCaptureFixture) -> None:
+    """What was opened before it stayed open, its directory in use."""
+
+    async def breaks() -> None:
+        raise KeyError("nobody thought of it")
+
+    async def main() -> None:
+        config, directory = load_config(overrides=[*PORTS]), str(tmp_path / "d")
+        server = StandaloneServer(config, directory, on_fatal=fatal, pid=1)
+        await server.start()
+        server._closers.append(("part of a test", breaks))
+        with pytest.raises(KeyError):
+            await server.stop()
+        after = StandaloneServer(config, directory, on_fatal=fatal, pid=1)
+        await after.start()
+        assert await after.stop()
+
+    asyncio.run(main())
+    assert "closing the part of a test failed: KeyError" in caplog.text
+
+
 def test_what_fails_since_its_files_were_let_go_of_is_no_fault_of_the_disk() -> None:
     async def main() -> None:
         told: list[str] = []

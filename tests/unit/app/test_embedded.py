@@ -254,6 +254,22 @@ def test_a_call_that_the_broker_can_not_answer_any_more_ends_with_it(is_fatal: b
             broker.stop()
 
 
+def test_an_error_of_its_stop_that_nobody_expected_is_raised_there(tmp_path) -> None:
+    """It was printed by the broker's thread, and the stop was told to have gone well."""
+
+    async def breaks() -> None:
+        raise KeyError("nobody thought of it")
+
+    broker = Standalone(tmp_path / "d").start()
+    assert broker._server is not None
+    broker._server._closers.append(("part of a test", breaks))
+    with pytest.raises(KeyError, match="nobody thought of it"):
+        broker.stop()
+    assert broker_threads() == []
+    with Standalone(tmp_path / "d"):
+        pass
+
+
 class InterruptedStart(Standalone):
     """Ctrl-C comes while it starts."""
 

@@ -209,6 +209,8 @@ class BrokerServer(ABC):
     async def stop(self) -> bool:
         """Stop everything that was started, in reverse order; an error in one part does not keep the rest open.
 
+        One that nobody expected is raised when all is closed.
+
         False if that took longer than ``brokerShutdownTimeoutMs``: then what was left has let go of ports, threads and
         files only, as after a crash.
         """
@@ -216,11 +218,12 @@ class BrokerServer(ABC):
             self.broker.begin_stop()
         timeout_ms = self._config.server.shutdown_timeout_ms
         part = ""
+        unexpected: Exception | None = None
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while self._closers:
                     part, close = self._closers.pop()
-                    await self._close(part, close)
+                    unexpected = await self._close(part, close) or unexpected
         except TimeoutError:
             _log.error("the %s did not stop within brokerShutdownTimeoutMs=%d; leaving", part, timeout_ms)
             try:
@@ -229,13 +232,20 @@ class BrokerServer(ABC):
             except TimeoutError:
                 _log.error("threads or files did not close either")
             return False
+        if unexpected is not None:
+            raise unexpected
         return True
 
-    async def _close(self, part: str, close: Callable[[], Awaitable[None]]) -> None:
+    async def _close(self, part: str, close: Callable[[], Awaitable[None]]) -> Exception | None:
+        """What nobody expected."""
         try:
             await close()
         except (GemingaError, OSError) as error:
             _log.error("closing the %s failed: %s", part, error)
+        except Exception as error:
+            _log.error("closing the %s failed: %s: %s", part, type(error).__name__, error)
+            return error
+        return None
 
     def look_at_files(self) -> None:
         """Read the files of certificates and of credentials again, where there are some: SIGHUP."""

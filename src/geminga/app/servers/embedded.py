@@ -227,8 +227,9 @@ class Standalone:
         except BaseException as error:
             if self._fatal is None:
                 if self._started.done():
-                    raise
-                self._started.set_exception(error)
+                    self._fatal = error  # of its stop
+                else:
+                    self._started.set_exception(error)
                 return
         if self._fatal is not None:
             serving.cancel()
