@@ -192,27 +192,25 @@ class BrokerServer(ABC):
         self._end()
 
     async def start(self) -> Addresses:
-        """Start everything; raises GemingaError or OSError with a sentence, after closing what had been opened.
-
-        Called off it closes nothing: it is cut off anywhere, as by a crash.
-        """
+        """Start everything; raises GemingaError or OSError with a sentence, after closing what had been opened."""
         try:
             check_open_start(self._config.server)
-            _check_audit_log(self._config.server)
+            if self._config.server.audit_log_file:
+                from geminga.app.servers.audit_file import require_place
+
+                require_place(self._config.server.audit_log_file)
             self._cors = _cors(self._config.server)
             return await self._start()
         except Exception:
-            # What nobody expected, too: this program may go on, and start another one on the same directory.
+            # Whatever it is: this program may go on, and start another one. Called off it is cut off, as by a crash.
             await self.stop()
             raise
 
     async def stop(self) -> bool:
         """Stop everything that was started, in reverse order; an error in one part does not keep the rest open.
 
-        One that nobody expected is raised when all is closed.
-
-        False if that took longer than ``brokerShutdownTimeoutMs``: then what was left has let go of ports, threads and
-        files only, as after a crash.
+        One that nobody expected is raised then. False if all that took longer than ``brokerShutdownTimeoutMs``: what
+        was left has let go of ports, threads and files only, as after a crash.
         """
         if self.broker is not None:
             self.broker.begin_stop()
@@ -599,10 +597,3 @@ def check_open_start(config: ServerConfig) -> None:
     openings = [Opening("bindAddress", config.bind_address, OF_BROKER)]
     openings += [Opening("bindAddresses", host, OF_BROKER) for host in extra]
     check_start(openings, is_authenticated=config.authentication, may_be_open=config.may_be_open)
-
-
-def _check_audit_log(config: ServerConfig) -> None:
-    if config.audit_log_file:
-        from geminga.app.servers.audit_file import require_place
-
-        require_place(config.audit_log_file)

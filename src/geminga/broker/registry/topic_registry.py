@@ -170,17 +170,10 @@ class TopicRegistry:
         await self.check_topic_limit(name, 1)
         if not (properties and name.is_persistent):
             return await self._load(name, create=True)
-        if self._config.enable_persistent_topics and not name.is_of_transactions:
-            from geminga.broker.registry.new_topics import make_with  # with the first topic that is made
+        from geminga.broker.registry.new_topics import create_with  # with the first topic that is made
 
-            await self.require_here(name)
-            await make_with(self._resources, self._ledgers, name, properties)
-        topic = await self._load(name, create=True)
-        stored = cast("PersistentTopic", topic).ledger.stored
-        if not properties.items() <= stored.properties.items():
-            # A client made it first.
-            await stored.add_properties(properties)
-        return topic
+        is_made = self._config.enable_persistent_topics and not name.is_of_transactions
+        return await create_with(self, self._resources, self._ledgers, name, properties, is_made=is_made)
 
     async def load(self, name: TopicName) -> Topic:
         """The topic, created if need be whatever the policies say; raises UnavailableError, StorageError."""

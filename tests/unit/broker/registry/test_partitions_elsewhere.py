@@ -38,7 +38,7 @@ class OtherBroker:
         self.loaded.pop(name, None)
 
     async def subscribe(self, name: TopicName, subscriptions: Sequence[str]) -> None:
-        raise NotImplementedError
+        raise AssertionError(f"{name} keeps no {subscriptions}")
 
 
 def run(story: Callable[[BrokerWorld, Partitions, OtherBroker], Awaitable[None]]) -> None:
