@@ -213,3 +213,22 @@ asyncio.run(main())
         _, errors = process.communicate(timeout=30)
     assert process.returncode == 1
     assert errors.startswith("geminga: ended at once, 0.1 s after it was told to stop")
+
+
+@pytest.mark.parametrize("program", ["proxy", "autorecovery"])
+def test_who_is_told_to_stop_while_it_waits_for_its_metadata_stops(program: str) -> None:
+    """It heard of that when its start was over, and was ended before as one that hangs."""
+    pipe = subprocess.PIPE
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(60)
+        address = f"zk:127.0.0.1:{silent.getsockname()[1]}"
+        words = [sys.executable, "-m", "geminga", program]
+        words += ["--metadata", address] if program == "autorecovery" else ["--set", f"metadataStoreUrl={address}"]
+        with subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True) as process:
+            accepted, _ = silent.accept()
+            process.send_signal(signal.SIGTERM)
+            _, errors = process.communicate(timeout=60)
+            accepted.close()
+    assert process.returncode == 0, errors
+    assert "ended at once" not in errors
+    assert "Traceback" not in errors

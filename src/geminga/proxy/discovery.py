@@ -122,7 +122,7 @@ def _document(value: bytes) -> dict[str, Any]:
     """What a broker says of itself; of what is no registration nothing."""
     try:
         found = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -437,7 +437,8 @@ def _is_name(host: str) -> bool:
 async def _connected(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
     """A socket that is connected to the first address of ``host`` that answers; raises OSError."""
     last: OSError | None = None
-    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    for family, kind, protocol, _, address in found:
         sock = socket.socket(family, kind, protocol)
         sock.setblocking(False)
         try:

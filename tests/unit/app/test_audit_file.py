@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,9 +30,13 @@ class Lane:
     def run(self) -> None:
         while self.calls:
             function, done = self.calls.pop(0)
-            if self.error is None:
-                function()
-            done(self.error)
+            error = self.error
+            if error is None:
+                try:
+                    function()
+                except OSError as failed:
+                    error = failed
+            done(error)
 
 
 def log(tmp_path: Path, lane: Lane, *, bytes_max: int = 4096, files: int = 3) -> AuditFile:
@@ -92,6 +97,36 @@ def test_lines_that_the_disk_does_not_take_are_counted_and_told(tmp_path: Path, 
     lane.run()
     assert [json.loads(lines(tmp_path / "audit.log")[0]), *lines(tmp_path / "audit.log")[1:]] == [{"lost": 2}, "third"]
     assert "1 lines could not be written: [Errno 28] No space left on device" in caplog.text
+
+
+def test_a_line_that_the_disk_took_half_of_ends_before_the_next_one(tmp_path: Path) -> None:
+    """What was written next, and how much is missing, stood on the same line, which no program can read."""
+    lane = Lane()
+    file = log(tmp_path, lane, bytes_max=1 << 20)
+    file.add(json.dumps({"number": 1}))
+    lane.run()
+    size = (tmp_path / "audit.log").stat().st_size
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    file.add(json.dumps({"number": 2, "text": "x" * 200_000}))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100_000, hard))
+    try:
+        lane.run()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    file.add(json.dumps({"number": 3}))
+    lane.run()
+    found = [json.loads(line) for line in lines(tmp_path / "audit.log")]
+    assert found == [{"number": 1}, {"lost": 1}, {"number": 3}]
+
+
+def test_a_line_that_a_kill_left_half_of_ends_before_the_next_one(tmp_path: Path) -> None:
+    (tmp_path / "audit.log").write_text('{"number": 1}\n{"num')
+    lane = Lane()
+    file = log(tmp_path, lane)
+    for number in (2, 3):
+        file.add(json.dumps({"number": number}))
+        lane.run()
+    assert lines(tmp_path / "audit.log") == ['{"number": 1}', '{"num', '{"number": 2}', '{"number": 3}']
 
 
 def test_lines_that_wait_have_a_bound(tmp_path: Path, monkeypatch) -> None:

@@ -78,6 +78,19 @@ def test_all_serve_before_the_start_is_done_and_all_end_in_order(tmp_path: Path)
     asyncio.run(main())
 
 
+def test_what_a_program_prints_before_it_serves_is_passed_over(tmp_path: Path) -> None:
+    """Something that is loaded with it may print, once; nobody read on, and the start never came to its end."""
+
+    async def main() -> None:
+        world = World(tmp_path, f"print('a library says hello', flush=True)\nprint('[1]', flush=True)\n{SERVES}", 1)
+        async with asyncio.timeout(20):
+            await world.children.start()
+        await world.children.close()
+        assert world.ended == ["broker-0.1"]
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("loop", [uvloop.new_event_loop, asyncio.new_event_loop])
 def test_one_that_was_killed_before_it_is_told_what_it_is_serves_nowhere(tmp_path: Path, loop) -> None:
     """And takes nobody along: what uvloop raises for a pipe that it closed is no OSError."""

@@ -13,9 +13,10 @@ from tools.zookeeper_server import ZooKeeperServer
 from geminga.app.configuration.cluster_config import load_broker_config
 from geminga.app.configuration.config import load_config
 from geminga.app.servers import member_broker
-from geminga.app.servers.broker_server import BrokerServer
+from geminga.app.servers.broker_server import BrokerServer, Storage
 from geminga.app.servers.cluster_broker import ClusterBrokerServer
 from geminga.app.servers.standalone import StandaloneServer
+from geminga.bookkeeper import BookKeeper
 from geminga.broker.ownership.core.broker_data import BROKERS_PATH
 from geminga.metadata.core.zookeeper_address import parse_zookeeper_address
 from geminga.metadata.zookeeper import ZooKeeperMetadataStore
@@ -65,6 +66,45 @@ def test_a_start_that_fails_names_the_key_and_leaves_no_port_behind() -> None:
         assert await first.stop()
 
     asyncio.run(main())
+
+
+def test_a_start_that_breaks_lets_go_of_what_it_had(tmp_path) -> None:
+    """What was not expected left its threads, and its directory in use, for as long as the program lived."""
+
+    class Breaking(StandaloneServer):
+        async def _start_beside(self, storage: Storage, bookkeeper: BookKeeper) -> None:
+            raise KeyError("nobody thought of it")
+
+    async def main() -> None:
+        config, directory = load_config(overrides=[*PORTS]), str(tmp_path / "d")
+        with pytest.raises(KeyError, match="nobody thought of it"):
+            await Breaking(config, directory, on_fatal=fatal, pid=1).start()
+        server = StandaloneServer(config, directory, on_fatal=fatal, pid=1)
+        await server.start()
+        assert await server.stop()
+
+    asyncio.run(main())
+
+
+def test_a_part_that_breaks_at_the_stop_keeps_no_other_one_open(tmp_path, caplog: pytest.LogCaptureFixture) -> None:
+    """What was opened before it stayed open, its directory in use."""
+
+    async def breaks() -> None:
+        raise KeyError("nobody thought of it")
+
+    async def main() -> None:
+        config, directory = load_config(overrides=[*PORTS]), str(tmp_path / "d")
+        server = StandaloneServer(config, directory, on_fatal=fatal, pid=1)
+        await server.start()
+        server._closers.append(("part of a test", breaks))
+        with pytest.raises(KeyError):
+            await server.stop()
+        after = StandaloneServer(config, directory, on_fatal=fatal, pid=1)
+        await after.start()
+        assert await after.stop()
+
+    asyncio.run(main())
+    assert "closing the part of a test failed: KeyError" in caplog.text
 
 
 def test_what_fails_since_its_files_were_let_go_of_is_no_fault_of_the_disk() -> None:

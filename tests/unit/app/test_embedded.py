@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import stat
 import threading  # noqa: TID251 - which threads are left is what is tested
 import urllib.request
@@ -14,6 +15,7 @@ import pytest
 
 import geminga
 from geminga.app.servers.embedded import Standalone
+from geminga.app.servers.standalone import StandaloneServer
 from geminga.client import InitialPosition, blocking
 from geminga.client import NotAllowedError as ClientNotAllowedError
 from geminga.model.errors import (
@@ -21,10 +23,12 @@ from geminga.model.errors import (
     ConflictError,
     DataDirectoryError,
     DiskIOError,
+    GemingaError,
     LocalError,
     NotFoundError,
     UnavailableError,
 )
+from geminga.runtime import next_turn
 from support.processes.official import quiet_client
 
 TOPIC = "persistent://public/default/embedded"
@@ -118,6 +122,22 @@ def test_errors_at_start_are_raised_in_the_caller(tmp_path) -> None:
     assert broker_threads() == []
 
 
+@pytest.mark.parametrize(
+    ("setting", "value", "told"),
+    [
+        ("bindAddress", "a..b", r"can not listen on a\.\.b"),
+        ("advertisedAddress", "[x", r"advertisedAddress=\[x: expected a host name or an IP address"),
+    ],
+)
+def test_a_host_that_is_none_is_told_and_leaves_nothing_behind(tmp_path, setting: str, value: str, told: str) -> None:
+    """Its directory was in use until the program ended."""
+    with pytest.raises(GemingaError, match=told):
+        Standalone(tmp_path / "d", {setting: value, "gemingaAllowOpen": True}).start()
+    assert broker_threads() == []
+    with Standalone(tmp_path / "d"):
+        pass
+
+
 def test_directory_in_use_is_refused_and_free_again_after_the_stop(tmp_path) -> None:
     with Standalone(tmp_path / "d"), pytest.raises(DataDirectoryError, match="in use by process"):
         Standalone(tmp_path / "d").start()
@@ -196,6 +216,102 @@ def test_fatal_error_cuts_clients_off_and_is_raised_by_stop() -> None:
     with pytest.raises(DiskIOError, match="fsync failed"):
         broker.stop()
     assert broker_threads() == []
+
+
+@pytest.mark.parametrize("is_fatal", [True, False])
+def test_a_call_that_the_broker_can_not_answer_any_more_ends_with_it(is_fatal: bool) -> None:
+    """It waited for ever: nobody turned the loop any more that was to carry it out."""
+    broker = Standalone().start()
+    loop, error = broker._loop, DiskIOError("fsync failed")
+    assert loop is not None
+    begun, raised = threading.Event(), []
+
+    async def unanswered() -> None:
+        begun.set()
+        await loop.create_future()
+
+    def call() -> None:
+        try:
+            broker._call(unanswered())
+        except GemingaError as failed:
+            raised.append(failed)
+
+    caller = threading.Thread(target=call, daemon=True)
+    caller.start()
+    assert begun.wait(10)
+    if is_fatal:
+        loop.call_soon_threadsafe(broker._on_fatal, "journal", error)
+        broker._thread.join(10)
+    else:
+        broker.stop()
+    caller.join(10)
+    assert not caller.is_alive()
+    assert [str(failed) for failed in raised] == ["fsync failed" if is_fatal else "the broker stopped meanwhile"]
+    with pytest.raises(GemingaError, match="fsync failed" if is_fatal else "not running"):
+        broker.create_namespace("acme/orders")
+    if is_fatal:
+        with pytest.raises(DiskIOError):
+            broker.stop()
+
+
+def test_an_error_of_its_stop_that_nobody_expected_is_raised_there(tmp_path) -> None:
+    """It was printed by the broker's thread, and the stop was told to have gone well."""
+
+    async def breaks() -> None:
+        raise KeyError("nobody thought of it")
+
+    broker = Standalone(tmp_path / "d").start()
+    assert broker._server is not None
+    broker._server._closers.append(("part of a test", breaks))
+    with pytest.raises(KeyError, match="nobody thought of it"):
+        broker.stop()
+    assert broker_threads() == []
+    with Standalone(tmp_path / "d"):
+        pass
+
+
+class InterruptedStart(Standalone):
+    """Ctrl-C comes while it starts."""
+
+    def _new_server(self) -> StandaloneServer:
+        interrupted = threading.main_thread().ident
+        assert interrupted is not None
+        signal.pthread_kill(interrupted, signal.SIGINT)
+        return super()._new_server()
+
+
+def test_a_start_that_is_interrupted_leaves_no_broker_behind(tmp_path) -> None:
+    """It waited for a broker that nobody had told to stop; a second Ctrl-C left it running, on its directory."""
+    signal.signal(signal.SIGALRM, _give_up)
+    signal.alarm(20)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            InterruptedStart(tmp_path / "d").start()
+    finally:
+        signal.alarm(0)
+    assert broker_threads() == []
+    with Standalone(tmp_path / "d"):
+        pass
+
+
+def _give_up(number: int, _: object) -> None:
+    raise AssertionError(f"signal {number}: the start is still waited for")
+
+
+def test_a_start_that_is_called_off_leaves_no_broker_behind(tmp_path) -> None:
+    async def main() -> None:
+        broker = Standalone(tmp_path / "d")
+        entering = asyncio.ensure_future(broker.__aenter__())
+        while broker._thread is None:
+            await next_turn()
+        entering.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await entering
+
+    asyncio.run(main())
+    assert broker_threads() == []
+    with Standalone(tmp_path / "d"):
+        pass
 
 
 def test_transactions_work_on_a_directory_from_before_there_were_any(tmp_path) -> None:

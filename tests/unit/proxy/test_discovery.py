@@ -38,6 +38,7 @@ def in_store(story) -> None:
             await register(store, "b1:8080", json.dumps(PLAIN).encode())
             await register(store, "b2:8080", json.dumps(BOTH).encode())
             await register(store, "b3:8080", b"no registration")
+            await register(store, "b5:8080", b"[" * 5000)
             await register(store, "b4:8080", b'{"pulsarServiceUrl": "nonsense", "advertisedListeners": [1]}')
             await story(world, store, node.runtime.clock.monotonic)
             await store.close()

@@ -129,3 +129,22 @@ def test_port_that_is_taken_raises_and_leaves_nothing_bound() -> None:
 def test_descriptor_limit_is_that_of_the_process() -> None:
     limit = descriptor_limit()
     assert limit is None or limit > 0
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 70, "\0", "\udce9"])
+@pytest.mark.parametrize("choice", ["asyncio", "uvloop"])
+def test_what_is_no_name_of_a_host_is_an_error_of_the_network(choice: str, host: str) -> None:
+    """Another one came to callers that expect what a network may do: a peer's word for where it is ended tasks."""
+    if choice == "uvloop":
+        pytest.importorskip("uvloop")
+
+    async def main() -> None:
+        network = AsyncioNetwork()
+        with pytest.raises(OSError):
+            await network.listen(asyncio.Protocol, host, 0)
+        for preface in (b"", b"PROXY"):
+            with pytest.raises(OSError):
+                await network.connect(asyncio.Protocol, host, 1, preface=preface)
+
+    with asyncio.Runner(loop_factory=loop_factory(choice)) as runner:
+        runner.run(main())

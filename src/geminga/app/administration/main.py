@@ -29,10 +29,11 @@ def main(words: Sequence[str]) -> NoReturn:
         # Whether a change was made is not known.
         print(file=sys.stderr)
         code = 1
-    except BrokenPipeError:
-        # Who reads has seen enough; nothing is to be said at the end either.
+    except OSError as error:
+        # Nothing more is to be said at the end either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
+        # Who reads may have seen enough.
+        code = 1 if isinstance(error, BrokenPipeError) else _failed(str(error) or type(error).__name__, 1)
     raise SystemExit(code)
 
 

@@ -11,9 +11,9 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from types import FrameType
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 from geminga.app.lifecycle.core.descriptors import LIMIT_MIN
 from geminga.app.lifecycle.descriptors import raise_descriptor_limit
@@ -30,6 +30,8 @@ STOP_GRACE_S: Final = 5.0
 FREED_BYTES_KEPT: Final = 8 * 1024 * 1024
 #: Objects that are made, and not gone again, between two collections of the youngest.
 YOUNG_OBJECTS_MAX: Final = 10_000
+
+T = TypeVar("T")
 
 _IMPORTED_AT: Final = time.monotonic()
 _log = get_logger(__name__)
@@ -95,6 +97,24 @@ def stop_on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, *, lat
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
+
+
+async def begun(starting: Coroutine[Any, Any, T], stop: asyncio.Event) -> T | None:
+    """What a start comes to, or raises; None: ``stop`` was set before, and it was cut off.
+
+    A start may be cut off anywhere, as by a crash, and what it waits for may never come.
+    """
+    loop = asyncio.get_running_loop()
+    start = loop.create_task(starting, name="start")
+    told = loop.create_task(stop.wait(), name="wait for a signal")
+    await asyncio.wait((start, told), return_when=asyncio.FIRST_COMPLETED)
+    told.cancel()
+    if start.done():
+        return await start
+    _log.info("stopping while starting")
+    start.cancel()
+    await asyncio.wait((start,), timeout=STOP_GRACE_S)
+    return None
 
 
 class Supervisor:

@@ -22,6 +22,7 @@ from geminga.app.lifecycle.event_loop import loop_factory
 from geminga.app.lifecycle.log_lines import PackageLevels
 from geminga.app.lifecycle.process_life import (
     STOP_GRACE_S,
+    begun,
     end_at_once,
     keep_freed_memory,
     raise_open_files,
@@ -284,10 +285,13 @@ async def _serve(config: ProxyProcessConfig, *, json_line: bool) -> None:
     if config.tls is not None or config.authentication is not None:
         loop.add_signal_handler(signal.SIGHUP, server.look_at_files)
     try:
-        ports = await server.start()
+        ports = await begun(server.start(), stop)
     except BaseException:
         await server.abandon()
         raise
+    if ports is None:
+        await server.abandon()
+        return
     settle_collector()
     print(ready_line(config.server, ports, json_line=json_line), flush=True)
     await stop.wait()

@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -106,10 +107,8 @@ class AuditFile:
         size = os.path.getsize(self._path) if os.path.exists(self._path) else 0
         if size and size + len(data) > self._bytes_max:
             self._rotate()
-        with open(self._path, "ab", opener=private) as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        with open(self._path, "a+b", buffering=0, opener=private) as file:
+            _append_whole(file.fileno(), data)
 
     def _rotate(self) -> None:
         names = [self._path, *(f"{self._path}.{number}" for number in range(1, self._files))]
@@ -118,6 +117,22 @@ class AuditFile:
                 os.replace(newer, older)
         if self._files == 1:
             os.unlink(self._path)
+
+
+def _append_whole(descriptor: int, data: bytes) -> None:
+    """All of it, or nothing: half a line would be one with the next, and no program reads that. Raises OSError."""
+    size = os.fstat(descriptor).st_size
+    if size and os.pread(descriptor, 1, size - 1) != b"\n":
+        data = b"\n" + data  # who wrote it was killed
+    rest = memoryview(data)
+    try:
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        os.fsync(descriptor)
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(descriptor, size)
+        raise
 
 
 def require_place(path: str) -> None:

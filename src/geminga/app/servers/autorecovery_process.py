@@ -10,7 +10,7 @@ import json
 import os
 import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from geminga.app.configuration.bookie_config import (
@@ -29,6 +29,7 @@ from geminga.app.lifecycle.event_loop import loop_factory
 from geminga.app.lifecycle.log_lines import PackageLevels
 from geminga.app.lifecycle.process_life import (
     STOP_GRACE_S,
+    begun,
     end_at_once,
     ignore_hang_up,
     raise_open_files,
@@ -197,24 +198,31 @@ async def _serve(config: AutoRecoveryProcessConfig, json_line: bool) -> None:
     name = f"{socket.gethostname()}:{os.getpid()}"
     levels = PackageLevels()
     levels.follow(parse_levels(config.server.log_levels))
-    async with connected(config) as (runtime, metadata, pool, bookkeeper):
-        http = None if config.http is None else await _take_port(runtime, config, config.http)
-        try:
+    async with AsyncExitStack() as stack:
+
+        async def start() -> tuple[AutoRecovery, int | None]:
+            runtime, metadata, pool, bookkeeper = await stack.enter_async_context(connected(config))
+            http = None if config.http is None else await _take_port(runtime, config, config.http)
+            if http is not None:
+                stack.push_async_callback(http.close)
             registry = MetadataBookieRegistry(metadata)
             recovery = AutoRecovery(runtime, metadata, pool, bookkeeper, registry, config.replication, name=name)
             await recovery.start()
             port = None if http is None else await http.start(lambda: _answers(recovery, levels, config.http))
-            print(_ready_line(name, port, json_line=json_line), flush=True)
-            tell_unclaimed()
-            told.ready(_ready_line(name, port, json_line=False))
-            await stop.wait()
-            _log.info("stopping")
-            told.stopping()
-            await recovery.close()
-            told.close()
-        finally:
-            if http is not None:
-                await http.close()
+            return recovery, port
+
+        started = await begun(start(), stop)
+        if started is None:
+            return
+        recovery, port = started
+        print(_ready_line(name, port, json_line=json_line), flush=True)
+        tell_unclaimed()
+        told.ready(_ready_line(name, port, json_line=False))
+        await stop.wait()
+        _log.info("stopping")
+        told.stopping()
+        await recovery.close()
+        told.close()
 
 
 async def _take_port(runtime: Runtime, config: AutoRecoveryProcessConfig, listener: HttpListener) -> QuestionsPort:

@@ -12,6 +12,7 @@ from geminga.app.configuration.bookie_config import BookieProcessConfig
 from geminga.app.lifecycle.event_loop import loop_factory
 from geminga.app.lifecycle.process_life import (
     STOP_GRACE_S,
+    begun,
     end_at_once,
     ignore_hang_up,
     keep_freed_memory,
@@ -52,21 +53,14 @@ async def _serve(config: BookieProcessConfig, data_dir: str, json_line: bool) ->
         loop.add_signal_handler(signal.SIGHUP, server.look_at_files)
     elif told.is_there:
         ignore_hang_up(loop)
-    starting = loop.create_task(server.start(), name="start")
-    stopping = loop.create_task(stop.wait(), name="wait for a signal")
-    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
-    if not starting.done():
-        # A start may be cut off anywhere, as by a crash.
-        _log.info("stopping while starting")
-        starting.cancel()
-        await asyncio.wait((starting,), timeout=STOP_GRACE_S)
+    address = await begun(server.start(), stop)
+    if address is None:
         return
-    address = await starting
     settle_collector()
     print(bookie_ready_line(address, json_line=json_line), flush=True)
     tell_unclaimed()
     told.ready(bookie_ready_line(address, json_line=False))
-    await stopping
+    await stop.wait()
     _log.info("stopping")
     told.stopping()
     await server.stop()

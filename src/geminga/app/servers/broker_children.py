@@ -171,9 +171,17 @@ async def _first_line(process: asyncio.subprocess.Process, plan: ChildPlan) -> _
     try:
         process.stdin.write(plan.encode())
         await process.stdin.drain()
-        line = await process.stdout.readline()
+        while line := await process.stdout.readline():
+            served = _served(line)
+            if served is not None:
+                return served
     except (OSError, ValueError):  # it is gone, or wrote a line without end
-        line = b""
+        pass
+    return None
+
+
+def _served(line: bytes) -> _Served | None:
+    """Where it serves; None: the line says something else, as what is loaded with a program may."""
     try:
         fields = json.loads(line)
         broker_url, web_url, pid = fields["brokerServiceUrl"], fields["webServiceUrl"], int(fields["pid"])

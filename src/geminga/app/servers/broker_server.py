@@ -195,28 +195,33 @@ class BrokerServer(ABC):
         """Start everything; raises GemingaError or OSError with a sentence, after closing what had been opened."""
         try:
             check_open_start(self._config.server)
-            _check_audit_log(self._config.server)
+            if self._config.server.audit_log_file:
+                from geminga.app.servers.audit_file import require_place
+
+                require_place(self._config.server.audit_log_file)
             self._cors = _cors(self._config.server)
             return await self._start()
-        except (GemingaError, OSError):
+        except Exception:
+            # Whatever it is: this program may go on, and start another one. Called off it is cut off, as by a crash.
             await self.stop()
             raise
 
     async def stop(self) -> bool:
         """Stop everything that was started, in reverse order; an error in one part does not keep the rest open.
 
-        False if that took longer than ``brokerShutdownTimeoutMs``: then what was left has let go of ports, threads and
-        files only, as after a crash.
+        One that nobody expected is raised then. False if all that took longer than ``brokerShutdownTimeoutMs``: what
+        was left has let go of ports, threads and files only, as after a crash.
         """
         if self.broker is not None:
             self.broker.begin_stop()
         timeout_ms = self._config.server.shutdown_timeout_ms
         part = ""
+        unexpected: Exception | None = None
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while self._closers:
                     part, close = self._closers.pop()
-                    await self._close(part, close)
+                    unexpected = await self._close(part, close) or unexpected
         except TimeoutError:
             _log.error("the %s did not stop within brokerShutdownTimeoutMs=%d; leaving", part, timeout_ms)
             try:
@@ -225,13 +230,20 @@ class BrokerServer(ABC):
             except TimeoutError:
                 _log.error("threads or files did not close either")
             return False
+        if unexpected is not None:
+            raise unexpected
         return True
 
-    async def _close(self, part: str, close: Callable[[], Awaitable[None]]) -> None:
+    async def _close(self, part: str, close: Callable[[], Awaitable[None]]) -> Exception | None:
+        """What nobody expected."""
         try:
             await close()
         except (GemingaError, OSError) as error:
             _log.error("closing the %s failed: %s", part, error)
+        except Exception as error:
+            _log.error("closing the %s failed: %s: %s", part, type(error).__name__, error)
+            return error
+        return None
 
     def look_at_files(self) -> None:
         """Read the files of certificates and of credentials again, where there are some: SIGHUP."""
@@ -585,10 +597,3 @@ def check_open_start(config: ServerConfig) -> None:
     openings = [Opening("bindAddress", config.bind_address, OF_BROKER)]
     openings += [Opening("bindAddresses", host, OF_BROKER) for host in extra]
     check_start(openings, is_authenticated=config.authentication, may_be_open=config.may_be_open)
-
-
-def _check_audit_log(config: ServerConfig) -> None:
-    if config.audit_log_file:
-        from geminga.app.servers.audit_file import require_place
-
-        require_place(config.audit_log_file)

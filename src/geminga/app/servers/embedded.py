@@ -16,6 +16,7 @@ acknowledged any more, and :meth:`Standalone.stop` raises that error.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import threading
 import time
@@ -78,6 +79,11 @@ class Standalone:
         self._startup_seconds = 0.0
         #: The fatal error, once there was one.
         self._fatal: BaseException | None = None
+        #: It is to stop as soon as it has started.
+        self._is_called_off = False
+        #: What callers wait for that the broker's loop carries out; None: nobody turns it any more.
+        self._asked: set[Future[None]] | None = set()
+        self._asking = threading.Lock()
 
     # ---- where it is
 
@@ -136,16 +142,21 @@ class Standalone:
     # ---- life
 
     def start(self) -> Self:
-        """Start, wait until ready, return self; raises what went wrong: OSError, GemingaError (LocalError: twice)."""
+        """Start, wait until ready, return self; raises what went wrong: OSError, GemingaError (LocalError: twice).
+
+        Interrupted (Ctrl-C), it raises that once what had been started has stopped again.
+        """
         if self._thread is not None:
             raise LocalError("this Standalone was started already; make another one")
         begin = time.perf_counter()
         self._thread = threading.Thread(target=self._run, name="geminga-standalone", daemon=True)
-        self._thread.start()
         try:
+            self._thread.start()
             self._addresses = self._started.result()
         except BaseException:
-            self._thread.join()
+            self._call_off()
+            if self._thread.is_alive():
+                self._thread.join()
             raise
         self._startup_seconds = time.perf_counter() - begin
         return self
@@ -155,14 +166,10 @@ class Standalone:
 
         Raises LocalError if it takes longer than ``brokerShutdownTimeoutMs`` and 10 seconds.
         """
-        thread, loop, stop = self._thread, self._loop, self._stop
+        thread = self._thread
         if thread is None:
             return
-        if thread.is_alive() and loop is not None and stop is not None:
-            try:
-                loop.call_soon_threadsafe(stop.set)
-            except RuntimeError:
-                pass  # the loop ended by itself meanwhile
+        self._call_off()
         thread.join(self._config.server.shutdown_timeout_ms / 1000 + STOP_GRACE_S)
         if thread.is_alive():
             raise LocalError(f"the broker did not stop within {self._config.server.shutdown_timeout_ms} ms")
@@ -180,7 +187,16 @@ class Standalone:
         self.stop()
 
     async def __aenter__(self) -> Self:
-        return await asyncio.to_thread(self.start)
+        starting = asyncio.ensure_future(asyncio.to_thread(self.start))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # Nobody leaves what was never entered.
+            self._call_off()
+            await asyncio.wait((starting,))
+            if not starting.cancelled() and starting.exception() is None:
+                await asyncio.to_thread(self.stop)
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -202,6 +218,7 @@ class Standalone:
         finally:
             asyncio.set_event_loop(None)
             loop.close()
+            self._refuse_asked()
 
     def _serve_until_stopped(self, loop: asyncio.AbstractEventLoop) -> None:
         serving = loop.create_task(self._serve(), name="standalone")
@@ -210,8 +227,9 @@ class Standalone:
         except BaseException as error:
             if self._fatal is None:
                 if self._started.done():
-                    raise
-                self._started.set_exception(error)
+                    self._fatal = error  # of its stop
+                else:
+                    self._started.set_exception(error)
                 return
         if self._fatal is not None:
             serving.cancel()
@@ -224,7 +242,8 @@ class Standalone:
         server = self._server = self._new_server()
         addresses = await server.start()
         self._started.set_result(addresses)
-        await self._stop.wait()
+        if not self._is_called_off:
+            await self._stop.wait()
         await server.stop()
 
     def _new_loop(self) -> asyncio.AbstractEventLoop:
@@ -259,9 +278,44 @@ class Standalone:
         return self._server.broker
 
     def _call(self, coro: Coroutine[object, object, None]) -> None:
-        """Carry out ``coro`` on the broker's loop and wait for it; raises what it raises."""
-        assert self._loop is not None
-        asyncio.run_coroutine_threadsafe(coro, self._loop).result()
+        """Carry out ``coro`` on the broker's loop and wait for it; raises what it raises, or why there is no end."""
+        with self._asking:
+            asked = self._asked
+            if asked is not None:
+                assert self._loop is not None
+                answer = asyncio.run_coroutine_threadsafe(coro, self._loop)
+                asked.add(answer)
+        if asked is None:
+            coro.close()
+            raise self._why_over()
+        try:
+            answer.result()
+        finally:
+            with self._asking:
+                asked.discard(answer)
+            if inspect.getcoroutinestate(coro) == inspect.CORO_CREATED:
+                coro.close()
+
+    def _refuse_asked(self) -> None:
+        """The loop turns no more: what it was to carry out would be waited for, for ever."""
+        with self._asking:
+            asked, self._asked = self._asked or set(), None
+        for answer in list(asked):
+            if not answer.done():
+                answer.set_exception(self._why_over())
+
+    def _why_over(self) -> BaseException:
+        return self._fatal or LocalError("the broker stopped meanwhile")
+
+    def _call_off(self) -> None:
+        """Have it stop: now, or as soon as it has started."""
+        self._is_called_off = True
+        loop, stop = self._loop, self._stop
+        if loop is not None and stop is not None:
+            try:
+                loop.call_soon_threadsafe(stop.set)
+            except RuntimeError:
+                pass  # the loop ended by itself meanwhile
 
     def _running(self) -> Addresses:
         if self._addresses is None:

@@ -143,6 +143,7 @@ def endpoints(config: ServerConfig, ports: BoundPorts, *, host_name: str, is_alo
         host_name if config.bind_address in WILDCARD_ADDRESSES else config.bind_address
     )
     host = f"[{advertised}]" if ":" in advertised else advertised
+    _check_host(advertised, host)
     by_scheme = zip(SCHEMES, (ports.broker, ports.broker_tls, ports.web, ports.web_tls), strict=True)
     broker, broker_tls, web, web_tls = (
         "" if port is None else f"{scheme}://{host}:{port}" for scheme, port in by_scheme
@@ -158,6 +159,15 @@ def endpoints(config: ServerConfig, ports: BoundPorts, *, host_name: str, is_alo
         replace(endpoint, is_through_service_url=is_alone and (is_derived or _is_loopback_url(endpoint)))
         for endpoint in found
     ]
+
+
+def _check_host(advertised: str, host: str) -> None:
+    try:
+        found = urlsplit(f"http://{host}:80").hostname
+    except ValueError:
+        found = None
+    if not found:
+        raise ConfigurationError(f"advertisedAddress={advertised}: expected a host name or an IP address")
 
 
 def _is_loopback_url(endpoint: Endpoint) -> bool:

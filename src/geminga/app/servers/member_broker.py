@@ -86,6 +86,13 @@ class MemberBrokerServer(BrokerServer):
         #: Of connections to bookies; None: they are plain.
         self._followed: FollowedContext | None = None
 
+    def broke(self, what: str, error: BaseException) -> None:
+        """What this broker has to do with the others failed: it goes on, and does it again when it is due."""
+        if self.broker is None:
+            self._fatal(what, error)
+        else:
+            self.broker.broke(what, error)
+
     def _open_runtime(self) -> Runtime:
         runtime = self.runtime = real_runtime(self._fatal)
         self._closers.append(("threads", runtime.threads.close))
@@ -147,6 +154,7 @@ class MemberBrokerServer(BrokerServer):
             session_timeout_ms=self._session_timeout_ms,
             version=__version__,
             chooser=chooser,
+            part=self,
         )
         self._closers.append(("client of the cluster", self._close_client))
         self._sources.append(membership.metrics)
@@ -177,7 +185,7 @@ class MemberBrokerServer(BrokerServer):
         clock = runtime.clock.monotonic
         bundles = LoadMeter(clock, lambda: membership.ownership.owned, self._topics)
         cluster = self._config.server.cluster_name
-        self._load = LoadBalancer(runtime, metadata, config, among, bundles, meter, cluster=cluster)
+        self._load = LoadBalancer(runtime, metadata, config, among, bundles, meter, cluster=cluster, part=self)
         await self._load.read_rules()
         self._load_rows, self._bundle_rows = self._load.rows, self._load.bundle_rows
         return peers

@@ -14,6 +14,7 @@ from geminga.app.configuration.config import Config
 from geminga.app.lifecycle.event_loop import loop_factory
 from geminga.app.lifecycle.process_life import (
     STOP_GRACE_S,
+    begun,
     end_at_once,
     ignore_hang_up,
     keep_freed_memory,
@@ -77,23 +78,16 @@ async def serve(
         loop.add_signal_handler(signal.SIGHUP, server.look_at_files)
     elif told.is_there:
         ignore_hang_up(loop)
-    starting = loop.create_task(server.start(), name="start")
-    stopping = loop.create_task(stop.wait(), name="wait for a signal")
-    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
-    if not starting.done():
-        # A start may be cut off anywhere, as by a crash, and recovery may take long.
-        _log.info("stopping while starting")
-        starting.cancel()
-        await asyncio.wait((starting,), timeout=STOP_GRACE_S)
+    addresses = await begun(server.start(), stop)
+    if addresses is None:
         return
-    addresses = await starting
     settle_collector()
     if location.announce:
         print(json.dumps({"message": location.announce}) if json_line else location.announce, flush=True)
     print(ready_line(addresses, location, json_line=json_line), flush=True)
     tell_unclaimed()
     told.ready(ready_line(addresses, location, json_line=False))
-    await stopping
+    await stop.wait()
     _log.info("stopping")
     told.stopping()
     await server.stop()

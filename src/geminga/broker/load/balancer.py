@@ -39,7 +39,7 @@ from geminga.broker.load_rules.reports import (
 )
 from geminga.broker.ownership.core.local_policies import decode_local_policies, local_policies_path
 from geminga.metadata.ports import MetadataStore
-from geminga.model.errors import CorruptionError, GemingaError, MetadataError
+from geminga.model.errors import CorruptionError, GemingaError, MetadataError, UnavailableError
 from geminga.runtime import Contained, Part, Runtime, get_logger, spawn
 
 #: Brokers that are looked at; more are not.
@@ -202,6 +202,8 @@ class LoadBalancer:
             except TimeoutError:
                 pass
         if self._leading is not None:
+            # It may wait for an owner that does not answer, longer than a stop has time. What that was asked for holds.
+            self._leading.cancel()
             await asyncio.wait([self._leading])
 
     async def _report(self) -> None:
@@ -312,24 +314,33 @@ class LoadBalancer:
                 counts[namespace] = await self._peers.bundle_count(namespace)
             except GemingaError as error:
                 _log.warning("nothing of namespace %s is split: %s", namespace, error)
+        silent: set[str] = set()
         for split in self._balancing.splits(counts)[:SPLITS_MAX]:
             if self._is_over():
                 return
+            if split.broker in silent:
+                continue
             _log.info("bundle %s of %s is split: %s", split.bundle, split.broker, split.why)
             try:
                 await self._peers.split(split.bundle, unload=self._config.unloads_splits)
             except GemingaError as error:
                 self.splits_failed += 1
                 _log.warning("bundle %s was not split: %s", split.bundle, error)
+                if isinstance(error, UnavailableError):
+                    silent.add(split.broker)
                 continue
             self.splits += 1
             self._balancing.forget(split.bundle)
 
     async def _shed(self, rules: Rules, now_s: float) -> None:
         relieved: set[str] = set()
+        #: What these have waits for the next round: each request may be waited for as long as the first.
+        silent: set[str] = set()
         for move in self._balancing.shed(rules, self._draws(), MOVES_MAX):
             if self._is_over():
                 break
+            if move.source in silent:
+                continue
             _log.info("bundle %s moves from %s to %s", move.bundle, move.source, move.destination)
             # Whether or not it is known to have moved, it is left alone for a while.
             self._balancing.moved(move, now_s)
@@ -338,6 +349,8 @@ class LoadBalancer:
             except GemingaError as error:
                 self.moves_failed += 1
                 _log.warning("bundle %s was not unloaded: %s", move.bundle, error)
+                if isinstance(error, UnavailableError):
+                    silent.add(move.source)
                 continue
             self.moves += 1
             relieved.add(move.source)

@@ -12,6 +12,8 @@ from geminga.model.errors import CorruptionError
 from geminga.wire.pulsar.topic_pattern import LinearPattern
 
 CLUSTERS_PATH: Final = "/admin/clusters"
+#: Of a number of brokers; Python reads no more than some thousand of them.
+_DIGITS_MAX: Final = 20
 #: The failure domain of a broker that is in none.
 DOMAIN_OF_THE_REST: Final = "default"
 
@@ -115,9 +117,10 @@ def _policy(path: str, document: Mapping[str, Json], tell: Callable[[str], None]
     if kind != "min_available":
         raise CorruptionError(f"metadata node {path}: policy_type is min_available, not {kind!r}")
     least = part(path, failover, "parameters").get("min_limit")
-    if not isinstance(least, int | str) or isinstance(least, bool) or not str(least).strip().isdecimal():
-        raise CorruptionError(f"metadata node {path}: min_limit is a whole number, not {least!r}")
-    return IsolationPolicy(namespaces, primary, secondary, int(least))
+    is_number = isinstance(least, int | str) and not isinstance(least, bool) and str(least).strip().isdecimal()
+    if not is_number or len(str(least)) > _DIGITS_MAX:
+        raise CorruptionError(f"metadata node {path}: min_limit is a whole number, not {str(least)[:80]!r}")
+    return IsolationPolicy(namespaces, primary, secondary, int(str(least)))
 
 
 def decode_domain(path: str, value: bytes) -> list[str]:

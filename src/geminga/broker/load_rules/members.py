@@ -11,6 +11,8 @@ from typing import Final
 from geminga.broker.core.coercion import Document, Json
 from geminga.model.errors import CorruptionError
 
+#: A 64-bit whole number of Java's: no rate, size or count is larger, and sums of such are finite.
+AMOUNT_MAX: Final = float(1 << 63)
 #: ``tenant/namespace/0x00000000_0x40000000``; what does not look so never becomes a path.
 _BUNDLE: Final = re.compile(r"[^/\x00]+/[^/\x00]+/0x[0-9a-fA-F]{1,8}_0x[0-9a-fA-F]{1,8}")
 
@@ -58,6 +60,8 @@ def amount(path: str, document: Mapping[str, Json], name: str) -> float:
         raise CorruptionError(f"metadata node {path}: {name} is too large") from error
     if not math.isfinite(number):
         raise CorruptionError(f"metadata node {path}: {name} is not finite")
+    if number > AMOUNT_MAX:
+        raise CorruptionError(f"metadata node {path}: {name} is too large")
     return max(number, 0.0)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
 import h11
@@ -15,6 +16,9 @@ from geminga.broker.peers.links import PLAIN, PeerLinks
 from geminga.model.errors import UnavailableError
 from geminga.runtime import Runtime, StreamProtocol, again
 from geminga.runtime.log import trace_id
+
+if TYPE_CHECKING:
+    import ssl
 
 #: Seconds that a request may take, redirections and waiting for its turn included.
 REQUEST_S_MAX: Final = 60.0
@@ -28,6 +32,8 @@ ANSWERS_BYTES_MAX: Final = 128 * 1024 * 1024
 _READ_BYTES: Final = 64 * 1024
 #: Characters of an address that an error shows.
 _SHOWN: Final = 200
+#: All that an address has; another broker may have said it.
+_VISIBLE: Final = re.compile("[!-~]+")
 
 
 class PeerAnswer(NamedTuple):
@@ -49,7 +55,7 @@ class PeerAnswer(NamedTuple):
             return None
         try:
             value: Json = json.loads(self.body)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UnavailableError(f"the broker at {self.url} answered what is not JSON") from error
         return value
 
@@ -58,7 +64,7 @@ class PeerAnswer(NamedTuple):
         """What the broker said against it."""
         try:
             found = json.loads(self.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         reason = found.get("reason") if isinstance(found, dict) else None
         return reason if isinstance(reason, str) and reason else f"status {self.status}"
@@ -131,14 +137,16 @@ class PeerHttp:
         if parts.scheme != ("https" if links.uses_tls else "http") or not parts.hostname:
             how = "with" if links.uses_tls else "without"
             raise UnavailableError(f"{_place(url)} is no web service {how} TLS, and another one is not spoken to")
+        target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+        if not _VISIBLE.fullmatch(f"{parts.netloc}{target}"):
+            raise UnavailableError(f"{url[:200]!r} is no address of a web service")
         proof = await links.headers(self._runtime)
-        target = f"{parts.path}?{parts.query}" if parts.query else parts.path
         reader = asyncio.StreamReader()
         transport, protocol = await self._runtime.network.connect(
             lambda: StreamProtocol(reader),
             parts.hostname,
             port or (443 if links.uses_tls else 80),
-            tls=links.context() if links.uses_tls else None,
+            tls=self._tls(),
         )
         assert isinstance(protocol, StreamProtocol)
         try:
@@ -156,6 +164,17 @@ class PeerHttp:
             return await self._answer(http, reader)
         finally:
             transport.abort()
+
+    def _tls(self) -> ssl.SSLContext | None:
+        """Raises UnavailableError: files of certificates are exchanged, or gone, for a moment."""
+        if not self.links.uses_tls:
+            return None
+        from geminga.client import PulsarException
+
+        try:
+            return self.links.context()
+        except PulsarException as error:
+            raise UnavailableError(f"TLS to other brokers: {error}") from error
 
     async def _answer(self, http: h11.Connection, reader: asyncio.StreamReader) -> tuple[int, str, bytes]:
         body = bytearray()

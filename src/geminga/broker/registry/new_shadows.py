@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from geminga.broker.registry.new_topics import may_be_new
-from geminga.model.errors import ConflictError, InvalidTopicNameError, PreconditionFailedError, TopicNotFoundError
+from geminga.broker.registry.new_topics import make_with
+from geminga.model.errors import ConflictError, InvalidTopicNameError, PreconditionFailedError
 from geminga.model.topic_name import SHADOW_SOURCE, TopicName
 
 if TYPE_CHECKING:
@@ -69,10 +69,7 @@ async def create(
         raise ConflictError("This topic already exists")
     await check_source(resources, ledgers, name, properties)
     await registry.check_topic_limit(name, 1)
-    await ledgers.create(name.managed_ledger_name, properties)
-    if not await may_be_new(resources, name):
-        await ledgers.delete(name.managed_ledger_name)
-        raise TopicNotFoundError(f"Topic {name} not found: its namespace was deleted meanwhile")
+    await make_with(resources, ledgers, name, properties)
     return await registry.load(name)
 
 

@@ -8,14 +8,68 @@ goes before there is one of that name again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol, cast
+
 from geminga.broker.registry.ports import Belongings
 from geminga.broker.resources import Resources
 from geminga.broker.topic.base import Topic
-from geminga.model.errors import GemingaError
+from geminga.model.errors import GemingaError, TopicNotFoundError
 from geminga.model.topic_name import SHADOW_SOURCE, TopicName
 from geminga.runtime import get_logger
 
 _log = get_logger(__name__)
+
+if TYPE_CHECKING:
+    from geminga.broker.topic.persistent import PersistentTopic
+    from geminga.managed_ledger import ManagedLedgerFactory
+
+
+class Loading(Protocol):
+    """The topics of a broker, as they are needed here."""
+
+    async def require_here(self, name: TopicName) -> None:
+        """Raises TopicNotServedError."""
+
+    async def load(self, name: TopicName) -> Topic:
+        """Made, if need be."""
+
+
+async def create_with(
+    topics: Loading,
+    resources: Resources,
+    ledgers: ManagedLedgerFactory,
+    name: TopicName,
+    properties: Mapping[str, str],
+    *,
+    is_made: bool,
+) -> Topic:
+    """A persistent topic that is not there, with these properties. ``is_made``: else loading it says why it is not.
+
+    Raises GemingaError.
+    """
+    if is_made:
+        await topics.require_here(name)
+        await make_with(resources, ledgers, name, properties)
+    topic = await topics.load(name)
+    stored = cast("PersistentTopic", topic).ledger.stored
+    if not properties.items() <= stored.properties.items():
+        # A client made it first.
+        await stored.add_properties(properties)
+    return topic
+
+
+async def make_with(
+    resources: Resources, ledgers: ManagedLedgerFactory, name: TopicName, properties: Mapping[str, str]
+) -> None:
+    """Make a topic that is not there, which has its properties from the beginning: cut off, it is not without them.
+
+    Raises TopicNotFoundError, MetadataError.
+    """
+    await ledgers.create(name.managed_ledger_name, properties)
+    if not await may_be_new(resources, name):
+        await ledgers.delete(name.managed_ledger_name)
+        raise TopicNotFoundError(f"Topic {name} not found: its namespace was deleted meanwhile")
 
 
 async def may_be_new(resources: Resources, name: TopicName) -> bool:

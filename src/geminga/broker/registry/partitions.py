@@ -327,7 +327,15 @@ class Partitions:
         for index in range(partitions):
             if await self._registry.exists(name.with_partition(index)):
                 return True
-        return False
+        return not name.is_persistent and bool(await self._loaded_elsewhere(name))
+
+    async def _loaded_elsewhere(self, name: TopicName) -> list[TopicName]:
+        """Partitions without storage that other brokers have, which alone know of them. Raises UnavailableError."""
+        if self._elsewhere is None:
+            return []
+        found = sorted(await self._elsewhere.non_persistent(name.namespace))
+        partitions = [TopicName.parse(text) for text in found if text.startswith(f"{name}{PARTITION_SUFFIX}")]
+        return [each for each in partitions if each.is_partition and each.partitioned_topic == name]
 
     def deletion_of(self, namespace: str) -> AbstractAsyncContextManager[None]:
         """Around the deletion of a whole namespace: one at a time, in the order in which they came."""
@@ -372,11 +380,13 @@ class Partitions:
         return found
 
     async def _stored(self, name: TopicName) -> AsyncIterator[TopicName]:
-        """The partitions that are there: stored, or loaded of a topic that is not persistent."""
+        """The partitions that are there: stored, or loaded of a topic that is not persistent, by whatever broker."""
         if not name.is_persistent:
             for topic in self._registry.loaded_of(name):
                 if topic.name.is_partition:
                     yield topic.name
+            for partition in await self._loaded_elsewhere(name):
+                yield partition
             return
         steps = self._steps()
         begin = f"{name.encoded_local_name}{PARTITION_SUFFIX}"

@@ -33,6 +33,10 @@ class TopicsElsewhere(Protocol):
         """Whether it is this broker's own."""
         ...
 
+    async def non_persistent(self, namespace: str) -> set[str]:
+        """Full names of those of a namespace that they have loaded and that store nothing."""
+        ...
+
     async def is_in_use(self, name: TopicName) -> bool:
         """Whether producers or consumers are connected to it at its owner."""
         ...

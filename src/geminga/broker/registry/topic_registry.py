@@ -168,10 +168,12 @@ class TopicRegistry:
         if await self.exists(name) or await self._partitions(name):
             raise ConflictError("This topic already exists")
         await self.check_topic_limit(name, 1)
-        topic = await self._load(name, create=True)
-        if properties and name.is_persistent:
-            await cast("PersistentTopic", topic).ledger.stored.add_properties(properties)
-        return topic
+        if not (properties and name.is_persistent):
+            return await self._load(name, create=True)
+        from geminga.broker.registry.new_topics import create_with  # with the first topic that is made
+
+        is_made = self._config.enable_persistent_topics and not name.is_of_transactions
+        return await create_with(self, self._resources, self._ledgers, name, properties, is_made=is_made)
 
     async def load(self, name: TopicName) -> Topic:
         """The topic, created if need be whatever the policies say; raises UnavailableError, StorageError."""

@@ -20,7 +20,7 @@ from geminga.broker.topic.parts import TopicPart
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.broker.upkeep.timers import Timers
 from geminga.model.errors import GemingaError
-from geminga.runtime import Contained, get_logger
+from geminga.runtime import Contained, again, get_logger
 
 if TYPE_CHECKING:
     from geminga.broker.subscription.subscription import Subscription
@@ -73,14 +73,21 @@ class PolicyUpkeep:
         ttl_ms = topic.rules.ttl_ms
         if not ttl_ms:
             return
+        failed: GemingaError | None = None
         for subscription in list(topic.subscriptions.values()):
-            # One read tells that there is nothing to do, which is so nearly always.
-            oldest_ms = await oldest_stored_ms(subscription)
-            if oldest_ms is not None and subscription.now_ms() - oldest_ms > ttl_ms:
-                await seek.expire(subscription, ttl_ms, is_wanted=lambda: topic.rules.ttl_ms == ttl_ms)
+            try:
+                # One read tells that there is nothing to do, which is so nearly always.
+                oldest_ms = await oldest_stored_ms(subscription)
+                if oldest_ms is not None and subscription.now_ms() - oldest_ms > ttl_ms:
+                    await seek.expire(subscription, ttl_ms, is_wanted=lambda: topic.rules.ttl_ms == ttl_ms)
+            except GemingaError as error:
+                # What one of them can not read keeps no other from its turn.
+                failed = again(error)
         copied = topic.parts.find(GeoReplication)
         if copied is not None:
             await copied.expire(ttl_ms)
+        if failed is not None:
+            raise again(failed)
 
     async def expire_subscriptions(self, topic: PersistentTopic) -> None:
         """Delete durable subscriptions that nobody used for too long. Raises GemingaError.
@@ -88,20 +95,29 @@ class PolicyUpkeep:
         Time while the broker was down counts. Nothing is deleted within an interval of the topic being loaded, so that
         consumers can come back first: Pulsar looks an interval after its own start, at once at a topic loaded later.
         """
+        failed: GemingaError | None = None
         for subscription in list(topic.subscriptions.values()):
-            expiry_ms = topic.rules.subscription_expiry_ms
-            if subscription.consumers and subscription.is_durable:
-                noted_ms_ago = subscription.now_ms() - subscription.cursor.noted_active_ms
-                if noted_ms_ago >= (expiry_ms / NOTES_PER_EXPIRY if expiry_ms else NOTED_EACH_MS):
-                    await subscription.cursor.note_use()
-            elif self.why_it_stays(topic, subscription, expiry_ms) is None:
-                # Once more by the policies as they are stored, and with nothing awaited before the deletion begins.
-                rules = await self._broker.policies.rules_now(topic.name)
-                expiry_ms = rules.subscription_expiry_ms if rules is not None else 0
-                if self.why_it_stays(topic, subscription, expiry_ms) is None:
-                    idle_min = (subscription.now_ms() - subscription.last_active_ms) // MINUTE_MS
-                    await topic.delete_subscription(subscription.name)
-                    _log.info("%s: deleted subscription %s, unused for %d min", topic.name, subscription.name, idle_min)
+            try:
+                await self._keep_or_delete(topic, subscription)
+            except GemingaError as error:
+                failed = again(error)
+        if failed is not None:
+            raise again(failed)
+
+    async def _keep_or_delete(self, topic: PersistentTopic, subscription: Subscription) -> None:
+        expiry_ms = topic.rules.subscription_expiry_ms
+        if subscription.consumers and subscription.is_durable:
+            noted_ms_ago = subscription.now_ms() - subscription.cursor.noted_active_ms
+            if noted_ms_ago >= (expiry_ms / NOTES_PER_EXPIRY if expiry_ms else NOTED_EACH_MS):
+                await subscription.cursor.note_use()
+        elif self.why_it_stays(topic, subscription, expiry_ms) is None:
+            # Once more by the policies as they are stored, and with nothing awaited before the deletion begins.
+            rules = await self._broker.policies.rules_now(topic.name)
+            expiry_ms = rules.subscription_expiry_ms if rules is not None else 0
+            if self.why_it_stays(topic, subscription, expiry_ms) is None:
+                idle_min = (subscription.now_ms() - subscription.last_active_ms) // MINUTE_MS
+                await topic.delete_subscription(subscription.name)
+                _log.info("%s: deleted subscription %s, unused for %d min", topic.name, subscription.name, idle_min)
 
     def why_it_stays(self, topic: PersistentTopic, subscription: Subscription, expiry_ms: int) -> Hold | None:
         """What keeps a subscription from being deleted; None: it has expired."""

@@ -209,3 +209,10 @@ def test_who_stops_a_command_sees_no_traceback(
         with pytest.raises(SystemExit, match="1"):
             main(["admin", "--help"])
         assert capsys.readouterr().err.strip() == ""
+
+
+def test_an_answer_that_can_not_be_written_is_told_in_a_sentence() -> None:
+    words = [sys.executable, "-m", "geminga", "admin", "tenants", "--help"]
+    with open("/dev/full", "wb") as full:
+        ended = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (1, "geminga: [Errno 28] No space left on device\n")

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
+from typing import NamedTuple
 
-from geminga.broker.load_rules.config import LoadConfig
+from geminga.broker.core.coercion import Document
+from geminga.broker.load.chooser import LoadChooser
+from geminga.broker.load_rules.config import THRESHOLD_SHEDDER, LoadConfig
 from geminga.broker.load_rules.histories import BROKER_AVERAGES_PATH, BUNDLE_DATA_PATH, bundle_data_path
 from geminga.broker.load_rules.isolation import isolation_path
 from geminga.broker.load_rules.reports import BundleStats, LoadRates, decode_report, report_path
 from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import UnavailableError
-from geminga.runtime import set_strict
+from geminga.runtime import set_strict, wait_ms
 from support.clusters.load_brokers import LoadedCluster, run_cluster
 from support.stories.load_patterns import BALANCED_CONFIG, stats_of
 
@@ -141,6 +144,32 @@ def test_a_report_that_can_not_be_read_is_nobody_to_give_to() -> None:
     run_cluster(story)
 
 
+def test_a_report_with_rates_that_nothing_has_keeps_nobody_from_being_balanced() -> None:
+    """Sums of them are infinite: the leader's rounds broke, and so did every lookup that it was to answer."""
+
+    async def story(cluster: LoadedCluster) -> None:
+        first, second = (cluster.join(name, BALANCED_CONFIG) for name in "ab")
+        fill(cluster, first.id)
+        await cluster.run(20)
+        lies = {"lastStats": {"a/x/0x00000000_0xffffffff": {"msgRateIn": 1e304, "topics": 1}}}
+        await cluster.store.put(report_path("c:8080"), json.dumps(lies).encode(), expected_version=None)
+        await cluster.run(6 * MINUTE_S)
+        assert even(cluster)
+        assert set(cluster.owners.values()) == {first.id, second.id}
+        registered = [Named(name, {} if name != "c:8080" else lies) for name in (first.id, "c:8080")]
+        assert LoadChooser(first.balancer.assign).choose("a/y/0x00000000_0xffffffff", registered) == first.id
+        assert (first.broken, second.broken) == ([], [])
+
+    run_cluster(story)
+
+
+class Named(NamedTuple):
+    """A broker that is there."""
+
+    broker_id: str
+    document: Document
+
+
 def test_isolation_holds_and_nothing_moves_where_it_can_not_be_read() -> None:
     async def story(cluster: LoadedCluster) -> None:
         first, second, third = (cluster.join(name, BALANCED_CONFIG) for name in "abc")
@@ -260,6 +289,83 @@ def test_the_leader_reports_what_it_carries_while_an_owner_does_not_answer() -> 
         await cluster.run(2 * MINUTE_S)
         assert len(begun) == 1, "a second round beside the first"
         answered.set_result(None)
+
+    run_cluster(story)
+
+
+def test_a_broker_that_hangs_is_asked_once_in_a_round_and_the_others_are_relieved() -> None:
+    """Each of its bundles was waited for as long as a request may take, one after the other, while others burnt."""
+
+    async def story(cluster: LoadedCluster) -> None:
+        config = replace(BALANCED_CONFIG, shedding=THRESHOLD_SHEDDER)
+        first, hung, busy = (cluster.join(name, config) for name in "abc")
+        names = [f"a/{owner}/0x{lower:08x}_0x{lower + 1:08x}" for owner in "bc" for lower in range(20)]
+        cluster.stats.update(dict.fromkeys(names, BundleStats(LoadRates(1000.0, 1000.0, 1e8, 1e8), topics=5)))
+        cluster.owners.update({name: hung.id if name.startswith("a/b/") else busy.id for name in names})
+        unload = first.unload
+        asked: list[str] = []
+
+        async def unload_unless_hung(bundle: str, destination: str) -> None:
+            if cluster.owners[bundle] == hung.id:
+                asked.append(bundle)
+                await wait_ms(60_000)
+                raise UnavailableError("no answer")
+            await unload(bundle, destination)
+
+        first.unload = unload_unless_hung
+        await cluster.run(3 * MINUTE_S)
+        assert cluster.moved
+        assert 1 <= len(asked) <= 2
+
+    run_cluster(story)
+
+
+def test_of_a_broker_that_hangs_one_bundle_is_to_be_split_in_a_round() -> None:
+    async def story(cluster: LoadedCluster) -> None:
+        first, hung, busy = (cluster.join(name, LoadConfig(is_shedding=False)) for name in "abc")
+        names = [f"a/{owner}{number}/0x00000000_0xffffffff" for owner in "bc" for number in range(5)]
+        cluster.stats.update(dict.fromkeys(names, BundleStats(LoadRates(1.0), topics=1500)))
+        cluster.owners.update({name: hung.id if name.startswith("a/b") else busy.id for name in names})
+        split = first.split
+        asked: list[str] = []
+
+        async def split_unless_hung(bundle: str, *, unload: bool) -> None:
+            if cluster.owners[bundle] == hung.id:
+                asked.append(bundle)
+                await wait_ms(60_000)
+                raise UnavailableError("no answer")
+            await split(bundle, unload=unload)
+
+        first.split = split_unless_hung
+        await cluster.run(2 * MINUTE_S + 30)
+        assert sorted(cluster.split) == [name for name in names if name.startswith("a/c")]
+        assert 1 <= len(asked) <= 2
+
+    run_cluster(story)
+
+
+def test_a_leader_that_ends_waits_for_no_owner_that_does_not_answer() -> None:
+    """Its stop waited as long as the request, and had no time left to give its bundles away."""
+
+    async def story(cluster: LoadedCluster) -> None:
+        first, second = (cluster.join(name, BALANCED_CONFIG) for name in "ab")
+        fill(cluster, second.id)
+        begun: list[str] = []
+
+        async def hang(bundle: str, destination: str) -> None:
+            del destination
+            begun.append(bundle)
+            await wait_ms(60_000)
+            raise UnavailableError("no answer")
+
+        first.unload = hang
+        await cluster.run(MINUTE_S + 30)
+        assert len(begun) == 1
+        async with asyncio.timeout(1):
+            await first.balancer.close()
+        await cluster.run(2 * MINUTE_S)
+        assert len(begun) == 1
+        assert first.balancer.metrics()["pulsar_lb_unload_bundle_total"] == 0
 
     run_cluster(story)
 

@@ -205,11 +205,14 @@ def test_what_a_broker_says_is_changed_in_its_node() -> None:
     run(main)
 
 
-def test_a_damaged_registration_is_passed_over_and_nobody_leads_by_a_damaged_node() -> None:
+@pytest.mark.parametrize("damage", [b"{", b"[" * 5000])
+def test_a_damaged_registration_is_passed_over_and_nobody_leads_by_a_damaged_node(damage: bytes) -> None:
+    """What was nested too deep ended every broker of the cluster."""
+
     async def main(cluster: Cluster) -> None:
         other = MemoryMetadataStore(cluster.runtime, cluster.server)
-        await other.put(broker_path("x:1"), b"{", expected_version=MUST_NOT_EXIST)
-        await other.put(LEADER_PATH, b"{", expected_version=MUST_NOT_EXIST)
+        await other.put(broker_path("x:1"), damage, expected_version=MUST_NOT_EXIST)
+        await other.put(LEADER_PATH, damage, expected_version=MUST_NOT_EXIST)
         a = await cluster.member("a")
         await wait_ms(10)
         assert (a.sees, a.election.leader) == (["a"], None)

@@ -11,6 +11,7 @@ import pytest
 from geminga import sim
 from geminga.broker.peers import http_client
 from geminga.broker.peers.http_client import REDIRECTS_MAX, REQUEST_S_MAX, PeerHttp, addresses_of
+from geminga.broker.peers.links import PeerLinks
 from geminga.model.errors import UnavailableError
 from geminga.runtime import wait_ms
 from geminga.sim import SimNode, SimWorld
@@ -124,6 +125,41 @@ def test_an_address_that_can_not_be_asked_is_no_answer(url: str) -> None:
             await http.request("GET", url)
 
     run(Peer([OK]), main)
+
+
+@pytest.mark.parametrize(
+    "location", [b"http://[x", b"http://peer:99999/", b"/a b", b"/\xe9", b"http://peer/\x7f", b"//", b"http://pe er/"]
+)
+def test_a_redirection_to_what_is_no_place_is_no_answer(location: bytes) -> None:
+    """It broke the round of the leader that had asked, and with that the leader."""
+
+    async def main(http: PeerHttp) -> None:
+        with pytest.raises(UnavailableError):
+            await http.request("PUT", "http://peer/here")
+
+    run(Peer([b"HTTP/1.1 307 X\r\nLocation: " + location + b"\r\nContent-Length: 0\r\n\r\n"]), main)
+
+
+def test_certificates_that_can_not_be_read_now_are_told_as_a_peer_that_is_not_reached() -> None:
+    """Another error than all callers wait for, which ended a broker where it came to who looks whether a cluster is
+    back."""
+
+    async def main(http: PeerHttp) -> None:
+        http.links = PeerLinks({"tls_trust_certs_file_path": "/none.pem"}, uses_tls=True)
+        with pytest.raises(UnavailableError, match=r"/none\.pem"):
+            await http.request("GET", "https://peer/here")
+
+    run(Peer([OK]), main)
+
+
+def test_an_answer_that_is_nested_too_deep_is_no_json() -> None:
+    async def main(http: PeerHttp) -> None:
+        answer = await http.request("GET", "http://peer/here")
+        with pytest.raises(UnavailableError, match="not JSON"):
+            answer.json()
+        assert answer.reason == "status 400"
+
+    run(Peer([b"HTTP/1.1 400 X\r\nContent-Length: 5000\r\n\r\n" + b"[" * 5000]), main)
 
 
 def test_a_peer_that_is_silent_or_gone_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+from collections import deque
 from typing import ClassVar
 
 import pytest
@@ -20,6 +21,9 @@ from geminga.broker.topic.persistent import PersistentTopic
 from geminga.broker.topic.quota_guard import BacklogQuotas
 from geminga.broker.topic.registered_parts import PARTS
 from geminga.broker.upkeep.policies import PolicyUpkeep
+from geminga.metadata import MetadataFaults
+from geminga.metadata.core.faults import WriteFault
+from geminga.model.errors import StorageError
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
 from geminga.runtime import SystemRng, next_turn
@@ -99,6 +103,29 @@ def test_messages_expire_by_the_timer() -> None:
         assert subscription.entries_expired == 1
 
     run_quietly(scenario, message_ttl_s=30)
+
+
+def test_a_subscription_before_an_entry_that_can_not_be_read_keeps_no_other_from_expiring() -> None:
+    """The others of its topic kept what had expired until the ledger of that entry was closed, hours later."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        topic = await topic_of(world)
+        first = await topic.create_subscription("first", EARLIEST)
+        slow = await topic.create_subscription("slow", EARLIEST)
+        publisher = await Publisher.open(world)
+        for _ in range(4):
+            await publisher.publish()
+        await seconds(2 * TTL_S)
+        for _ in range(5):
+            await publisher.publish()
+        await first.cursor.skip(8)
+        last = topic.ledger.extent.last_confirmed_position
+        world.bookie.forget_entry(last.ledger_id, last.entry_id)
+        with pytest.raises(StorageError):
+            await PolicyUpkeep(world.broker).expire_messages(topic)
+        assert (first.cursor.backlog_count, slow.cursor.backlog_count) == (1, 5)
+
+    run_quietly(scenario, message_expiry_check_minutes=10_000, message_ttl_s=TTL_S, ledger_config=SMALL_LEDGERS)
 
 
 class KeptPart(TopicPart):
@@ -202,6 +229,22 @@ def test_subscription_nobody_uses_expires_and_one_in_use_stays(level: str) -> No
         assert not topic.subscriptions
 
     run_quietly(scenario, **settings_of(level, subscription_expiry_minutes=minutes))
+
+
+def test_a_subscription_that_can_not_be_deleted_keeps_no_other_one() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        topic = await topic_of(world)
+        for name in ("first", "second", "third"):
+            await topic.create_subscription(name, EARLIEST)
+        await seconds(31 * MINUTE_S)
+        # More than are tried again.
+        world.metadata.faults = MetadataFaults(next_writes=deque([WriteFault.UNKNOWN_BEFORE] * 8))
+        await seconds(5 * MINUTE_S)
+        assert set(topic.subscriptions) == {"first"}
+        await seconds(5 * MINUTE_S)
+        assert not topic.subscriptions
+
+    run_quietly(scenario, subscription_expiry_minutes=30)
 
 
 def test_subscriptions_never_expire_unless_asked_for() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import ClassVar
 
 import pytest
@@ -12,8 +13,10 @@ from geminga.broker.registry import topic_registry
 from geminga.broker.registry.namespaces import TopicMode
 from geminga.broker.topic.parts import PartTopic, TopicPart
 from geminga.broker.topic.persistent import PersistentTopic
+from geminga.metadata import MetadataFaults
 from geminga.model.errors import (
     ConflictError,
+    MetadataError,
     NotAllowedError,
     NotFoundError,
     PreconditionFailedError,
@@ -29,6 +32,7 @@ from support.worlds.holding_part import with_parts
 from support.worlds.policy_levels import seconds
 
 NAME = TopicName.parse(TOPIC)
+MADE = "/managed-ledgers/public/default/persistent/topic"
 
 
 def test_concurrent_gets_share_one_load() -> None:
@@ -46,6 +50,53 @@ def test_topic_that_is_not_there_is_not_found_and_not_created() -> None:
             await world.broker.registry.get(NAME, create=False)
         assert not await world.broker.registry.exists(NAME)
         assert await world.broker.registry.list("public/default") == []
+
+    run_with_broker(scenario)
+
+
+def test_a_topic_whose_creation_was_cut_off_has_its_properties_or_is_not_there() -> None:
+    """It was there without them, and whoever asked again was told that it exists."""
+    properties = {"owner": "orders"}
+
+    async def scenario(world: BrokerWorld) -> None:
+        registry = world.broker.registry
+
+        def strike(_: object) -> None:
+            world.metadata.faults = MetadataFaults(unknown_before_percent=100)
+
+        world.metadata.watch_node(MADE, strike)
+        with suppress(MetadataError):
+            await registry.create(NAME, properties)
+        world.metadata.faults = MetadataFaults()
+        if not await registry.exists(NAME):
+            await registry.create(NAME, properties)
+        topic = await registry.get(NAME, create=False)
+        assert isinstance(topic, PersistentTopic)
+        assert topic.ledger.stored.properties == properties
+
+    run_with_broker(scenario)
+
+
+def test_a_topic_that_a_client_makes_meanwhile_has_the_properties_that_it_was_to_be_made_with() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        registry = world.broker.registry
+        outcomes = set()
+        # The administrator begins so many turns of the loop later.
+        for turns in range(30):
+            name = TopicName.parse(f"{TOPIC}-{turns}")
+            getting = asyncio.ensure_future(registry.get(name, create=True))
+            for _ in range(turns):
+                await next_turn()
+            was_there = await registry.exists(name)
+            made = False
+            with suppress(ConflictError):
+                made = await registry.create(name, {"owner": "orders"}) is await getting
+            topic = await getting
+            assert isinstance(topic, PersistentTopic)
+            assert topic.ledger.stored.properties == ({"owner": "orders"} if made else {})
+            outcomes.add(made)
+            assert not (was_there and made)
+        assert outcomes == {False, True}
 
     run_with_broker(scenario)
 

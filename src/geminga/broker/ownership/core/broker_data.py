@@ -31,8 +31,11 @@ def broker_path(broker_id: str) -> str:
 
 
 def broker_id_of(web_service_url: str) -> str:
-    """``host:port`` of a web service: what a broker is called in its cluster."""
-    return urlsplit(web_service_url).netloc
+    """``host:port`` of a web service: what a broker is called in its cluster; empty for what is no URL."""
+    try:
+        return urlsplit(web_service_url).netloc
+    except ValueError:
+        return ""
 
 
 class RegisteredBroker(NamedTuple):
@@ -117,7 +120,7 @@ def _listener(path: str, document: Mapping[str, Json], names: tuple[str, ...]) -
 def _object_in(path: str, value: bytes) -> Document:
     try:
         document = json.loads(value)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptionError(f"metadata node {path} does not hold JSON: {error}") from error
     if not isinstance(document, dict):
         raise CorruptionError(f"metadata node {path} holds {type(document).__name__} where a JSON object belongs")
@@ -144,14 +147,7 @@ def decode_leader(value: bytes) -> Leader:
         if found is not None and not isinstance(found, str):
             raise CorruptionError(f"metadata node {LEADER_PATH}: {member} is a text")
     service_url = url if isinstance(url, str) else ""
-    name = broker_id if isinstance(broker_id, str) and broker_id else _netloc(service_url)
+    name = broker_id if isinstance(broker_id, str) and broker_id else broker_id_of(service_url)
     if not name:
         raise CorruptionError(f"metadata node {LEADER_PATH} does not say who leads: brokerId or serviceUrl")
     return Leader(name, service_url)
-
-
-def _netloc(url: str) -> str:
-    try:
-        return broker_id_of(url)
-    except ValueError:
-        return ""

@@ -34,7 +34,7 @@ def decode_local_policies(namespace: str, value: bytes) -> Document:
     path = local_policies_path(namespace)
     try:
         document = json.loads(value)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptionError(f"metadata node {path} does not hold JSON: {error}") from error
     if not isinstance(document, dict):
         raise CorruptionError(f"metadata node {path} holds {type(document).__name__} where a JSON object belongs")

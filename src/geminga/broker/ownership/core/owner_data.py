@@ -58,7 +58,7 @@ def decode_owner(path: str, value: bytes) -> OwnerData:
     """Raises CorruptionError naming the path; what is not known is passed over, as Pulsar does."""
     try:
         document = json.loads(value)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptionError(f"metadata node {path} does not hold JSON: {error}") from error
     if not isinstance(document, dict):
         raise CorruptionError(f"metadata node {path} holds {type(document).__name__} where a JSON object belongs")

@@ -262,8 +262,9 @@ def check_delayed_delivery(value: Json) -> Document:
 def check_entry_filters(value: Json) -> Json:
     """Pulsar's ``EntryFilters``; none are set by removing them, as there."""
     # An empty text is Pulsar's JSON software's null.
-    names = None if value == "" else object_of(value, "the body").get("entryFilterNames")
-    if names is None or not text_of(names, "entryFilterNames").replace(",", " ").strip():
+    given = None if value == "" else object_of(value, "the body").get("entryFilterNames")
+    names = "" if given is None else text_of(given, "entryFilterNames")
+    if not names.replace(",", " ").strip():
         raise BodyError("entryFilterNames can't be empty. To remove entry filters use the remove method.")
     return {"entryFilterNames": names}
 

@@ -224,6 +224,8 @@ def test_a_policy_that_can_not_be_read_is_left_out_and_told() -> None:
     assert found.brokers_for("a/x", ["a:1", "b:1"]) == ["a:1"]
     assert len(found.problems) == 1
     assert "bad" in found.problems[0]
+    long = good.replace(b'"min_limit": 1', b'"min_limit": "' + b"9" * 5000 + b'"')
+    assert len(decode_isolation("/isolation", b'{"long": ' + long + b"}").problems) == 1
 
 
 def test_a_broker_that_is_full_is_given_nothing_unless_all_are() -> None:
@@ -292,7 +294,8 @@ def test_a_name_that_leads_elsewhere_is_no_bundle(text: str) -> None:
 
 def test_numbers_that_could_not_be_measured_are_nothing_and_no_numbers_are_refused() -> None:
     assert amount("/p", {"n": -1}, "n") == 0
-    for wrong in (float("nan"), float("inf"), True, "1"):
+    assert amount("/p", {"n": 1 << 63}, "n") == 1 << 63
+    for wrong in (float("nan"), float("inf"), True, "1", 1e19):
         with pytest.raises(CorruptionError):
             amount("/p", {"n": wrong}, "n")
 

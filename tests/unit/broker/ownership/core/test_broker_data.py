@@ -76,6 +76,7 @@ def test_the_leader_is_written_and_read_as_pulsars() -> None:
     assert decode_leader(leader.encode()) == leader
     assert decode_leader(b'{"serviceUrl":"http://old:8080"}') == Leader("old:8080", "http://old:8080")
     assert broker_id_of("http://[::1]:8080") == "[::1]:8080"
+    assert broker_id_of("http://[x") == ""
 
 
 @pytest.mark.parametrize("value", [b"", b"{}", b'{"serviceUrl":"http://[x"}', b'{"brokerId":1}', b"3"])

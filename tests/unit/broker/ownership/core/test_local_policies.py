@@ -49,6 +49,7 @@ def test_what_is_not_known_is_kept() -> None:
     ("value", "why"),
     [
         (b"{", "does not hold JSON"),
+        (b"[" * 5000, "does not hold JSON"),
         (b"[]", "holds list"),
         (b'{"bundles":7}', "boundaries, not 7"),
         (b'{"bundles":{}}', "are a list, not None"),

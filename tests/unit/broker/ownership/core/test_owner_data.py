@@ -39,6 +39,7 @@ def test_what_is_left_out_and_what_is_not_known_is_passed_over() -> None:
     ("value", "why"),
     [
         (b"", "does not hold JSON"),
+        (b"[" * 5000, "does not hold JSON"),
         (b"7", "holds int"),
         (b"{}", "does not say where its owner is"),
         (b'{"nativeUrl":7}', "nativeUrl is a text"),

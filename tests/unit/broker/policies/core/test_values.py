@@ -82,3 +82,9 @@ def test_a_quota_by_size_stays_below_what_is_retained(size: int, seconds: int, k
     quota = {"limitSize": size, "limitTime": seconds, "policy": "producer_exception"}
     assert is_quota_within_retention({"destination_storage": quota}, kept) is is_within
     assert is_quota_within_retention({"message_age": quota}, kept)
+
+
+def test_names_of_filters_are_stored_as_a_text_whatever_was_sent() -> None:
+    """A number passed as one, was no name of a filter where that was looked for, and broke what wrote it down."""
+    for given, stored in ((5, "5"), (True, "true"), ("a, b", "a, b")):
+        assert values.check_entry_filters({"entryFilterNames": given}) == {"entryFilterNames": stored}
