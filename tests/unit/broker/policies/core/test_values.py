@@ -8,6 +8,7 @@ from geminga.broker.core.coercion import BodyError, NotBuiltError
 from geminga.broker.policies.core.values import (
     check_bundles,
     check_delayed_delivery,
+    check_entry_filters,
     check_quota,
     check_retention,
     check_subscription_types,
@@ -87,4 +88,4 @@ def test_a_quota_by_size_stays_below_what_is_retained(size: int, seconds: int, k
 def test_names_of_filters_are_stored_as_a_text_whatever_was_sent() -> None:
     """A number passed as one, was no name of a filter where that was looked for, and broke what wrote it down."""
     for given, stored in ((5, "5"), (True, "true"), ("a, b", "a, b")):
-        assert values.check_entry_filters({"entryFilterNames": given}) == {"entryFilterNames": stored}
+        assert check_entry_filters({"entryFilterNames": given}) == {"entryFilterNames": stored}
