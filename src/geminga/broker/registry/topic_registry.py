@@ -1,8 +1,7 @@
 """The topics of this broker: load on demand, create, list, unload, delete; partitioned topics.
 
-Only what this broker owns is opened, and what is taken from it is unloaded. One load at a time per topic: whoever asks
-while it is under way waits for the same result. A topic that is being unloaded or deleted is gone from the registry
-only when its ledger is closed, so that the next load starts clean.
+Only what this broker owns is opened, and what is taken from it is unloaded. Whoever asks while a topic is loaded waits
+for the same result. One that ends is gone from here only when its ledger is closed: the next load starts clean.
 """
 
 from __future__ import annotations
