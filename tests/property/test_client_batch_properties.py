@@ -135,6 +135,19 @@ def test_consumer_of_a_message_is_found(consumer_id, partition, redeliveries, wo
     assert found == consumer_id
 
 
+def test_consumer_of_a_message_is_found_whatever_its_size_is_written_as() -> None:
+    """A size of 1024 is written as 80 08, and 08 is the tag of the consumer, too."""
+    sizes = set()
+    for words in range(95, 110):
+        for redeliveries in (0, 1, 200, 20_000, 3_000_000):
+            for partition in (-1, 0, 200):
+                head = encode_message_head(5, 5, 6, partition, 0, redeliveries, [1 << 60] * words)
+                ((command, _),) = FrameDecoder(5 << 20).feed(head)
+                assert message_consumer_id(command) == 5
+                sizes.add(command[3:5])
+    assert b"\x80\x08" in sizes
+
+
 @pytest.mark.parametrize("command", [b"\x08\x09\x4a", b"\x08\x09\x4a\x00", b"\x08\x09\x4a\x02\x10\x01"])
 def test_message_without_consumer_has_none(command: bytes) -> None:
     assert message_consumer_id(command) == -1

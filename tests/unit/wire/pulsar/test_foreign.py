@@ -25,6 +25,8 @@ from geminga.wire.pulsar.frame import FrameDecoder
         (b"HTTP/1.1 400 Bad Request\r\n", Protocol.HTTP),
         (bytes.fromhex("16030102000100"), Protocol.TLS),
         (bytes.fromhex("15030300020228"), Protocol.TLS),
+        (bytes.fromhex("16030402000100"), Protocol.TLS),
+        (bytes.fromhex("16030502000100"), None),
         (encode_command(pb.BaseCommand(type=2, connect=pb.CommandConnect(client_version="x"))), Protocol.PULSAR),
         (b"SSH-2.0-OpenSSH\r\n", None),
         (b"GETTING", None),

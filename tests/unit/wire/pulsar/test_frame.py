@@ -107,6 +107,7 @@ def test_impossible_size_ends_the_stream_after_the_frames_before_it(head: bytes)
     decoder = FrameDecoder(MESSAGE_BYTES_MAX)
     assert decoder.feed(encode_frame(b"ok") + head) == [(b"ok", b"")]
     assert isinstance(decoder.error, ProtocolError)
+    assert "bytes" in str(decoder.error)
     assert decoder.feed(encode_frame(b"ok")) == []
     assert decoder.buffered_bytes == 0
 
