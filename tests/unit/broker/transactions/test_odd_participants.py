@@ -77,6 +77,8 @@ def test_a_transaction_ends_in_a_namespace_that_left_the_cluster_meanwhile() -> 
         assert not (await client.acknowledge([message_id], txn_id)).HasField("error")
         await replicate(world, "west")
         await world.broker.registry.unload(TopicName.parse(TOPIC))
+        world.broker.transactions.own_snapshots.forget("public/default")  # as another broker
+        await world.broker.registry.unload(TopicName.parse(f"{BASE}__transaction_buffer_snapshot"))
         other = Transacting(await world.client())
         await end(world, other, txn_id, commit=True)
         topic = await world.broker.registry.get(TopicName.parse(TOPIC), create=False, is_for_client=False)
