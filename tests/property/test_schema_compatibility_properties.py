@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from geminga.broker.schema.core.avro import canonical_form, parse_definition
 from geminga.broker.schema.core.avro_resolution import why_unreadable
-from geminga.broker.schema.core.compatibility import is_same_schema, why_incompatible
+from geminga.broker.schema.core.compatibility import is_same_schema
 from geminga.broker.schema.core.strategy import Strategy
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
 from support.house.examples import many
+from support.worlds.schemas import why_incompatible
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 SYMBOLS = ("a", "b", "c")

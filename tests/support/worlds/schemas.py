@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from google.protobuf import descriptor_pb2
 
+from geminga.broker.schema.core.compatibility import obstacles, obstacles_for_consumer
+from geminga.broker.schema.core.strategy import Strategy
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
+
+
+def why_incompatible(new: SchemaInfo, existing: Sequence[SchemaInfo], strategy: Strategy) -> str:
+    """The first obstacle; empty: ``new`` may become a version beside ``existing``."""
+    return next(filter(None, obstacles(new, existing, strategy)), "")
+
+
+def why_unfit_for_consumer(new: SchemaInfo, existing: Sequence[SchemaInfo], strategy: Strategy) -> str:
+    """The first obstacle; empty: a consumer with ``new`` may read a topic with the schemas ``existing``."""
+    return next(filter(None, obstacles_for_consumer(new, existing, strategy)), "")
 
 
 def native_definition(root: str, files: bytes | None = None) -> bytes:

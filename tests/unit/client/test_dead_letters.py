@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import re
 
 import pytest
 
 import geminga.client as gc
-from geminga.client._messages.letter_producers import PRODUCERS_MAX, LetterProducers
-from geminga.client.schema import AutoConsumeSchema, Int64Schema, StringSchema
+from geminga.client._messages.letter_producers import PRODUCERS_MAX, PRODUCERS_OF_TOPIC_MAX, LetterProducers
+from geminga.client.schema import AutoConsumeSchema, AvroSchema, Int64Schema, StringSchema
 from geminga.model import EARLIEST, TopicName
 from geminga.runtime import next_turn, wait_ms
 from geminga.runtime.waiting import delay
+from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
 from support.worlds.policy_levels import set_topic
 from support.worlds.scripted_broker import run_with_broker
 
@@ -333,6 +335,52 @@ def test_letters_wait_for_no_producer_that_goes_or_has_failed() -> None:
             new = await producers.find("new", "", None)
             await producers.drop(made["1"])
         assert await producers.find("new", "", None) is new
+
+    asyncio.run(scenario())
+
+
+def test_letters_of_many_schema_versions_take_a_few_producers_of_their_topic() -> None:
+    """Any number of versions may be named by what is to be buried; a topic may have few producers."""
+
+    @dataclasses.dataclass
+    class First:
+        a: int = 0
+
+    @dataclasses.dataclass
+    class Second:
+        a: int = 0
+        b: int = 0
+
+    async def scenario(client, broker):
+        for value in (First(1), Second(2), First(3)):
+            async with await client.create_producer("t", schema=AvroSchema(type(value))) as producer:
+                await producer.send(value)
+        name = TopicName.parse(f"{PREFIX}t-s-DLQ")
+        await broker.broker.registry.create(name)
+        await set_topic(broker, "maxProducerPerTopic", 1, name)
+        policy = gc.ConsumerDeadLetterPolicy(1)
+        consumer = await client.subscribe("t", "s", dead_letter_policy=policy, **OPTIONS)
+        for _ in range(6):
+            await consumer.negative_acknowledge(await consumer.receive(5000))
+        assert len({each.schema_version() for each in await letters(client, "t-s-DLQ", 3)}) == 2
+
+    run_with_broker(scenario)
+
+
+def test_of_one_topic_of_letters_only_the_last_producers_are_kept() -> None:
+    made: list[Closing] = []
+
+    async def make(*_: object) -> Closing:
+        made.append(Closing())
+        return made[-1]
+
+    async def scenario() -> None:
+        producers = LetterProducers(make)
+        kept = await producers.find("other", "", None)
+        for number in range(PRODUCERS_OF_TOPIC_MAX + 2):
+            await producers.find("t", "", SchemaInfo("", SchemaType.STRING, b"%d" % number))
+        assert [each.is_closed for each in made] == [False, True, True, *[False] * PRODUCERS_OF_TOPIC_MAX]
+        assert await producers.find("other", "", None) is kept
 
     asyncio.run(scenario())
 

@@ -286,24 +286,31 @@ class _Decoder:
 
     info = None
 
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
     def is_ready(self, schema_version: bytes) -> bool:
         return False
 
     async def prepare(self, schema_version: bytes) -> None:
-        raise KeyError("schema")
+        raise self._error
 
     def decode(self, payload: bytes, *, schema_version: bytes = b"", key: bytes | None = None) -> str:
         raise ValueError("no schema")
 
 
 class _Schema(StringSchema):
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
     async def bind_consumer(self, topic, source):
-        return _Decoder()
+        return _Decoder(self._error)
 
 
-def test_schema_that_can_not_be_prepared_holds_nothing_back() -> None:
+@pytest.mark.parametrize("error", [KeyError("schema"), gc.AuthorizationError("not yours"), gc.UnexpectedError("")])
+def test_schema_that_can_not_be_prepared_holds_nothing_back(error: Exception) -> None:
     async def scenario(client: gc.Client) -> None:
-        consumer = await client.subscribe(TOPIC, "s", schema=_Schema())
+        consumer = await client.subscribe(TOPIC, "s", schema=_Schema(error))
         producer = await client.create_producer(TOPIC)
         await producer.send(b"a")
         message = await consumer.receive(5000)

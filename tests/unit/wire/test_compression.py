@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import zlib
 
 import pytest
@@ -34,6 +35,26 @@ def test_damaged_payload_is_an_error_or_has_the_size(kind: int, data: bytes, siz
         assert len(decompress(kind, data, size)) == size
     except DecompressionError:
         pass
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_room_is_made_for_a_size_that_the_payload_can_not_have(kind: int) -> None:
+    # Of Snappy it is said twice, by its first bytes, too.
+    claimed = 1 << 28
+    payload = b"\x80\x80\x80\x80\x01\xff" if kind == SNAPPY else compress(kind, b"short")
+    tracemalloc.start()
+    try:
+        with pytest.raises(DecompressionError):
+            decompress(kind, payload, claimed)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [1, 300, 1 << 17, (1 << 24) + 5])
+def test_what_compresses_best_comes_back(kind: int, size: int) -> None:
+    assert decompress(kind, compress(kind, bytes(size)), size) == bytes(size)
 
 
 def test_formats_are_the_raw_ones() -> None:

@@ -14,12 +14,15 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Generic, TypeVar
 
-from geminga.model.errors import ProducerBusyError, ProducerFencedError, invariant
+from geminga.model.errors import NotAllowedError, ProducerBusyError, ProducerFencedError, invariant
 
 Token = TypeVar("Token", bound=Hashable)
 
 #: Producers that may wait for exclusive access to one topic.
 WAITING_PRODUCERS_MAX: Final = 10_000
+#: The highest epoch that a producer may say it was granted where the topic knows of none as high (it may have been made
+#: anew). Each grant adds one: those that follow are higher, and come back with theirs.
+TOPIC_EPOCH_MAX: Final = 1 << 62
 
 
 class AccessMode(IntEnum):
@@ -70,7 +73,7 @@ class ProducerAccess(Generic[Token]):
         return len(self._waiting)
 
     def requested(self, token: Token, name: str, mode: AccessMode, epoch: int | None) -> Granted[Token] | Queued:
-        """A producer wants in; raises ProducerBusyError or ProducerFencedError.
+        """A producer wants in; raises ProducerBusyError, ProducerFencedError or NotAllowedError.
 
         ``epoch`` is the one it was granted before, None on its first connection.
         """
@@ -86,6 +89,8 @@ class ProducerAccess(Generic[Token]):
             raise ProducerFencedError(
                 f"Topic epoch has already moved. Current epoch: {self.epoch}, producer epoch: {epoch}"
             )
+        if epoch is not None and epoch > TOPIC_EPOCH_MAX and (self.epoch is None or epoch > self.epoch):
+            raise NotAllowedError(f"topic_epoch {epoch} was never granted: the topic is at {self.epoch}")
         if mode is AccessMode.EXCLUSIVE_WITH_FENCING:
             fenced = tuple(self._connected) + tuple(waiting for waiting, _, _ in self._waiting)
             self._connected.clear()

@@ -353,8 +353,9 @@ class Replicator:
         if known is None:
             find = self._topic.services.find_schema
             stored = await find(self._topic.name, number) if find is not None and number >= 0 else None
-            if stored is None:
-                raise UnavailableError(f"the schema of the message at {position} is not in the registry")
+            if stored is None or stored.is_deleted:
+                # Made up, or deleted for good: it goes on as it is, as with Pulsar. Not remembered: it may come yet.
+                return version
             try:
                 async with turn.aside():
                     known = await remote.version_of(stored.info)

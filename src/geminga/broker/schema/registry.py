@@ -8,15 +8,15 @@ set, and a lost race starts over with what the winner stored. Versions count fro
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.schema.core.compatibility import (
     identity_of,
     is_same_schema,
-    why_incompatible,
-    why_unfit_for_consumer,
+    obstacles,
+    obstacles_for_consumer,
 )
 from geminga.broker.schema.core.identities import Identities
 from geminga.broker.schema.core.storage_format import IndexEntry, Locator, StoredSchema, hash_of, live_versions
@@ -33,7 +33,7 @@ from geminga.model.errors import (
     StorageError,
 )
 from geminga.model.topic_name import TopicName
-from geminga.runtime import again
+from geminga.runtime import Turns, again
 from geminga.runtime.ports import Clock
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
 
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 #: Races lost to other brokers before giving up; each lost one means that a version was added.
 ATTEMPTS_MAX: Final = 16
+#: Versions that a schema is compared with in one turn of the loop, at most.
+COMPARED_PER_TURN: Final = 10
 
 
 def schema_id_of(name: TopicName) -> str:
@@ -53,10 +55,10 @@ def schema_id_of(name: TopicName) -> str:
 class SchemaRegistry:
     """See the module."""
 
-    __slots__ = ("_identities", "_store", "_turns", "_wall_ms", "operations")
+    __slots__ = ("_clock", "_identities", "_store", "_turns", "operations")
 
     def __init__(self, clock: Clock, store: SchemaStore) -> None:
-        self._wall_ms = clock.wall_ms
+        self._clock = clock
         self._store = store
         self.operations = SchemaOperations(clock.monotonic)
         self._identities = Identities()
@@ -108,7 +110,7 @@ class SchemaRegistry:
     async def find_version(self, schema_id: str, info: SchemaInfo) -> int | None:
         """The version that is this schema; None if there is none. Raises InvalidSchemaError."""
         _require_valid(info)
-        return self._version_of(info, await self.live(schema_id))
+        return await self._version_of(info, await self.live(schema_id))
 
     async def version_by_hash(self, schema_id: str, definition: bytes) -> int | None:
         """The newest version that has this definition, as the locator says without any ledger; None: no version has.
@@ -154,7 +156,7 @@ class SchemaRegistry:
             for _ in range(ATTEMPTS_MAX):
                 found = await self._store.locate(schema_id)
                 live, failure = await self._readable(found.locator)
-                version = self._version_of(info, live)
+                version = await self._version_of(info, live)
                 if version is not None:
                     return version
                 if failure is not None:
@@ -163,10 +165,10 @@ class SchemaRegistry:
                 if not may_add:
                     raise IncompatibleSchemaError("Schema not found and schema auto updating is disabled.")
                 if live:
-                    self._compare(schema_id, why_incompatible(info, [schema.info for schema in live], strategy))
+                    await self._compare(schema_id, obstacles(info, [schema.info for schema in live], strategy))
                 version = _next_version(found.locator)
                 stored = SchemaInfo(schema_id, info.type, info.schema, info.properties)
-                schema = StoredSchema(version, stored, self._wall_ms(), user)
+                schema = StoredSchema(version, stored, self._clock.wall_ms(), user)
                 if await self._store.append(schema_id, schema, found):
                     return version
         raise BadVersionError(f"{schema_id}: lost {ATTEMPTS_MAX} races for a new schema version")
@@ -177,7 +179,7 @@ class SchemaRegistry:
         live = await self.live(schema_id)
         if not live and strategy is not Strategy.ALWAYS_COMPATIBLE:
             raise IncompatibleSchemaError("Do not have existing schema.")
-        self._compare(schema_id, why_incompatible(info, [schema.info for schema in live], strategy))
+        await self._compare(schema_id, obstacles(info, [schema.info for schema in live], strategy))
 
     async def check_consumer(self, schema_id: str, info: SchemaInfo, strategy: Strategy) -> None:
         """Raise IncompatibleSchemaError unless a consumer with this schema can read the topic."""
@@ -187,7 +189,7 @@ class SchemaRegistry:
         live = await self.live(schema_id)
         if not live:
             raise IncompatibleSchemaError("Topic does not have schema to check")
-        self._compare(schema_id, why_unfit_for_consumer(info, [schema.info for schema in live], strategy))
+        await self._compare(schema_id, obstacles_for_consumer(info, [schema.info for schema in live], strategy))
 
     # ---- delete
 
@@ -207,7 +209,7 @@ class SchemaRegistry:
                     return None
                 version = _next_version(found.locator)
                 info = SchemaInfo(schema_id, SchemaType.NONE)
-                schema = StoredSchema(version, info, self._wall_ms(), user, is_deleted=True)
+                schema = StoredSchema(version, info, self._clock.wall_ms(), user, is_deleted=True)
                 if await self._store.append(schema_id, schema, found):
                     return version
         raise BadVersionError(f"{schema_id}: lost {ATTEMPTS_MAX} races for a new schema version")
@@ -220,13 +222,23 @@ class SchemaRegistry:
 
     # ---- inside
 
-    def _compare(self, schema_id: str, reason: str) -> None:
-        """``reason``: why one does not fit; empty: it does."""
+    async def _compare(self, schema_id: str, found: Iterator[str]) -> None:
+        """``found``: of each version why the schema does not fit it; empty: it does. Raises IncompatibleSchemaError."""
+        turns, reason = self._turns_of_work(), ""
+        for reason in found:
+            if reason:
+                break
+            if turns.is_over():
+                await turns.next()
         self.operations.compared(schema_id, is_compatible=not reason)
         if reason:
             raise IncompatibleSchemaError(reason)
 
-    def _version_of(self, info: SchemaInfo, live: Sequence[StoredSchema]) -> int | None:
+    def _turns_of_work(self) -> Turns:
+        """A definition may be large, and there may be very many of them."""
+        return Turns(self._clock, steps_max=COMPARED_PER_TURN)
+
+    async def _version_of(self, info: SchemaInfo, live: Sequence[StoredSchema]) -> int | None:
         # Most producers bring exactly what is there: no definition is parsed for them.
         for schema in live:
             if (
@@ -238,7 +250,10 @@ class SchemaRegistry:
         alike = [schema for schema in live if schema.info.type is info.type]
         identity = identity_of(info) if alike else None
         if identity is not None:
+            turns = self._turns_of_work()
             for schema in alike:
+                if turns.is_over():
+                    await turns.next()
                 if self._identities.of(schema.info) == identity:
                     return schema.version
         return None

@@ -134,14 +134,19 @@ class TransactionEnds:
             )
         end = self._topic.ledger.extent.last_confirmed_position
         aborts = {each: aborted.marker for each, aborted in state.aborted.items()}
-        aborts.update((each, end) for each in state.open if not self._sealed[each])
+        # Behind the last entry, each at a place of its own: shadows ask for those behind the last marker they know of.
+        sealed = [each for each in state.open if not self._sealed[each]]
+        aborts.update((each, Position(end.ledger_id, end.entry_id + at)) for at, each in enumerate(sealed, 1))
         await self._save(BufferSnapshot(end, tuple(aborts.items())))
-        for each in list(state.open):
+        opened = list(state.open)
+        for each in opened:
             if self._sealed[each]:
                 state.committed(each)
             else:
-                state.was_aborted(each, end)
+                state.was_aborted(each, aborts[each])
         self._hide()
+        for each in opened:
+            self._topic.parts.transaction_ended(each, is_committed=self._sealed[each])
         self._topic.parts.limit_moved()
 
     async def make_sure(self) -> None:

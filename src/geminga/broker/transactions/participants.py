@@ -6,7 +6,12 @@ from typing import Protocol
 
 from geminga.broker.subscription.subscription import Subscription
 from geminga.broker.topic.base import Topic
-from geminga.model.errors import SubscriptionNotFoundError
+from geminga.model.errors import (
+    NotAllowedError,
+    NotInThisClusterError,
+    SubscriptionNotFoundError,
+    TransactionTopicError,
+)
 from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import TxnId, TxnSubscription
 
@@ -14,7 +19,7 @@ from geminga.model.txn_id import TxnId, TxnSubscription
 class LoadTopics(Protocol):
     """The topics of this broker; raises GemingaError, also for one that another broker serves."""
 
-    async def get(self, name: TopicName, *, create: bool) -> Topic:
+    async def get(self, name: TopicName, *, create: bool, is_for_client: bool = True) -> Topic:
         """The topic, loaded."""
         ...
 
@@ -29,18 +34,37 @@ class LocalParticipants:
 
     async def end_on_partition(self, txn_id: TxnId, topic: str, *, commit: bool, low_watermark: int) -> None:
         """As the port says."""
-        found = await self._topics.get(TopicName.parse(topic), create=False)
-        buffer = await found.use_transactions()
+        try:
+            found = await self._topic(topic)
+        except TransactionTopicError:
+            return
+        try:
+            buffer = await found.use_transactions()
+        except NotAllowedError:
+            # A client may name any topic: one that takes no transactions, a shadow or the broker's own, has nothing of
+            # this one, and would be told again and again.
+            return
         await buffer.end(txn_id, commit=commit, low_watermark=low_watermark)
 
     async def end_on_subscription(
         self, txn_id: TxnId, subscription: TxnSubscription, *, commit: bool, low_watermark: int
     ) -> None:
         """As the port says."""
-        topic = await self._topics.get(TopicName.parse(subscription.topic), create=False)
+        try:
+            topic = await self._topic(subscription.topic)
+        except TransactionTopicError:
+            return  # nobody subscribes to a log of transactions
         found = topic.subscriptions.get(subscription.subscription)
         if not isinstance(found, Subscription):
             raise SubscriptionNotFoundError(
                 f"Subscription {subscription.subscription} not found for topic {subscription.topic}"
             )
         await found.transactions.end(txn_id, commit=commit, low_watermark=low_watermark)
+
+    async def _topic(self, text: str) -> Topic:
+        """Also one of a namespace that left the cluster, which keeps what was published to it until it is deleted."""
+        name = TopicName.parse(text)
+        try:
+            return await self._topics.get(name, create=False)
+        except NotInThisClusterError:
+            return await self._topics.get(name, create=False, is_for_client=False)

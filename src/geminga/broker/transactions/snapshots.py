@@ -30,7 +30,7 @@ from geminga.broker.transactions.snapshot_records import (
     snapshot_head,
     snapshot_tail,
 )
-from geminga.model.errors import CorruptionError, GemingaError
+from geminga.model.errors import CorruptionError, GemingaError, NotInThisClusterError
 from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import (
     SNAPSHOTS_CURSOR,
@@ -79,7 +79,7 @@ class Stored(NamedTuple):
 class OpenTopics(Protocol):
     """The topics of the cluster. All of it may raise GemingaError."""
 
-    async def get(self, name: TopicName, *, create: bool) -> Topic:
+    async def get(self, name: TopicName, *, create: bool, is_for_client: bool = True) -> Topic:
         """The topic, loaded."""
         ...
 
@@ -127,11 +127,18 @@ class SnapshotTables:
             schema_name=schema_name,
             own_schema=own_schema,
             parse=parse_schema,
-            open_topic=topics.get,
+            open_topic=self._open_topic,
             exists=topics.exists,
             registry=self._registry,
             clock=self._clock,
         )
+
+    async def _open_topic(self, name: TopicName, *, create: bool) -> Topic:
+        try:
+            return await self._topics.get(name, create=create)
+        except NotInThisClusterError:
+            # The namespace left the cluster: its topics, and what is known of their transactions, are there still.
+            return await self._topics.get(name, create=False, is_for_client=False)
 
 
 class NamespaceSnapshots:

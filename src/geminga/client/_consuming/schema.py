@@ -11,6 +11,7 @@ from collections.abc import Callable
 from geminga.client._api.errors import PulsarException
 from geminga.client._messages.entry_batch import EntryBatch
 from geminga.client._transport.cluster import Cluster
+from geminga.client._transport.link import MENDED_BY_TIME
 from geminga.client.rules.backoff import Backoff
 from geminga.client.schema._protocol import MessageDecoder
 from geminga.runtime import Raised, attempt_await, get_logger, spawn, wait_ms
@@ -75,13 +76,19 @@ class SchemaGate:
                 if not self._decoder.is_ready(version):
                     outcome = await attempt_await(self._decoder.prepare(version))
                     if isinstance(outcome, Raised):
-                        if isinstance(outcome.error, PulsarException):
-                            _log.warning("schema of %s: %s", self._topic, outcome.error)
+                        error = outcome.error
+                        if isinstance(error, PulsarException) and (
+                            error.retriable or isinstance(error, MENDED_BY_TIME)
+                        ):
+                            _log.warning("schema of %s: %s", self._topic, error)
                             now_ms = runtime.clock.monotonic() * 1000
                             await wait_ms(backoff.next_ms(now_ms, runtime.rng.random()))
                             continue
                         # Asking again would not help: the message is handed out, and its value() says what is wrong.
-                        _log.error("schema of %s: %s", self._topic, outcome, exc_info=outcome.error)
+                        if isinstance(error, PulsarException):
+                            _log.warning("schema of %s: %s: %s", self._topic, type(error).__name__, error)
+                        else:
+                            _log.error("schema of %s: %s", self._topic, outcome, exc_info=error)
                 if self._held and self._held[0] is entry:
                     del self._held[0]
                     self._hand_out([entry])

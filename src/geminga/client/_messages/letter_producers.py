@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from geminga.client._api.errors import AlreadyClosed, IncompatibleSchema, PulsarException
+from geminga.client._api.errors import AlreadyClosed, IncompatibleSchema, ProducerBusy, PulsarException
 from geminga.client._api.producer import Producer
 from geminga.client._messages.message import Message
 from geminga.client.schema._base import SchemaSerializationError, SchemaVersions
@@ -22,6 +22,8 @@ MakeProducer = Callable[[str, str, SchemaInfo | None], Awaitable[Producer[bytes]
 _Place = tuple[str, SchemaType | None, bytes]
 #: Producers of one consumer's letters; that used longest ago goes first.
 PRODUCERS_MAX: Final = 1000
+#: ... and of those of one topic: letters may name any number of versions of a schema.
+PRODUCERS_OF_TOPIC_MAX: Final = 10
 #: Topics whose versions of schemas are known; the oldest is forgotten first.
 TOPICS_MAX: Final = 1000
 
@@ -41,7 +43,14 @@ class LetterProducers:
         place = (topic, None, b"") if schema is None else (topic, schema.type, schema.schema)
         producer = self._producers.pop(place, None)
         if producer is None:
-            producer = await self._made(topic, initial, schema)
+            await self._make_room(topic, PRODUCERS_OF_TOPIC_MAX - 1)
+            try:
+                producer = await self._made(topic, initial, schema)
+            except ProducerBusy:
+                # The topic takes no more producers: those of its other schemas are ours to close.
+                if not await self._make_room(topic, 0):
+                    raise
+                producer = await self._made(topic, initial, schema)
             if self._is_closed:
                 await producer.close()
                 raise AlreadyClosed("the consumer was closed")
@@ -49,6 +58,14 @@ class LetterProducers:
                 _let_go(topic, self._producers.pop(next(iter(self._producers))))
         self._producers[place] = producer
         return producer
+
+    async def _make_room(self, topic: str, left: int) -> bool:
+        """Close all producers of a topic but ``left``, those used longest ago; whether there were any to close."""
+        places = [place for place in self._producers if place[0] == topic]
+        gone = [self._producers.pop(place) for place in places[: max(0, len(places) - left)]]
+        for producer in gone:
+            await producer.close()
+        return bool(gone)
 
     async def _made(self, topic: str, initial: str, schema: SchemaInfo | None) -> Producer[bytes]:
         if schema is not None:

@@ -35,7 +35,7 @@ _log = get_logger(__name__)
 
 #: Errors that time may mend once a producer or consumer existed: the broker may not have noticed yet that the old
 #: connection is gone, a token may be renewed, and what answers for a broker that starts again may speak HTTP.
-_MENDED_BY_TIME: Final = (
+MENDED_BY_TIME: Final = (
     ProducerBusy,
     ConsumerBusy,
     AuthenticationError,
@@ -190,7 +190,7 @@ class Link:
         del outcome  # what failed holds frames, and this one among them: see runtime's value_of
         if self._cluster.pool.is_closed:
             return True
-        if not (error.retriable or isinstance(error, _MENDED_BY_TIME)):
+        if not (error.retriable or isinstance(error, MENDED_BY_TIME)):
             self._on_failed(error)
             return True
         _log.info("reconnecting %s: %s", self.topic, error)

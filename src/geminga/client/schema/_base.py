@@ -162,11 +162,13 @@ class VersionedDecoder(SchemaDecoder[T]):
 class SchemaVersions:
     """The versions of one topic's schema, fetched when first needed; concurrent needs share one request."""
 
-    __slots__ = ("_fetches", "_known", "_size_bytes", "_source", "_topic")
+    __slots__ = ("_failure", "_fetches", "_known", "_size_bytes", "_source", "_topic")
 
     def __init__(self, topic: str, source: SchemaSource) -> None:
         self._topic = topic
         self._source = source
+        #: Why the last one that was asked for was not answered.
+        self._failure = ""
         #: None: the broker said that there is no such version.
         self._known: dict[bytes, SchemaInfo | None] = {}
         self._size_bytes = 0
@@ -181,7 +183,7 @@ class SchemaVersions:
         """Raises SchemaSerializationError if there is no such version."""
         info = self._known.get(version)
         if info is None:
-            why = "does not exist" if version in self._known else "was not fetched"
+            why = "does not exist" if version in self._known else f"was not fetched{self._failure}"
             raise SchemaSerializationError(f"schema version {_number(version)} of {self._topic} {why}")
         return info
 
@@ -201,6 +203,7 @@ class SchemaVersions:
             self._keep(version, None if result is None else result.info)
             outcome = True
         except PulsarException as error:
+            self._failure = f": {type(error).__name__}: {error}"
             outcome = error
             raise
         finally:

@@ -10,7 +10,7 @@ number name   format
 ====== ====== ====================================================================
 
 What a batch holds is compressed as a whole; the size before is ``MessageMetadata.uncompressed_size``, and nothing
-ever inflates past it.
+ever inflates past it. Nor is room made for more than so many bytes can become in their format.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ SNAPPY: Final = 4
 ZLIB_STEP_BYTES: Final = 16 * 1024
 #: Levels of the official clients.
 _ZSTD_LEVEL: Final = 3
+#: Bytes that one byte becomes at most: another 255 of a match (LZ4), a copy of 64 bytes in three (Snappy), a block of
+#: 128 KiB that repeats one byte in four (Zstandard). zlib makes its room as it goes.
+_GROWTH_MAX: Final = {LZ4: 255, SNAPPY: 22, ZSTD: 32 << 10}
 
 
 class DecompressionError(RemoteError):
@@ -71,6 +74,9 @@ def decompress(kind: int, data: bytes | memoryview, uncompressed_bytes: int) -> 
     """The payload, which must have ``uncompressed_bytes``; DecompressionError otherwise. The caller limits the size."""
     if kind == NONE:
         return bytes(data)
+    growth = _GROWTH_MAX.get(kind)
+    if growth is not None and uncompressed_bytes > growth * len(data):
+        raise DecompressionError(f"{len(data)} bytes of compression {kind} never become {uncompressed_bytes}")
     try:
         if kind == ZLIB:
             # One byte more than expected, so that a longer payload is told from one that just fits.

@@ -32,8 +32,6 @@ BATCH_MESSAGES_MAX: Final = 1 << 20
 BATCH_MESSAGE_BYTES_MIN: Final = 6
 #: Up to so many messages a batch is believed without regard to its bytes (Pulsar's ``batchingMaxMessages``).
 BATCH_MESSAGES_BELIEVED: Final = 1000
-#: Epochs of exclusive access; each grant adds one, and the sum must stay one that a client can be told.
-TOPIC_EPOCH_MAX: Final = 1 << 62
 #: Permits of one FLOW: no client has a queue of so many, and counts must stay sane.
 FLOW_PERMITS_MAX: Final = (1 << 31) - 1
 #: Ledgers whose lengths one answer tells (docs/formats/ledger-lengths.md).
@@ -54,7 +52,7 @@ COMMAND_LIMITS: Final = {
     ("send", "sequence_id"): (0, LONG_MAX),
     ("send", "highest_sequence_id"): (0, LONG_MAX),
     ("send", "num_messages"): (0, BATCH_MESSAGES_MAX),
-    ("producer", "topic_epoch"): (0, TOPIC_EPOCH_MAX),
+    ("producer", "topic_epoch"): (0, LONG_MAX),
     ("flow", "messagePermits"): (1, FLOW_PERMITS_MAX),
 }
 #: First byte of the tag of ``txnid_most_bits`` in metadata.

@@ -13,6 +13,7 @@ from geminga.broker.geo import replicator as module
 from geminga.broker.geo.part import GeoReplication
 from geminga.broker.geo.ports import AwayError
 from geminga.broker.geo.replicator import BACKOFF_MAX_MS, State, number_of
+from geminga.broker.schema.registry import schema_id_of
 from geminga.broker.statistics.replication import replication_stats
 from geminga.model.errors import StorageError, UnavailableError
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -308,13 +309,35 @@ def test_no_more_is_on_its_way_than_may_be() -> None:
     run_with_broker(scenario)
 
 
-def test_a_schema_that_is_not_there_keeps_the_message_and_all_behind_it() -> None:
+def test_a_schema_version_that_is_made_up_travels_as_it_is() -> None:
+    """As with Pulsar: one message of whoever may produce would end the copying of a topic for ever."""
+
     async def scenario(world: BrokerWorld) -> None:
         other, client = await copied(world)
-        client.send_bytes(send_frame(0, b"0") + send_frame(1, b"1", metadata={"schema_version": b"\0" * 7 + b"\5"}))
+        versions = [b"", b"\0" * 7 + b"\5", b"no number", b"\xff" * 8, b""]
+        for number, version in enumerate(versions):
+            client.send_bytes(
+                send_frame(number, b"%d" % number, metadata={"schema_version": version} if version else {})
+            )
         await moment(2)
-        assert other.payloads == [b"0"]
-        assert replicator_of(world).reason == "the schema of the message at 0:1 is not in the registry"
+        assert [metadata.schema_version for metadata, _ in other.stored] == versions
+        assert (replicator_of(world).backlog, replicator_of(world).reason) == (0, "")
+
+    run_with_broker(scenario)
+
+
+def test_the_mark_of_a_deleted_schema_is_no_schema_to_bring_along() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        other, client = await copied(world)
+        name = topic_of(world).name
+        text = pb.Schema(name="text", type=pb.Schema.String, schema_data=b"")
+        await client.create_producer(producer_id=2, producer_name="other", schema=text)
+        mark = await world.broker.schemas.registry.mark_deleted(schema_id_of(name))
+        assert mark == 1
+        other.refused_schemas.add("NONE")
+        client.send_bytes(send_frame(0, b"0", metadata={"schema_version": mark.to_bytes(8, "big")}))
+        await moment(2)
+        assert [metadata.schema_version for metadata, _ in other.stored] == [mark.to_bytes(8, "big")]
 
     run_with_broker(scenario)
 

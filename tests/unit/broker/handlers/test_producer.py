@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from geminga.broker.core.producer_access import TOPIC_EPOCH_MAX
 from geminga.broker.topic.deduplication import KNOWN_WAIT_S
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.model.errors import DiskFullError, ServerError
@@ -495,3 +496,30 @@ def test_producers_per_topic_are_limited(limit: int) -> None:
         assert (await client.error()).error == pb.ProducerBusy
 
     run_with_broker(scenario, producers_per_topic_max=limit)
+
+
+def test_an_epoch_beyond_reason_keeps_no_later_producer_from_coming_back() -> None:
+    """The highest that a client may say for itself leaves those that are granted behind it their way back."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        greedy = await world.client()
+        assert (await greedy.create_producer(producer_access_mode=EXCLUSIVE)).topic_epoch == 0
+        await greedy.close_producer()
+        success = await greedy.create_producer(producer_access_mode=EXCLUSIVE, topic_epoch=TOPIC_EPOCH_MAX)
+        assert success.topic_epoch == TOPIC_EPOCH_MAX
+        greedy.lose()
+        await wait_ms(100)
+        client = await world.client()
+        granted = (await client.create_producer(producer_access_mode=EXCLUSIVE)).topic_epoch
+        assert granted == TOPIC_EPOCH_MAX + 1
+        for _ in range(2):
+            client.lose()
+            await wait_ms(100)
+            await world.broker.registry.unload(TopicName.parse(TOPIC))
+            client = await world.client()
+            client.request_producer(producer_access_mode=EXCLUSIVE, topic_epoch=granted + 1)
+            assert (await client.error()).error == pb.NotAllowedError, "nobody was given that"
+            again = await client.create_producer(producer_access_mode=EXCLUSIVE, topic_epoch=granted)
+            assert again.topic_epoch == granted
+
+    run_with_broker(scenario)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,7 @@ from geminga.broker.schema.core.strategy import Strategy
 from geminga.broker.schema.registry import schema_id_of
 from geminga.model.errors import CorruptionError, IncompatibleSchemaError, InvalidSchemaError, StorageError
 from geminga.model.topic_name import TopicName
+from geminga.runtime import next_turn, spawn
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
 from support.house.python_calls import counted_calls
 from support.worlds.schema_world import ID, SchemaWorld, run_with_schemas
@@ -67,6 +70,35 @@ def test_a_new_version_does_not_have_all_before_it_parsed_again() -> None:
         assert many < few + 90 * 15
         spaced = SchemaInfo("", SchemaType.AVRO, version(50).schema + b" ")
         assert await registry.find_version(ID, spaced) == 50
+
+    run_with_schemas(scenario)
+
+
+def test_others_are_served_while_a_schema_is_compared_with_very_many() -> None:
+    """2,000 versions of 2.5 kB held the broker for four seconds, for each consumer with a schema."""
+
+    async def scenario(world: SchemaWorld) -> None:
+        registry = world.registry
+        field = {"name": "f", "type": "int"}
+        versions = [record_info({**field, "default": number}) for number in range(100)]
+        for info in versions:
+            await registry.put_if_absent(ID, info, Strategy.ALWAYS_COMPATIBLE)
+        new = record_info({**field, "default": -1})
+
+        async def turns_of(work: Coroutine[Any, Any, object]) -> int:
+            task, turns = spawn(work, name="work"), 0
+            while not task.done():
+                await next_turn()
+                turns += 1
+            await task
+            return turns
+
+        assert await turns_of(registry.check(ID, new, Strategy.FULL)) < 5
+        assert await turns_of(registry.check(ID, new, Strategy.FULL_TRANSITIVE)) >= 10
+        assert await turns_of(registry.check_consumer(ID, new, Strategy.FULL_TRANSITIVE)) >= 10
+        assert await turns_of(world.new_process().find_version(ID, new)) >= 10 + len(versions)
+        assert await turns_of(world.registry.find_version(ID, new)) >= 10
+        assert await registry.put_if_absent(ID, new, Strategy.FULL_TRANSITIVE) == len(versions)
 
     run_with_schemas(scenario)
 

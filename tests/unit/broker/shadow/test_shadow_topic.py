@@ -20,6 +20,7 @@ from geminga.model.topic_name import SHADOW_SOURCE, TopicName
 from geminga.model.txn_id import TxnId
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.clusters.transacting import Transacting
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
 from support.worlds.policy_levels import NAME, set_namespace, set_topic, topic_of
 
@@ -273,6 +274,37 @@ def test_aborted_messages_of_the_source_are_hidden_and_open_ones_hold_back() -> 
         assert not following.hides(Position(5, 0), metadata)
 
     run(scenario)
+
+
+@pytest.mark.parametrize("ends_in_an_abort", [True, False])
+def test_what_was_open_when_the_source_was_terminated_is_hidden_once_it_was_aborted(ends_in_an_abort: bool) -> None:
+    """No marker says so: how they ended is in a snapshot of the source's."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        await paired(world)
+        writer, reader = Transacting(await world.client()), Transacting(await world.client())
+        await reader.client.subscribe(SHADOW)
+        await writer.connect()
+        await writer.client.create_producer()
+        before, *opened = [await writer.begin() for _ in range(4)]
+        for txn_id in (before, *opened):
+            await writer.add_partition(txn_id)
+        await writer.publish(b"before", before)
+        for number, txn_id in enumerate(opened):
+            await writer.publish(b"no %d" % number, txn_id)
+        await writer.publish(b"plain")
+        if ends_in_an_abort:
+            await writer.end(before, commit=False)
+            await wait_ms(1_000)  # its marker, the last entry, is known to the shadow
+        await world.broker.registry.terminate(NAME)
+        if not ends_in_an_abort:
+            opened.append(before)
+        for txn_id in opened:
+            writer.ask_end(txn_id, commit=False)
+        await wait_ms(30_000)
+        assert [payload for _, payload in reader.messages()] == [b"plain"]
+
+    run(scenario, transaction_coordinator_enabled=True)
 
 
 def test_a_topic_is_of_the_kind_that_its_log_says() -> None:

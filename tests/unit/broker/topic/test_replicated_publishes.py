@@ -8,8 +8,11 @@ from hypothesis import strategies as st
 
 from geminga.broker.core.dedup import SOURCES_MAX
 from geminga.broker.core.dedup_source import SOURCE_POSITION, as_properties, number_of, of_properties, shown, source_of
+from geminga.broker.geo.core.copying import copy_of
+from geminga.model.position import Position
 from geminga.model.topic_name import DEDUP_CURSOR
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.metadata import encode_entry
 from support.worlds.broker_world import BrokerWorld, Client, Type, run_with_broker, send_frame
 from support.worlds.policy_levels import set_topic
 from unit.broker.topic.test_deduplication import NO_ID, moment, topic_of, turns
@@ -110,6 +113,31 @@ def test_what_is_refused_is_not_overtaken(is_damaged: bool) -> None:
         assert [await is_stored(client) for _ in range(3)] == [True] * 3
 
     run_with_broker(scenario, deduplication=True)
+
+
+def test_what_a_replicator_adds_does_not_make_a_message_too_large() -> None:
+    """With the same limit in both clusters one that just fits there would end the copying of its topic for ever."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        limit = 1000
+        await set_topic(world, "maxMessageSize", limit)
+        client = await replicator(world)
+        metadata = pb.MessageMetadata(producer_name="a", sequence_id=1, publish_time=1)
+        for size, padding, is_taken in ((limit, 0, True), (limit + 1, 0, False), (limit, 1000, False)):
+            room = size - len(encode_entry(metadata, b""))
+            copy = copy_of(encode_entry(metadata, b"x" * room), Position(123456, 7890), "east", "standalone")
+            assert copy is not None
+            copy.metadata.replicated_from += "x" * padding  # whoever says that it is a replicator
+            client.send_bytes(send_frame(1, entry=encode_entry(copy.metadata, copy.payload)))
+            if is_taken:
+                assert await is_stored(client)
+            else:
+                refused = (await client.expect(Type.SEND_ERROR)).send_error
+                assert refused.error == pb.NotAllowedError
+                await client.expect(Type.CLOSE_PRODUCER)
+                client = await replicator(world)
+
+    run_with_broker(scenario)
 
 
 def test_another_producer_s_messages_are_taken_behind_one_that_is_refused() -> None:

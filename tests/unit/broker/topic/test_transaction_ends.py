@@ -29,7 +29,10 @@ class Story:
         self.topic = topic
         topic.is_closing = False
         topic.publishing = SimpleNamespace(append_own=topic.ledger.append)
-        topic.parts = SimpleNamespace(limit_moved=lambda: self.heard.append("limit"))
+        topic.parts = SimpleNamespace(
+            limit_moved=lambda: self.heard.append("limit"),
+            transaction_ended=lambda txn_id, *, is_committed: self.heard.append((txn_id, is_committed)),
+        )
         self.heard: list[object] = []
         self.saved: list[BufferSnapshot] = []
         self.state = TransactionBufferState()
@@ -149,7 +152,12 @@ def test_on_a_terminated_topic_a_snapshot_says_how_all_of_them_ended() -> None:
             await story.end(ONE, commit=False)
         assert story.saved == []
         await story.end(TWO)
-        assert story.saved == [BufferSnapshot(end, ((ONE, end),))]
-        assert (story.heard, story.state.open, list(story.state.aborted)) == (["hide", "limit"], {}, [ONE])
+        behind = Position(end.ledger_id, end.entry_id + 1)
+        assert story.saved == [BufferSnapshot(end, ((ONE, behind),))]
+        assert (story.heard, story.state.open, list(story.state.aborted)) == (
+            ["hide", (ONE, False), (TWO, True), "limit"],
+            {},
+            [ONE],
+        )
 
     told(scenario)

@@ -9,7 +9,7 @@ import pytest
 
 import geminga.client as gc
 from geminga import sim
-from geminga.client._api.errors import NotConnected
+from geminga.client._api.errors import NotConnected, PulsarException
 from geminga.client.schema import _base as base
 from geminga.client.schema._primitives import BytesSchema, StringSchema
 from geminga.client.schema._protocol import SchemaInfo, SchemaType, VersionedSchema
@@ -115,10 +115,33 @@ def test_an_error_reaches_all_who_wait_and_the_next_try_asks_again() -> None:
         decoder = await AvroSchema(New).bind_consumer("t", source)
         results = await asyncio.gather(*(decoder.prepare(ONE) for _ in range(2)), return_exceptions=True)
         assert all(isinstance(result, NotConnected) for result in results)
+        with pytest.raises(base.SchemaSerializationError, match="version 0 of t was not fetched: NotConnected: lost"):
+            decoder.decode(b"", schema_version=ONE)
         source.error = None
         await decoder.prepare(ONE)
         assert decoder.is_ready(ONE)
         assert source.asked == [ONE, ONE]
+
+    sim.run(main)
+
+
+class SilentSource(Source):
+    """Answers nothing."""
+
+    async def get_schema(self, topic: str, version: bytes | None = None) -> VersionedSchema | None:
+        return await asyncio.get_running_loop().create_future()
+
+
+def test_who_waits_for_another_s_fetch_that_is_cut_off_may_ask_again() -> None:
+    async def main(world: sim.SimWorld) -> None:
+        source = SilentSource()
+        decoder = await AvroSchema(New).bind_consumer("t", source)
+        first, second = (asyncio.ensure_future(decoder.prepare(ONE)) for _ in range(2))
+        await asyncio.wait([first], timeout=0.1)
+        first.cancel()
+        with pytest.raises(PulsarException) as caught:
+            await second
+        assert caught.value.retriable
 
     sim.run(main)
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 
 from geminga.broker.schema.core.avro import AvroDefinitionError, AvroType, canonical_form, parse_definition
@@ -58,32 +58,30 @@ def identity_of(info: SchemaInfo) -> bytes | None:
     return sha256(info.type.name.encode() + b"\0" + text).digest()
 
 
-def why_incompatible(new: SchemaInfo, existing: Sequence[SchemaInfo], strategy: Strategy) -> str:
-    """Empty if ``new`` may become a version beside ``existing`` (not empty); otherwise why not."""
-    if strategy is Strategy.ALWAYS_COMPATIBLE:
-        return ""
-    return _compare(new, existing if strategy.is_transitive else existing[-1:], strategy)
+def obstacles(new: SchemaInfo, existing: Sequence[SchemaInfo], strategy: Strategy) -> Iterator[str]:
+    """Why ``new`` may not become a version beside ``existing`` (not empty); all are empty where it may.
+
+    A step for each version that counts, the newest first: there may be very many.
+    """
+    return _compared(new, existing if strategy.is_transitive else existing[-1:], strategy)
 
 
-def why_unfit_for_consumer(new: SchemaInfo, existing: Sequence[SchemaInfo], strategy: Strategy) -> str:
-    """Empty if a consumer with schema ``new`` may read a topic with the schemas ``existing`` (not empty)."""
-    if strategy is Strategy.ALWAYS_COMPATIBLE:
-        return ""
+def obstacles_for_consumer(new: SchemaInfo, existing: Sequence[SchemaInfo], strategy: Strategy) -> Iterator[str]:
+    """Why a consumer with schema ``new`` may not read a topic with the schemas ``existing`` (not empty), likewise."""
     if strategy in _CONSUMER_READS_NEWEST:
-        return _compare(new, existing[-1:], Strategy.BACKWARD)
-    return _compare(new, existing, strategy)
+        return _compared(new, existing[-1:], Strategy.BACKWARD)
+    return _compared(new, existing, strategy)
 
 
-def _compare(new: SchemaInfo, existing: Sequence[SchemaInfo], strategy: Strategy) -> str:
-    for old in reversed(existing):
+def _compared(new: SchemaInfo, existing: Sequence[SchemaInfo], strategy: Strategy) -> Iterator[str]:
+    for old in reversed(existing) if strategy is not Strategy.ALWAYS_COMPATIBLE else ():
         if old.type is not new.type:
-            return f"Incompatible schema: exists schema type {old.type.name}, new schema type {new.type.name}"
-        if is_same_schema(old, new):
-            continue
-        reason = _why_apart(new, old, strategy)
-        if reason:
-            return f"Incompatible schema ({strategy.value}): {reason}"
-    return ""
+            yield f"Incompatible schema: exists schema type {old.type.name}, new schema type {new.type.name}"
+        elif is_same_schema(old, new):
+            yield ""
+        else:
+            reason = _why_apart(new, old, strategy)
+            yield f"Incompatible schema ({strategy.value}): {reason}" if reason else ""
 
 
 def _why_apart(new: SchemaInfo, old: SchemaInfo, strategy: Strategy) -> str:

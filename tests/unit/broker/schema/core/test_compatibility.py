@@ -6,14 +6,19 @@ import json
 
 import pytest
 
-from geminga.broker.schema.core.compatibility import (
-    is_same_schema,
+from geminga.broker.schema.core.compatibility import is_same_schema
+from geminga.broker.schema.core.strategy import Strategy
+from geminga.wire.pulsar.schema_info import INLINE, SEPARATED, KeyValueParts, SchemaInfo, SchemaType, key_value_schema
+from support.worlds.schemas import (
+    B_OPTIONAL,
+    C_OPTIONAL,
+    A,
+    B,
+    native_definition,
+    record_info,
     why_incompatible,
     why_unfit_for_consumer,
 )
-from geminga.broker.schema.core.strategy import Strategy
-from geminga.wire.pulsar.schema_info import INLINE, SEPARATED, KeyValueParts, SchemaInfo, SchemaType, key_value_schema
-from support.worlds.schemas import B_OPTIONAL, C_OPTIONAL, A, B, native_definition, record_info
 
 BASE = record_info(A)
 #: New schema -> (can read BASE, can be read with BASE).
