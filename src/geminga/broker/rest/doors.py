@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -37,6 +38,7 @@ from geminga.broker.rest.calls.requests import (
 from geminga.broker.rest.calls.routing import InBody, Route
 from geminga.broker.rest.identity import principal_of
 from geminga.model.errors import GemingaError
+from geminga.model.secret import DOTS, names_secret
 
 if TYPE_CHECKING:
     from geminga.broker.access.audit import Entry
@@ -108,11 +110,19 @@ def _entry(request: Request, action: str, status: int, reason: str) -> Entry:
         principal.original,
         f"{peer.host}:{peer.port}" if peer is not None else "",
         request.method,
-        "?".join(filter(None, (request.url.path, request.url.query))),
+        "?".join(filter(None, (_kept_path(request), request.url.query))),
         action,
         status,
         reason,
     )
+
+
+def _kept_path(request: Request) -> str:
+    """As it was sent, but for the value of a setting that is a secret."""
+    named, path = request.path_params, request.url.path
+    if "value" not in named or not names_secret(unquote(named.get("key", ""))):
+        return path
+    return f"{path[: -len(named['value'])]}{DOTS}"
 
 
 def _decided(route: Route) -> Route:
