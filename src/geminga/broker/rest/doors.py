@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 #: What changes nothing, and is not kept.
 _LOOKS: Final = frozenset(("GET", "HEAD"))
+#: What is done in a whole namespace to subscriptions, of one name or all.
+_OF_SUBSCRIPTIONS: Final = (NamespaceOperation.CLEAR_BACKLOG, NamespaceOperation.UNSUBSCRIBE)
 #: Where scrapers ask.
 METRICS_PATHS: Final = ("/metrics", "/metrics/")
 #: Where messages are published and consumed.
@@ -217,7 +219,9 @@ def resource_of(request: Request, action: Action) -> Resource:
     if isinstance(action, ClusterOperation):
         return Resource(cluster=path_text(request, "cluster")) if "cluster" in named else EVERYTHING
     if "namespace" in named:
-        return of_namespace(namespace_of(request))
+        about = of_namespace(namespace_of(request))
+        is_of_subscription = action in _OF_SUBSCRIPTIONS and names_subscription(request)
+        return about._replace(subscription=subscription_name(request)) if is_of_subscription else about
     if isinstance(action, TenantOperation) and "tenant" in named:
         return Resource(tenant=path_text(request, "tenant"))
     return EVERYTHING

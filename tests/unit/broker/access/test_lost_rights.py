@@ -18,6 +18,7 @@ from geminga.runtime import delay, next_turn
 from geminga.sim import SimWorld, run
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import Client, Type
+from support.worlds.rest_world import ask
 from support.worlds.rights_world import NAMESPACE, PATHS, TOPIC, Story, refusal, tell, was_sent
 
 
@@ -285,6 +286,35 @@ def test_watch_of_topics_ends_for_who_may_not_list_them_any_more(by: str) -> Non
         assert not was_sent(client, Type.WATCH_TOPIC_UPDATE)
 
     tell(scenario)
+
+
+@pytest.mark.parametrize("given", ["roles", "prefix", "setting"])
+@pytest.mark.parametrize("path", ["clearBacklog/jane-1", "clearBacklog", "unsubscribe/jane-1"])
+def test_who_may_not_use_a_subscription_ends_none_by_the_whole_namespace_either(given: str, path: str) -> None:
+    """At the topic each is refused; in the namespace, and in a bundle of it, everybody who may consume was let in."""
+
+    async def scenario(story: Story) -> None:
+        for role in ("jane", "jim"):
+            await story.grant(role, "consume")
+        await (await story.producer("root")).close_producer()
+        if given == "roles":
+            await story.do("POST", f"{NAMESPACE}/permissions/subscription/jane-1", ["jane"])
+        elif given == "prefix":
+            await story.do("POST", f"{NAMESPACE}/subscriptionAuthMode", "Prefix")
+        subscription = f"{PATHS[TOPIC]}/subscription/jane-1"
+        await story.do("PUT", subscription, "earliest")
+        for where in (NAMESPACE, f"{NAMESPACE}/0x00000000_0xffffffff"):
+            assert (await ask(story.application, "POST", f"{where}/{path}", b"", role="jim")).status == 403
+        assert "jane-1" in story.world.broker.topics[TOPIC].subscriptions
+        await story.do("POST", f"{NAMESPACE}/{path}")
+        if given == "setting":
+            return
+        await story.do("PUT", subscription, "earliest", status=409 if "clear" in path else 204)
+        # Who may use it may end it; of those that are named for nobody else's, too.
+        allowed = 403 if given == "prefix" and path == "clearBacklog" else 204
+        assert (await ask(story.application, "POST", f"{NAMESPACE}/{path}", b"", role="jane")).status == allowed
+
+    tell(scenario, subscription_roles_required=given == "setting")
 
 
 TENANT = {"adminRoles": ["owner"], "allowedClusters": ["standalone"]}
