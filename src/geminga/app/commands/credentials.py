@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from geminga.model.errors import ConfigurationError
-from geminga.model.http_credentials import credential_headers
 
 if TYPE_CHECKING:
     import ssl
@@ -52,6 +51,8 @@ class ClientSecurity:
             return {}, None
         token = _plain_token(self.auth_plugin, self.auth_params)
         if token is not None and not url.lower().startswith("https:"):
+            from geminga.model.http_credentials import credential_headers
+
             try:
                 return credential_headers("token", token.encode()), None
             except ValueError as error:

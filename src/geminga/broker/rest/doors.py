@@ -38,7 +38,6 @@ from geminga.broker.rest.calls.requests import (
 from geminga.broker.rest.calls.routing import InBody, Route
 from geminga.broker.rest.identity import principal_of
 from geminga.model.errors import GemingaError
-from geminga.model.secret import DOTS, names_secret
 
 if TYPE_CHECKING:
     from geminga.broker.access.audit import Entry
@@ -121,6 +120,8 @@ def _entry(request: Request, action: str, status: int, reason: str) -> Entry:
 
 def _kept_path(request: Request) -> str:
     """As it was sent, but for the value of a setting that is a secret."""
+    from geminga.model.secret import DOTS, names_secret
+
     named, path = request.path_params, request.url.path
     if "value" not in named or not names_secret(unquote(named.get("key", ""))):
         return path
