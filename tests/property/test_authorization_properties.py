@@ -76,7 +76,7 @@ principals = st.builds(Principal, st.sampled_from(("", *ROLES)), st.sampled_from
 resources = st.one_of(
     st.just(Resource()),
     st.just(Resource(tenant="t")),
-    st.just(of_namespace("t/n")),
+    st.builds(lambda name: of_namespace("t/n")._replace(subscription=name), st.sampled_from(SUBSCRIPTIONS)),
     st.builds(of_topic, st.sampled_from(TOPICS), st.sampled_from(SUBSCRIPTIONS)),
 )
 administrators = st.frozensets(st.sampled_from(("admin", "jane")))
@@ -109,8 +109,18 @@ def rights(role, rules, facts_document, administrators, resource):
         is_same = granted == role or (rules.has_wildcards and is_like(granted, role))
         if is_same and resource.namespace:
             found |= {f"{action} all" for action in actions} | set(actions)
-    topic = resource.topic
+    topic, subscription = resource.topic, resource.subscription
     if topic is None:
+        closed, named = rules.are_subscriptions_closed, auth["subscription_auth_roles"]
+        is_prefix = facts_document["subscription_auth_mode"] == "Prefix"
+        about = [(subscription, named.get(subscription, []))] if subscription else [*named.items()]
+        barred = [users and role not in users for _, users in about]
+        if subscription:
+            barred += [closed and role not in about[0][1], is_prefix and not subscription.startswith(role)]
+        else:
+            barred += [closed, is_prefix]
+        if "consume all" in found and not any(barred):
+            found.add("eat all")
         return found
     for name, roles in auth["destination_auth"].items():
         for granted, actions in roles.items():
@@ -119,7 +129,6 @@ def rights(role, rules, facts_document, administrators, resource):
             whole = topic.local_name.split("-partition-")[0]
             if topic.partition >= 0 and name == f"{topic.domain}://t/n/{whole}" and granted == role:
                 found |= set(actions)
-    subscription = resource.subscription
     users = auth["subscription_auth_roles"].get(subscription, [])
     is_barred = subscription and (
         (users and role not in users)
@@ -153,7 +162,7 @@ def wants(action, resource):
     if action in (NamespaceOperation.GET_TOPICS, NamespaceOperation.GET_BUNDLE):
         return {"administer", "produce all", "consume all"}
     if action in (NamespaceOperation.UNSUBSCRIBE, NamespaceOperation.CLEAR_BACKLOG):
-        return {"administer", "consume all"}
+        return {"administer", "eat all"}
     return {"administer"}
 
 

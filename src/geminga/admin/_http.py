@@ -112,6 +112,10 @@ class HttpCaller:
         headers = {"Accept": JSON, **({"Content-Type": content_type} if method != "GET" else {})}
         if self._headers is not None:
             headers |= self._headers()
+            for name, value in headers.items():
+                if "\n" in value or "\r" in value:
+                    # http.client would repeat all of it.
+                    raise ValueError(f"the header {name} has a line's end in its value, which no header can have")
         connection, is_kept = self._take(where)
         try:
             try:

@@ -63,7 +63,8 @@ def tell(scenario: Scenario, **settings: object) -> None:
     async def run(world: BrokerWorld) -> None:
         await scenario(Story(world))
 
-    run_with_broker(run, access=ACCESS, authorization_enabled=True, super_user_roles=("root",), **settings)
+    settings = {"super_user_roles": ("root",), **settings}
+    run_with_broker(run, access=ACCESS, authorization_enabled=True, **settings)
 
 
 def was_sent(client: Client, kind: int) -> bool:

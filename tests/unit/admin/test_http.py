@@ -356,3 +356,13 @@ def test_certificate_that_can_not_be_read_is_told_at_once(tmp_path) -> None:
     assert said.headers() == {}
     own = ssl.create_default_context()
     assert said_by(AuthenticationTLS("/nowhere.pem", ""), None, own).tls is own
+
+
+@pytest.mark.parametrize("value", ["Bearer secret\n", "Bearer former-secret\r\nX: secret"])
+def test_header_that_can_not_be_written_is_told_by_its_name_alone(value: str) -> None:
+    """A token is read from a file, with the end of its line: what writes headers repeats all of it."""
+    caller = HttpCaller("http://127.0.0.1:9", headers=lambda: {"Authorization": value})
+    with pytest.raises(ValueError, match="the header Authorization") as told:
+        caller.request("GET", "/admin/v2/clusters")
+    assert "secret" not in str(told.value)
+    caller.close()

@@ -6,13 +6,14 @@ import asyncio
 import math
 import os
 import socket
+import sys
 from pathlib import Path
 
 import pytest
 
 from geminga.app.local.core.local_cluster import ClusterState, LocalMember, MemberKind, MemberState, Plan
 from geminga.app.local.local_cluster import MemberStatus, await_all
-from geminga.app.local.local_processes import started_at
+from geminga.app.local.local_processes import end, started_at
 from geminga.app.local.local_start import LocalStart, _server_ports, is_ready
 from geminga.model.errors import UnavailableError
 
@@ -102,3 +103,41 @@ def test_servers_of_zookeeper_have_the_ports_that_others_know_and_no_port_twice(
         assert _server_ports(names, ports, {}) == ports
         assert _server_ports(names, {}, ports)["zookeeper-3"]["elect"] != ports["zookeeper-3"]["elect"]
     assert _server_ports(["zookeeper"], {}, {"zookeeper": {"client": 0}}).keys() == {"zookeeper"}
+
+
+#: Keeps what it was started with, and says that it is ready.
+_PROGRAM = """#!/bin/sh
+printf '%s\\n' "$@" > "$0.words"
+env > "$0.environment"
+echo '{"port": 1, "httpPort": 2, "brokerServiceUrl": "pulsar://a:1", "webServiceUrl": "http://a:2"}'
+exec tail -f /dev/null
+"""
+
+
+# They outlive who starts them, who waits for none.
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
+@pytest.mark.parametrize("kind", [MemberKind.BROKER, MemberKind.BOOKIE])
+def test_secrets_of_a_cluster_are_on_no_command_line(
+    kind: MemberKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has an account on the machine can read those, for as long as the process lives."""
+    secret, open_setting = "data:;base64,c2VjcmV0IG9mIGFsbCB0b2tlbnM=", ("superUserRoles", "admin")
+    key = "tokenSecretKey" if kind is MemberKind.BROKER else "httpServerKeyStorePassword"
+    program = tmp_path / "python"
+    program.write_text(_PROGRAM)
+    program.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(program))
+    # Who starts it may have another one in its environment: what the cluster was made with holds.
+    monkeypatch.setenv(f"GEMINGA_{key}", "another")
+    for name in ("logs", "run"):
+        (tmp_path / name).mkdir()
+    settings = dict([(key, secret), open_setting])
+    starting = LocalStart(tmp_path, math.inf, lambda _line: None, lambda _state: None)
+    starting._state = ClusterState(Plan(broker_settings=settings, bookie_settings=settings))
+    command = starting._broker("broker-1", (1, 2)) if kind is MemberKind.BROKER else starting._bookie("bookie-1")
+    starting._start_kind(kind, [command])
+    end(starting.started, within_s=10.0)
+    words = Path(f"{program}.words").read_text().splitlines()
+    assert "superUserRoles=admin" in words
+    assert not [word for word in words if secret in word]
+    assert f"GEMINGA_{key}={secret}" in Path(f"{program}.environment").read_text().splitlines()

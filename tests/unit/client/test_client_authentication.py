@@ -212,6 +212,9 @@ def test_http_has_the_headers_of_the_method(issuer: Issuer) -> None:
 
     with pytest.raises(InvalidConfiguration, match="can not be used for HTTP"):
         http_headers(AuthenticationToken(awaited))
+    with pytest.raises(InvalidConfiguration, match="can not stand in a header") as told:
+        http_headers(AuthenticationToken(lambda: "secret\n"))
+    assert "secret" not in str(told.value)
 
 
 @pytest.mark.parametrize("answer", NO_ANSWERS.values(), ids=NO_ANSWERS)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from geminga.model.errors import ConfigurationError
+
 if TYPE_CHECKING:
     import ssl
 
@@ -49,7 +51,12 @@ class ClientSecurity:
             return {}, None
         token = _plain_token(self.auth_plugin, self.auth_params)
         if token is not None and not url.lower().startswith("https:"):
-            return {"Authorization": f"Bearer {token}"}, None
+            from geminga.model.http_credentials import credential_headers
+
+            try:
+                return credential_headers("token", token.encode()), None
+            except ValueError as error:
+                raise ConfigurationError(f"--auth-params: {error}") from None
         # The client is large, and most requests need nothing of it.
         from geminga.client import ClientOptions, http_headers
 

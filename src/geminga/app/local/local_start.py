@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -13,14 +14,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
+from geminga.app.configuration.config_sources import ENVIRONMENT_PREFIX
 from geminga.app.local import local_processes, local_zookeeper
 from geminga.app.local.core.local_cluster import ClusterState, LocalMember, MemberKind, member_names
 from geminga.app.local.local_zookeeper import QuorumPeer
 from geminga.metadata.core.zookeeper_address import parse_zookeeper_address
 from geminga.model.errors import UnavailableError
+from geminga.model.secret import names_secret
 
 #: Ports that the kernel picked and somebody took before ZooKeeper did.
 PORT_ATTEMPTS: Final = 5
@@ -55,6 +58,16 @@ def is_ready(member: LocalMember) -> bool:
         return False
     finally:
         connection.close()
+
+
+class _Command(NamedTuple):
+    """What a member is started with."""
+
+    name: str
+    #: Of ``geminga``.
+    words: list[str]
+    #: Settings that nobody else is to see, by variable of its environment.
+    secrets: Mapping[str, str]
 
 
 class LocalStart:
@@ -165,23 +178,26 @@ class LocalStart:
 
     # ---- bookies and brokers
 
-    def _bookie(self, name: str) -> tuple[str, list[str]]:
+    def _bookie(self, name: str) -> _Command:
         data = str(self._directory / name)
         own = {"bookieId": name, "httpServerEnabled": "true", "httpServerPort": "0"}
         # A cluster that is started here heals itself, unless it is told not to.
         settings = {"autoRecoveryDaemonEnabled": "true", **self._state.plan.bookie_settings, **own}
-        return name, ["bookie", "--data", data, "--port", "0", *self._common(settings)]
+        return self._command(name, ["bookie", "--data", data, "--port", "0"], settings)
 
-    def _broker(self, name: str, first: tuple[int, int]) -> tuple[str, list[str]]:
+    def _broker(self, name: str, first: tuple[int, int]) -> _Command:
         plan = self._state.plan
         ports = first if name == "broker-1" else self._former_ports(name)
         settings = {**plan.quorums(), **plan.broker_settings, "clusterName": plan.cluster}
         given = ["--broker-port", str(ports[0]), "--web-port", str(ports[1])]
-        return name, ["broker", *given, *self._common(settings)]
+        return self._command(name, ["broker", *given], settings)
 
-    def _common(self, settings: dict[str, str]) -> list[str]:
-        assigned = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
-        return ["--json", "--metadata", self.metadata_url, *assigned]
+    def _command(self, name: str, words: list[str], settings: Mapping[str, str]) -> _Command:
+        # A command line is read by whoever has an account here, an environment by its owner alone.
+        secrets = {ENVIRONMENT_PREFIX + key: value for key, value in settings.items() if names_secret(key)}
+        shown = ((key, value) for key, value in settings.items() if not names_secret(key))
+        assigned = [part for key, value in shown for part in ("--set", f"{key}={value}")]
+        return _Command(name, [*words, "--json", "--metadata", self.metadata_url, *assigned], secrets)
 
     def _plan_first_broker(self) -> tuple[int, int]:
         """Its ports have to be known before it starts: they are the cluster's URLs."""
@@ -203,10 +219,12 @@ class LocalStart:
         names = member_names(kind, plan.bookies if kind is MemberKind.BOOKIE else plan.brokers)
         return [name for name in names if not self._runs(self._state, name)]
 
-    def _start_kind(self, kind: MemberKind, commands: Sequence[tuple[str, Sequence[str]]]) -> None:
+    def _start_kind(self, kind: MemberKind, commands: Sequence[_Command]) -> None:
         """Start them side by side; then wait for those that ran already, too."""
         program = [sys.executable, "-m", "geminga"]
-        processes = {name: self._launch(name, kind, [*program, *arguments], {}) for name, arguments in commands}
+        processes = {
+            name: self._launch(name, kind, [*program, *arguments], {}, secrets) for name, arguments, secrets in commands
+        }
         for name, process in processes.items():
             if not self._await(name, lambda: self._ready_line(name) is not None, process):  # noqa: B023
                 raise UnavailableError(
@@ -244,12 +262,19 @@ class LocalStart:
         return self._directory / "run" / f"{name}.ready"
 
     def _launch(
-        self, name: str, kind: MemberKind, command: Sequence[str], ports: dict[str, int]
+        self,
+        name: str,
+        kind: MemberKind,
+        command: Sequence[str],
+        ports: dict[str, int],
+        secrets: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[bytes]:
         log = self._log(name)
         self._log_ends[name] = log.stat().st_size if log.exists() else 0
         is_ours = kind is not MemberKind.ZOOKEEPER
-        launched = local_processes.launch(command, log=log, ready=self._ready(name) if is_ours else None)
+        ready = self._ready(name) if is_ours else None
+        environment = {**os.environ, **secrets} if secrets else None
+        launched = local_processes.launch(command, log=log, ready=ready, environment=environment)
         member = LocalMember(name, kind, launched.process.pid, launched.started, ports)
         self.started = [other for other in self.started if other.name != name] + [member]
         self._record(member)

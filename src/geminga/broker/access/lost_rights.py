@@ -1,8 +1,9 @@
 """Who lost a right that it uses is sent away: its producers, consumers and watches are closed, and may ask again.
 
 Everything that a connection has in a namespace is asked about again when something changed there that may take a
-right. Who keeps its right notices nothing. Something that was being made at that moment, on an earlier answer, is asked
-about once more when it is there.
+right; in a tenant when its administrators changed, and everywhere when the configuration did. What connections have is
+looked at, not which topics there are here: a watch needs none. Who keeps its right notices nothing. Something that was
+being made at that moment, on an earlier answer, is asked about once more when it is there.
 """
 
 from __future__ import annotations
@@ -143,6 +144,7 @@ class LostRights:
         self._authorizer = authorizer
         self._holders = holders
         self._part = part
+        #: By place, as of :meth:`look`.
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._retries: dict[str, asyncio.TimerHandle] = {}
         #: Producers and consumers that were, since the start.
@@ -155,24 +157,25 @@ class LostRights:
                 timer.cancel()
             timers.clear()
 
-    async def look(self, namespace: str) -> None:
-        """On return, nobody uses a right in ``tenant/namespace`` that was lost before the call."""
+    async def look(self, place: str) -> None:
+        """On return, nobody uses a right in ``place`` that was lost before the call: a ``tenant/namespace``, a tenant,
+        or everywhere (empty)."""
         holders = list(self._holders())
         making = [(holder, key, number) for holder in holders for key, number in holder.members.requests.items()]
-        await self._send_away(namespace, holders)
+        await self._send_away(place, holders)
         if making:
-            self._look_again(namespace, making)
+            self._look_again(place, making)
 
-    async def _send_away(self, namespace: str, holders: Iterable[Holder]) -> None:
+    async def _send_away(self, place: str, holders: Iterable[Holder]) -> None:
         asked = 0
         for holder in holders:
-            for held, action, resource in [*_uses(holder, namespace)]:
+            for held, action, resource in [*_uses(holder, place)]:
                 asked += 1
                 if not asked % ASKED_PER_TURN:
                     await next_turn()
                 may = await self._may(holder.principal, action, resource)
                 if may is None:
-                    self._look_later(namespace)
+                    self._look_later(place)
                 if may is not False or held.is_closed:
                     continue
                 self.sent_away += 1
@@ -192,43 +195,47 @@ class LostRights:
             return None
         return isinstance(decision, Allowed)
 
-    def _look_later(self, namespace: str) -> None:
+    def _look_later(self, place: str) -> None:
         """Ask about everybody again."""
 
         def due() -> None:
-            self._retries.pop(namespace, None)
-            spawn(self.look(namespace), name="lost rights", part=self._part)
+            self._retries.pop(place, None)
+            spawn(self.look(place), name="lost rights", part=self._part)
 
-        if namespace not in self._retries:
-            self._retries[namespace] = asyncio.get_running_loop().call_later(UNKNOWN_S, due)
+        if place not in self._retries:
+            self._retries[place] = asyncio.get_running_loop().call_later(UNKNOWN_S, due)
 
-    def _look_again(self, namespace: str, making: list[tuple[Holder, tuple[int, int], int]]) -> None:
+    def _look_again(self, place: str, making: list[tuple[Holder, tuple[int, int], int]]) -> None:
         """When what is being made may be there; as long as one of them is still under way, again."""
 
         def due() -> None:
-            self._timers.pop(namespace, None)
+            self._timers.pop(place, None)
             holders = {id(holder): holder for holder, _, _ in making}
             left = [each for each in making if each[0].members.requests.get(each[1]) == each[2]]
             if left:
-                self._look_again(namespace, left)
-            spawn(self._send_away(namespace, holders.values()), name="lost rights", part=self._part)
+                self._look_again(place, left)
+            spawn(self._send_away(place, holders.values()), name="lost rights", part=self._part)
 
-        before = self._timers.pop(namespace, None)
+        before = self._timers.pop(place, None)
         if before is not None:
             # A later look knows of everything that is being made.
             before.cancel()
-        self._timers[namespace] = asyncio.get_running_loop().call_later(MADE_MEANWHILE_S, due)
+        self._timers[place] = asyncio.get_running_loop().call_later(MADE_MEANWHILE_S, due)
 
 
-def _uses(holder: Holder, namespace: str) -> Iterator[tuple[HeldProducer | HeldConsumer | HeldWatch, Action, Resource]]:
+def _uses(holder: Holder, place: str) -> Iterator[tuple[HeldProducer | HeldConsumer | HeldWatch, Action, Resource]]:
     for producer in [*holder.members.producers.values(), *holder.members.waiting_producers.values()]:
         name = producer.topic.name
-        if name.namespace == namespace:
+        if _is_in(name.namespace, place):
             yield producer, TopicOperation.PRODUCE, of_topic(name)
     for consumer in list(holder.members.consumers.values()):
         subscription = consumer.subscription
-        if subscription.topic.name.namespace == namespace:
+        if _is_in(subscription.topic.name.namespace, place):
             yield consumer, TopicOperation.CONSUME, of_topic(subscription.topic.name, subscription.name)
     for watch in list(holder.members.watchers.values()):
-        if watch.namespace == namespace:
-            yield watch, NamespaceOperation.GET_TOPICS, of_namespace(namespace)
+        if _is_in(watch.namespace, place):
+            yield watch, NamespaceOperation.GET_TOPICS, of_namespace(watch.namespace)
+
+
+def _is_in(namespace: str, place: str) -> bool:
+    return not place or namespace == place or namespace.startswith(f"{place}/")

@@ -72,8 +72,7 @@ class Authorization:
         if rules == self._rules:
             return
         self._rules = rules
-        for namespace in sorted({topic.name.namespace for topic in self._broker.topics.values()}):
-            await self.lost_rights.look(namespace)
+        await self.lost_rights.look("")
 
     def _configured(self) -> Rules:
         config = self._broker.config
@@ -84,9 +83,7 @@ class Authorization:
         )
 
     def _tenant_changed(self, tenant: str) -> None:
-        namespaces = {name.namespace for topic in self._broker.topics.values() if (name := topic.name).tenant == tenant}
-        for namespace in sorted(namespaces):
-            spawn(self.lost_rights.look(namespace), name=f"rights in {namespace}", part=self._broker)
+        spawn(self.lost_rights.look(tenant), name=f"rights in {tenant}", part=self._broker)
 
     def _shown(self, principal: Principal) -> str:
         return shown_principal(principal, self._broker.config.role_anonymizer)

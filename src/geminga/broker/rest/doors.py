@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 #: What changes nothing, and is not kept.
 _LOOKS: Final = frozenset(("GET", "HEAD"))
+#: What is done in a whole namespace to subscriptions, of one name or all.
+_OF_SUBSCRIPTIONS: Final = (NamespaceOperation.CLEAR_BACKLOG, NamespaceOperation.UNSUBSCRIBE)
 #: Where scrapers ask.
 METRICS_PATHS: Final = ("/metrics", "/metrics/")
 #: Where messages are published and consumed.
@@ -108,11 +111,21 @@ def _entry(request: Request, action: str, status: int, reason: str) -> Entry:
         principal.original,
         f"{peer.host}:{peer.port}" if peer is not None else "",
         request.method,
-        "?".join(filter(None, (request.url.path, request.url.query))),
+        "?".join(filter(None, (_kept_path(request), request.url.query))),
         action,
         status,
         reason,
     )
+
+
+def _kept_path(request: Request) -> str:
+    """As it was sent, but for the value of a setting that is a secret."""
+    from geminga.model.secret import DOTS, names_secret
+
+    named, path = request.path_params, request.url.path
+    if "value" not in named or not names_secret(unquote(named.get("key", ""))):
+        return path
+    return f"{path[: -len(named['value'])]}{DOTS}"
 
 
 def _decided(route: Route) -> Route:
@@ -207,7 +220,9 @@ def resource_of(request: Request, action: Action) -> Resource:
     if isinstance(action, ClusterOperation):
         return Resource(cluster=path_text(request, "cluster")) if "cluster" in named else EVERYTHING
     if "namespace" in named:
-        return of_namespace(namespace_of(request))
+        about = of_namespace(namespace_of(request))
+        is_of_subscription = action in _OF_SUBSCRIPTIONS and names_subscription(request)
+        return about._replace(subscription=subscription_name(request)) if is_of_subscription else about
     if isinstance(action, TenantOperation) and "tenant" in named:
         return Resource(tenant=path_text(request, "tenant"))
     return EVERYTHING

@@ -67,4 +67,12 @@ def hello_of(request: Request) -> Hello:
     headers = request.headers
     certificate: bytes | None = request.scope.get("state", {}).get(CERTIFICATE_IN_STATE)
     credentials = Credentials(headers.get(METHOD_HEADER, ""), authorization_of(request).encode(), certificate)
-    return Hello(credentials, headers.get(ORIGINAL_HEADER, ""))
+    return Hello(credentials, _original(headers.get(ORIGINAL_HEADER, "")))
+
+
+def _original(text: str) -> str:
+    """A role as a proxy means it: the one here writes UTF-8, Pulsar's Latin-1, as which a header is read."""
+    try:
+        return text.encode("latin-1").decode()
+    except UnicodeError:
+        return text

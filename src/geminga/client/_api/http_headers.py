@@ -25,5 +25,8 @@ def http_headers(authentication: Authentication | None) -> dict[str, str]:
 
 
 def headers_of(authentication: Authentication, data: bytes) -> dict[str, str]:
-    """The same, given the data of this moment."""
-    return credential_headers(authentication.method_name, data)
+    """The same, given the data of this moment. Raises InvalidConfiguration for what can not stand in a header."""
+    try:
+        return credential_headers(authentication.method_name, data)
+    except ValueError as error:
+        raise InvalidConfiguration(str(error)) from None

@@ -82,6 +82,23 @@ def test_refused_and_failed_ones_have_their_line(method: str, path: str, who: di
     run_with_broker(scenario, access=ACCESS, **SETTINGS)
 
 
+@pytest.mark.parametrize("key", ["brokerClientAuthenticationParameters", "brokerClient%41uthenticationParameters"])
+@pytest.mark.parametrize("role", ["jane", "root"])
+def test_value_of_a_setting_that_is_a_secret_is_not_kept(role: str, key: str) -> None:
+    lines = Lines()
+
+    async def scenario(world: BrokerWorld) -> None:
+        path = f"/admin/v2/brokers/configuration/{key}/token:abc"
+        await ask(audited(world, lines), "POST", path, role=role)
+        await ask(audited(world, lines), "POST", "/admin/v2/brokers/configuration/loadManager/plain", role=role)
+        secret, plain = lines.entries
+        assert secret["path"] == f"/admin/v2/brokers/configuration/{key}/......"
+        assert "abc" not in str(secret)
+        assert str(plain["path"]).endswith("/loadManager/plain")
+
+    run_with_broker(scenario, access=ACCESS, **SETTINGS)
+
+
 @pytest.mark.parametrize("role", ["", "jane", "root"])
 def test_every_row_that_changes_has_one_line_and_who_looks_has_none(role: str) -> None:
     """Of nobody, of who is refused, and of who may do everything: with the status that was answered."""

@@ -17,7 +17,8 @@ from geminga.model.topic_name import TopicName
 from geminga.runtime import delay, next_turn
 from geminga.sim import SimWorld, run
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.worlds.broker_world import Type
+from support.worlds.broker_world import Client, Type
+from support.worlds.rest_world import ask
 from support.worlds.rights_world import NAMESPACE, PATHS, TOPIC, Story, refusal, tell, was_sent
 
 
@@ -285,6 +286,104 @@ def test_watch_of_topics_ends_for_who_may_not_list_them_any_more(by: str) -> Non
         assert not was_sent(client, Type.WATCH_TOPIC_UPDATE)
 
     tell(scenario)
+
+
+@pytest.mark.parametrize("given", ["roles", "prefix", "setting"])
+@pytest.mark.parametrize("path", ["clearBacklog/jane-1", "clearBacklog", "unsubscribe/jane-1"])
+def test_who_may_not_use_a_subscription_ends_none_by_the_whole_namespace_either(given: str, path: str) -> None:
+    """At the topic each is refused; in the namespace, and in a bundle of it, everybody who may consume was let in."""
+
+    async def scenario(story: Story) -> None:
+        for role in ("jane", "jim"):
+            await story.grant(role, "consume")
+        await (await story.producer("root")).close_producer()
+        if given == "roles":
+            await story.do("POST", f"{NAMESPACE}/permissions/subscription/jane-1", ["jane"])
+        elif given == "prefix":
+            await story.do("POST", f"{NAMESPACE}/subscriptionAuthMode", "Prefix")
+        subscription = f"{PATHS[TOPIC]}/subscription/jane-1"
+        await story.do("PUT", subscription, "earliest")
+        for where in (NAMESPACE, f"{NAMESPACE}/0x00000000_0xffffffff"):
+            assert (await ask(story.application, "POST", f"{where}/{path}", b"", role="jim")).status == 403
+        assert "jane-1" in story.world.broker.topics[TOPIC].subscriptions
+        await story.do("POST", f"{NAMESPACE}/{path}")
+        if given == "setting":
+            return
+        await story.do("PUT", subscription, "earliest", status=409 if "clear" in path else 204)
+        # Who may use it may end it; of those that are named for nobody else's, too.
+        allowed = 403 if given == "prefix" and path == "clearBacklog" else 204
+        assert (await ask(story.application, "POST", f"{NAMESPACE}/{path}", b"", role="jane")).status == allowed
+
+    tell(scenario, subscription_roles_required=given == "setting")
+
+
+TENANT = {"adminRoles": ["owner"], "allowedClusters": ["standalone"]}
+
+
+async def watching(story: Story, role: str) -> Client:
+    """A client that is told of the topics that come and go, none of which is served here."""
+    client = await story.world.client(role)
+    request = pb.CommandWatchTopicList(
+        namespace="public/default", request_id=1, watcher_id=7, topics_pattern="persistent://public/default/t.*"
+    )
+    client.send(pb.BaseCommand(type=Type.WATCH_TOPIC_LIST, watchTopicList=request))
+    await client.expect(Type.WATCH_TOPIC_LIST_SUCCESS)
+    assert not story.world.broker.topics
+    return client
+
+
+@pytest.mark.parametrize("role", ["owner", "super"])
+def test_watch_of_topics_ends_for_who_administers_no_more_where_no_topic_is_served_here(role: str) -> None:
+    """A watch needs no topic of its namespace here: other brokers serve them."""
+
+    async def scenario(story: Story) -> None:
+        await story.do("POST", "/admin/v2/tenants/public", TENANT)
+        client = await watching(story, role)
+        await take_administration(story)
+        assert not client.connection.members.watchers
+        await story.do("PUT", PATHS[TOPIC])
+        await delay(1000)
+        assert not was_sent(client, Type.WATCH_TOPIC_UPDATE)
+
+    tell(scenario, super_user_roles=("root", "super"))
+
+
+@pytest.mark.parametrize("role", ["owner", "super"])
+def test_producer_of_a_topic_that_is_still_loaded_is_sent_away_when_its_administrator_is_none_any_more(
+    role: str,
+) -> None:
+    async def scenario(story: Story) -> None:
+        await story.do("POST", "/admin/v2/tenants/public", TENANT)
+        client = await story.world.client(role)
+        client.request_producer()
+        while not client.connection.members.requests:
+            await next_turn()
+        assert not story.world.broker.topics
+        await take_administration(story)
+        await client.expect(Type.CLOSE_PRODUCER)
+        assert not client.connection.members.producers
+
+    tell(scenario, super_user_roles=("root", "super"))
+
+
+def test_watch_of_topics_stays_with_who_administers_another_tenant_too() -> None:
+    async def scenario(story: Story) -> None:
+        await story.do("POST", "/admin/v2/tenants/public", TENANT)
+        await story.do("PUT", "/admin/v2/tenants/publican", TENANT)
+        client = await watching(story, "owner")
+        await story.do("POST", "/admin/v2/tenants/publican", {**TENANT, "adminRoles": []})
+        await delay(1000)
+        assert list(client.connection.members.watchers) == [7]
+
+    tell(scenario)
+
+
+async def take_administration(story: Story) -> None:
+    """From the tenant's administrator, and from the super-user that is one by a setting."""
+    await story.do("POST", "/admin/v2/tenants/public", {**TENANT, "adminRoles": []})
+    object.__setattr__(story.world.broker.config, "super_user_roles", ("root",))
+    await story.world.broker.settings_changed()
+    await delay(100)
 
 
 def test_many_are_asked_about_in_turns_and_all_are_sent_away(monkeypatch) -> None:

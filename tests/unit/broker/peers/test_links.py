@@ -74,6 +74,16 @@ async def asked(directory: Path, links: PeerLinks, scheme: str = "https") -> tup
         await runtime.disk.close()
 
 
+def test_token_file_of_two_lines_is_told_to_nobody(tmp_path: Path) -> None:
+    """Who asks a broker by REST for what another one has is answered with what went wrong between them."""
+    (tmp_path / "token").write_text("former-secret\nsecret\n")
+    token = AuthenticationToken(f"file://{tmp_path}/token")
+    links = PeerLinks({"authentication": token, "tls_certificate_file_path": "its own"}, uses_tls=True)
+    with pytest.raises(UnavailableError, match="can not stand in a header") as told:
+        asyncio.run(asked(tmp_path, links))
+    assert "secret" not in str(told.value)
+
+
 def test_request_is_made_with_certificate_and_credentials(tmp_path: Path) -> None:
     links = PeerLinks(
         {"authentication": AuthenticationToken("abc"), "tls_certificate_file_path": "its own"}, uses_tls=True

@@ -13,15 +13,23 @@ from geminga.broker.access.core.principal import ANONYMOUS, Principal
 from geminga.broker.access.ports import Access
 from geminga.broker.rest.identity import METHOD_HEADER, ORIGINAL_HEADER, principal_of
 from geminga.model.errors import AuthenticationError
+from geminga.proxy.core.http_rules import request_headers
 from support.house.deciding import Denying, Secrets
 
 WORDS = {b"Bearer open": "jane", b"Bearer gate": "proxy"}
 
 
 def principal(access: Access, **headers: str) -> Principal:
+    return known(access, [(name.replace("_", "-").lower().encode(), value.encode()) for name, value in headers.items()])
+
+
+def known(access: Access, raw: list[tuple[bytes, bytes]]) -> Principal:
     application = SimpleNamespace(state=SimpleNamespace(context=SimpleNamespace(access=access)))
-    raw = [(name.replace("_", "-").lower().encode(), value.encode()) for name, value in headers.items()]
     return asyncio.run(principal_of(Request({"type": "http", "headers": raw, "app": application})))
+
+
+def asked_for(raw: list[tuple[bytes, bytes]]) -> Principal:
+    return known(access_of(Secrets(WORDS)), raw)
 
 
 def access_of(secrets: Secrets) -> Access:
@@ -37,6 +45,19 @@ def test_sender_is_known_by_the_header_for_it(is_slow: bool) -> None:
     access = access_of(Secrets(WORDS, is_slow=is_slow))
     assert principal(access, Authorization="Bearer open", **{METHOD_HEADER: "token"}) == Principal("jane")
     assert principal(access, Authorization="Bearer gate", **{ORIGINAL_HEADER: "joe"}) == Principal("proxy", "joe")
+
+
+@pytest.mark.parametrize("role", ["jürgen", "Łukasz", "花子"])
+def test_whom_a_proxy_asks_for_is_read_as_it_was_said_in_any_script(role: str) -> None:
+    """Of the proxy here; Pulsar's says characters of one byte so, and none of the others."""
+    (said,) = [
+        value
+        for name, value in request_headers([], is_authenticated=True, role=role, own=[], host="")
+        if name == ORIGINAL_HEADER.lower().encode()
+    ]
+    gate = (b"authorization", b"Bearer gate")
+    assert asked_for([gate, (b"x-original-principal", said)]) == Principal("proxy", role)
+    assert asked_for([gate, (b"x-original-principal", "jürgen".encode("latin-1"))]) == Principal("proxy", "jürgen")
 
 
 @pytest.mark.parametrize(

@@ -229,7 +229,7 @@ class Resource(NamedTuple):
     #: ``tenant/namespace``.
     namespace: str = ""
     topic: TopicName | None = None
-    #: Of the topic.
+    #: Of the topic, or of all topics of the namespace.
     subscription: str = ""
 
     def __str__(self) -> str:

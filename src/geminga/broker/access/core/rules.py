@@ -44,7 +44,7 @@ class Need(Enum):
     PRODUCE = auto()
     CONSUME = auto()
     EITHER = auto()
-    #: The same in the whole namespace.
+    #: The same in the whole namespace; by the subscription that is named there, else by all.
     CONSUME_ALL = auto()
     EITHER_ALL = auto()
 
@@ -168,7 +168,8 @@ def _decide_role(rules: Rules, facts: Facts, role: str, action: Action, resource
     if need is Need.ADMINISTRATOR or not resource.namespace:
         return Refusal(role)
     if need is Need.CONSUME_ALL:
-        return _allowed(role, _has(rules, facts.grants.namespace, role, CONSUME))
+        refusal = _kept_from(rules, facts.grants, role, resource)
+        return refusal or _allowed(role, _has(rules, facts.grants.namespace, role, CONSUME))
     if need is Need.EITHER_ALL:
         grants = facts.grants.namespace
         return _allowed(role, _has(rules, grants, role, CONSUME) or _has(rules, grants, role, PRODUCE))
@@ -187,20 +188,32 @@ def _allowed(role: str, is_allowed: bool) -> Refusal | None:
 
 
 def _may_consume(rules: Rules, grants: Grants, role: str, resource: Resource) -> Refusal | None:
-    """A subscription's roles restrict; they give nothing to who may not consume."""
     assert resource.topic is not None
+    refusal = _kept_from(rules, grants, role, resource) if resource.subscription.strip() else None
+    return refusal or _allowed(role, _may(rules, grants, role, CONSUME, resource.topic))
+
+
+def _kept_from(rules: Rules, grants: Grants, role: str, resource: Resource) -> Refusal | None:
+    """Whether a subscription, or one of all where none is named, is not this role's.
+
+    A subscription's roles restrict; they give nothing to who may not consume.
+    """
     subscription = resource.subscription
-    if subscription.strip():
-        roles = grants.subscriptions.get(subscription, frozenset())
-        if role not in roles and (roles or rules.are_subscriptions_closed):
-            return Refusal(role, f"{role} is not among the roles of the subscription {subscription}")
-        if grants.is_by_prefix and not subscription.startswith(role):
-            return Refusal(
-                role,
-                f"the name of a subscription must begin with the role that uses it here, such as {role}-name: "
-                f"{subscription} does not, of {resource.topic}",
-            )
-    return _allowed(role, _may(rules, grants, role, CONSUME, resource.topic))
+    if not subscription.strip():
+        is_open = not (rules.are_subscriptions_closed or grants.is_by_prefix)
+        if is_open and all(role in roles or not roles for roles in grants.subscriptions.values()):
+            return None
+        return Refusal(role, f"not all subscriptions of {resource} are those of {role}: name one")
+    roles = grants.subscriptions.get(subscription, frozenset())
+    if role not in roles and (roles or rules.are_subscriptions_closed):
+        return Refusal(role, f"{role} is not among the roles of the subscription {subscription}")
+    if grants.is_by_prefix and not subscription.startswith(role):
+        return Refusal(
+            role,
+            f"the name of a subscription must begin with the role that uses it here, such as {role}-name: "
+            f"{subscription} does not, of {resource.topic or resource.namespace}",
+        )
+    return None
 
 
 def _may(rules: Rules, grants: Grants, role: str, action: str, topic: TopicName) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from starlette.requests import Request
@@ -86,7 +87,7 @@ async def make(request: Request) -> Response:
     command = _command(body, subscription_name(request))
     targets = await targets_of(request, name)
     doors = doors_of(request)
-    role = request.state.principal.role
+    role = request.state.principal.speaker
     topic = await context.topics.registry.get(targets[0], create=True)
     consumer = HttpConsumer(
         topic.services.runtime.rng.token(16),
@@ -167,7 +168,7 @@ async def targets_of(request: Request, name: TopicName) -> list[TopicName]:
 def _used(request: Request) -> Iterator[HttpConsumer]:
     """The consumer that the path names, whose lease does not run meanwhile. Raises RestError."""
     consumers = doors_of(request).consumers
-    role: str = request.state.principal.role
+    role: str = request.state.principal.speaker
     found = consumers.find(path_text(request, "consumer"), role, topic_of(request), subscription_name(request))
     found.begin()
     try:
@@ -196,7 +197,9 @@ async def receive(request: Request) -> Response:
         try:
             doors.make_room(context.clock.monotonic())
             with doors.waiting.one():
-                messages = await consumer.receive(wanted, context.clock.monotonic, lambda: gone)
+                messages = await consumer.receive(
+                    wanted, context.clock.monotonic, lambda: gone, partial(request.state.asks_again, request)
+                )
         finally:
             watch.cancel()
         _require_life(consumer)

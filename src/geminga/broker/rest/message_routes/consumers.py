@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -125,12 +125,16 @@ class HttpConsumer:
     # ---- receiving
 
     async def receive(
-        self, wanted: Wanted, monotonic: Callable[[], float], is_gone: Callable[[], bool]
+        self,
+        wanted: Wanted,
+        monotonic: Callable[[], float],
+        is_gone: Callable[[], bool],
+        ask_again: Callable[[], Awaitable[None]],
     ) -> list[Document]:
         """What is there, or comes in time. ``is_gone``: whether nobody waits for the answer any more; who finds that
-        out sets the news of :attr:`inbox`.
+        out sets the news of :attr:`inbox`. ``ask_again`` raises the GemingaError of who may not receive any more.
 
-        Raises ConflictError while another request receives, or where too much is unacknowledged.
+        Raises it, and ConflictError while another request receives, or where too much is unacknowledged.
         """
         inbox = self._inbox()
         if self._is_receiving:
@@ -143,6 +147,8 @@ class HttpConsumer:
             if not self._pieces:
                 self._ask_for(wanted.messages - len(inbox))
             await self._wait(inbox, monotonic, wanted.wait_ms, is_gone)
+            # What it was let in by may be gone since; what has come is nobody's until it is told.
+            await ask_again()
             if is_gone() or self.over:
                 return []
             return [piece.document for piece in self._taken(inbox, wanted)]

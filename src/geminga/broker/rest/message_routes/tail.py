@@ -188,7 +188,7 @@ class _Tail(Response):
         Raises AuthorizationError.
         """
         principal = self._request.state.principal
-        name = f"{principal.role}-tail-{topic.services.runtime.rng.token(8)}".lstrip("-")
+        name = f"{principal.speaker}-tail-{topic.services.runtime.rng.token(8)}".lstrip("-")
         action, authorizer = TopicOperation.CONSUME, self._context.access.authorizer
         decision = authorizer.decide(principal, action, of_topic(topic.name, name))
         if not isinstance(decision, Allowed | Denied):

@@ -1,0 +1,92 @@
+"""Rights at messages over HTTP: taken while a request waits, and of whom a proxy asks for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from geminga.runtime import spawn, wait_ms
+from support.worlds.broker_world import BrokerWorld, run_with_broker
+from support.worlds.rest_world import Answer, ask
+from support.worlds.rights_world import ACCESS, NAMESPACE, Scenario, Story, tell
+from unit.broker.rest.message_routes.test_tail import Tail
+
+TOPIC = "/topics/persistent/public/default/t"
+CONSUMERS = f"{TOPIC}/subscriptions/jane-1/consumers"
+
+
+async def call(story: Story, method: str, path: str, body: object = None, *, role: str, original: str = "") -> Answer:
+    return await ask(story.application, method, path, json.dumps(body or {}).encode(), role=role, original=original)
+
+
+def tell_of_proxies(scenario: Scenario) -> None:
+    """With ``gate``, a proxy that is a super-user."""
+
+    async def run(world: BrokerWorld) -> None:
+        await scenario(Story(world))
+
+    access = replace(ACCESS, proxy_roles=frozenset({"gate"}))
+    run_with_broker(run, access=access, authorization_enabled=True, super_user_roles=("root", "gate"))
+
+
+def test_who_loses_the_right_while_it_waits_gets_no_message() -> None:
+    """The request was allowed, and may last for a minute."""
+
+    async def scenario(story: Story) -> None:
+        await story.grant("jane", "consume")
+        made = json.loads((await call(story, "POST", CONSUMERS, role="jane")).body)
+        receive = f"{CONSUMERS}/{made['consumer']}/receive?waitMs=60000"
+        waiting = spawn(call(story, "POST", receive, role="jane"), name="who receives")
+        await wait_ms(1000)
+        await story.revoke("jane")
+        message = {"messages": [{"payload": "secret"}]}
+        assert (await call(story, "POST", TOPIC, message, role="root")).status == 200
+        answer = await waiting
+        assert b"secret" not in answer.body
+        assert (answer.status, answer.reason) == (401, "Unauthorized to consume for jane")
+        # It is for whoever may have it, once the lease of the other is over.
+        await wait_ms(31_000)
+        made = json.loads((await call(story, "POST", CONSUMERS, role="root")).body)
+        answer = await call(story, "POST", f"{CONSUMERS}/{made['consumer']}/receive?waitMs=1000", role="root")
+        assert [one["payload"] for one in json.loads(answer.body)["messages"]] == ["secret"]
+
+    tell(scenario)
+
+
+def test_tail_through_a_proxy_begins_with_the_role_that_it_asks_for_where_subscriptions_must() -> None:
+    async def scenario(story: Story) -> None:
+        await story.grant("jane", "consume")
+        await story.do("PUT", "/admin/v2/persistent/public/default/t")
+        await story.do("POST", f"{NAMESPACE}/subscriptionAuthMode", "Prefix")
+        found = Tail()
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": f"{TOPIC}/tail",
+            "raw_path": f"{TOPIC}/tail".encode(),
+            "root_path": "",
+            "scheme": "http",
+            "headers": [(b"authorization", b"gate"), (b"x-original-principal", b"jane")],
+            "query_string": b"",
+            "server": ("broker", 8080),
+            "client": ("10.0.0.7", 1),
+        }
+        following = spawn(story.application(scope, found.receive, found.send), name="tail")
+        await wait_ms(100)
+        assert found.status == 200, found.text
+        found.hung_up.set()
+        await following
+
+    tell_of_proxies(scenario)
+
+
+def test_consumer_is_of_whom_the_proxy_made_it_for() -> None:
+    async def scenario(story: Story) -> None:
+        for role in ("jane", "jim"):
+            await story.grant(role, "consume")
+        made = json.loads((await call(story, "POST", CONSUMERS, role="gate", original="jane")).body)
+        receive = f"{CONSUMERS}/{made['consumer']}/receive"
+        assert (await call(story, "POST", receive, role="gate", original="jane")).status == 200
+        assert (await call(story, "POST", receive, role="gate", original="jim")).status == 404
+
+    tell_of_proxies(scenario)
