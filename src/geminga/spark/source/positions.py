@@ -65,9 +65,13 @@ async def find_topics(client: Client, choice: TopicChoice) -> list[str]:
 class Probe:
     """Asks about one topic or partition; connected on first use."""
 
-    def __init__(self, client: Client, topic: str, name: str) -> None:
+    def __init__(self, client: Client, topic: str, name: str, *, is_read_compacted: bool = False) -> None:
+        """``is_read_compacted``: the end is that of who reads so, and nobody can say where it begins."""
         self.topic = topic
-        self._stream: EntryStream[EntryBatch] = client.entry_stream(topic, window_bytes=1, permits_max=0, name=name)
+        self._stream: EntryStream[EntryBatch] = client.entry_stream(
+            topic, window_bytes=1, permits_max=0, name=name, is_read_compacted=is_read_compacted
+        )
+        self._is_read_compacted = is_read_compacted
         self._is_open = False
         #: Where the topic began when this was opened, once its end was asked for; its beginning: not known.
         self.first = BEGINNING
@@ -85,7 +89,7 @@ class Probe:
         """Behind the last message that readers can get; the topic's beginning if there is none."""
         await self.open()
         last, marked = await self._stream.last_message_id()
-        if marked is not None:
+        if marked is not None and not self._is_read_compacted:
             self.first = ReadPosition(marked.ledger_id(), marked.entry_id() + 1)
         return behind(last)
 

@@ -14,7 +14,8 @@ from typing import Final
 
 from geminga.client import Client, EntryBatch, EntryStream, TopicNotFound, open_batches
 from geminga.runtime import get_logger
-from geminga.spark.source.batch_plan import at_time, check_given, warn_beyond
+from geminga.spark.source.batch_plan import check_given, starts_at_time, warn_beyond
+from geminga.spark.source.compacted import is_held_compacted
 from geminga.spark.source.positions import (
     Probe,
     divisions_of,
@@ -158,7 +159,7 @@ class StreamDriver:
         if start.init == EARLIEST:
             found = {topic: self._probes[topic].first for topic in ends if topic in self._probes}
         elif isinstance(start.init, int):
-            found = await at_time(self._client, ends, start.init, self._options.reader.name)
+            found = await starts_at_time(self._client, ends, start.init, self._options.reader)
         else:
             anew = [topic for topic, was in self._renewed.items() if start.topics.get(topic) == was and topic in ends]
             return dict.fromkeys(anew, BEGINNING)
@@ -226,7 +227,9 @@ class StreamDriver:
     def _probe(self, topic: str) -> Probe:
         found = self._probes.get(topic)
         if found is None:
-            found = self._probes[topic] = Probe(self._client, topic, self._options.reader.name)
+            reader = self._options.reader
+            found = Probe(self._client, topic, reader.name, is_read_compacted=reader.is_read_compacted)
+            self._probes[topic] = found
         return found
 
     async def _forget_deleted(self, start: StreamOffset, topics: set[str]) -> None:
@@ -358,6 +361,8 @@ class StreamDriver:
             return False  # deleted: the task says what that means
         if first is None or first.ledger_id <= one.start.ledger_id:
             return False  # it is there now, and may be gone when the task comes
+        if await is_held_compacted(self._client, one.topic, first, self._options.reader):
+            return True
         text = lost_text(one.topic, one.start, first)
         if self._options.reader.fail_on_data_loss:
             raise DataLossError(text)
