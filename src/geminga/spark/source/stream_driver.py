@@ -131,6 +131,8 @@ class StreamDriver:
         # A topic whose messages were all deleted ends before it began.
         ends = {topic: max(end, begins[topic]) for topic, end in ends.items()}
         cuts: dict[str, tuple[ReadPosition, ...]] = {}
+        if ends == begins:
+            self._waiting_since = None  # what was waited with is gone
         if limits.are_any and start.init != LATEST and ends != begins:
             filled = await self._fill(begins, ends, limits)
             if filled is None:
