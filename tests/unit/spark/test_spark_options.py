@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -274,3 +275,40 @@ def test_options_of_a_table_that_spark_keeps_to_itself_are_told_with_the_way_out
         SourceOptions.for_schema({**BASE, "provider": "pulsar", "option.topic": "t"})
     with pytest.raises(OptionError, match=r"service\.url: missing.*CREATE TEMPORARY VIEW"):
         SourceOptions.parse({}, is_stream=False)
+
+
+@pytest.mark.parametrize("name", ["startingTime", "numPartitions", "maxBytesPerTrigger", "pollTimeoutMs"])
+@pytest.mark.parametrize("value", ["\N{SUPERSCRIPT TWO}", "9" * 19, "9" * 5000], ids=["no-digit", "19", "5000"])
+def test_number_that_none_is_or_that_is_too_large_is_refused_by_name(name, value):
+    with pytest.raises(OptionError, match=f"{name}=.*expected"):
+        SourceOptions.parse({**BASE, name: value}, is_stream=False)
+    assert SourceOptions.parse({**BASE, name: "9" * 18}, is_stream=False)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"n": "x"},
+        {"n": None},
+        {"c": []},
+        {"c": {"a": 5}},
+        {"d": {"a": []}},
+        {"d": {"a": 1}},
+        {"d": {"a": ["x"]}},
+        {"f": "x"},
+        {"s": [1]},
+        {"t": {"a": "-2:0:0"}},
+        {"t": {"a": "0:-2:0"}},
+        {"t": {"a": f"{2**63}:0:0"}},
+    ],
+    ids=str,
+)
+def test_offset_with_a_part_that_can_not_be_is_refused_by_the_options_name(more):
+    text = json.dumps({"v": 1, "t": {}, **more})
+    with pytest.raises(OptionError, match="startingOffsets"):
+        SourceOptions.parse({**BASE, "startingOffsets": text}, is_stream=True)
+
+
+def test_offset_as_deep_as_no_offset_is_refused():
+    with pytest.raises(OptionError, match="startingOffsets"):
+        SourceOptions.parse({**BASE, "startingOffsets": "[" * 100_000}, is_stream=True)
