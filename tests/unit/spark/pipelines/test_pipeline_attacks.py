@@ -185,7 +185,7 @@ def test_checkpoint_that_could_not_be_written_is_free_again(tmp_path) -> None:
     in_the_way = tmp_path / "geminga" / "pipeline.json.new"
     in_the_way.mkdir(parents=True)
     first = PipelineCheckpoint(pipeline)
-    with pytest.raises(OSError, match="pipeline.json"):
+    with pytest.raises(OSError, match=r"pipeline\.json"):
         first.__enter__()
     in_the_way.rmdir()
     with PipelineCheckpoint(pipeline):
@@ -196,7 +196,7 @@ def test_somebody_who_asks_whether_a_pipeline_runs_does_not_keep_it_from_running
     pipeline = Pipeline("p", (Source(topics=("a",)),), Sink(topic="b"), checkpoint=str(tmp_path))
     with PipelineCheckpoint(pipeline):
         pass
-    asking = [open(tmp_path / "geminga" / checkpoints.LOCK, encoding="utf-8") for _ in range(3)]
+    asking = [(tmp_path / "geminga" / checkpoints.LOCK).open(encoding="utf-8") for _ in range(3)]
     fcntl.flock(asking[-1], fcntl.LOCK_SH)
     refused = []
 
