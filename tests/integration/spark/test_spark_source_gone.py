@@ -267,3 +267,36 @@ def test_stream_from_the_latest_message_on_holds_no_older_ones(
     stream.restart()
     assert values(stream.batch()) == sent
     stream.stop()
+
+
+def test_log_of_what_queries_committed_is_no_topic_of_a_pattern(broker, client, topic, options) -> None:
+    """A query whose pattern takes the namespace that it commits in would read its own commits, and commit them."""
+    namespace = f"public/own-{next(_names)}"
+    assert Rest(broker.web_service_url).put(f"namespaces/{namespace}").status == 204
+    sent = publish(client, f"persistent://{namespace}/orders", 3)
+    log = f"persistent://{namespace}/__spark_commits"
+    publish(client, log, 2)
+    given = {**options, "topic": "", "topicsPattern": f"{namespace}/.*", "topicDiscoveryIntervalMs": "0"}
+    stream = Stream(given)
+    assert values(stream.batch()) == sent
+    publish(client, log, 2)
+    assert not stream.plan()
+    assert "mine" not in subscriptions(broker, log)
+    stream.stop()
+    assert len(values(Stream({**options, "topic": log}).batch())) == 4  # by its name it is read
+
+
+def test_query_that_read_the_log_of_commits_by_a_pattern_goes_on_without_it(broker, client, topic, options) -> None:
+    namespace = f"public/own-{next(_names)}"
+    assert Rest(broker.web_service_url).put(f"namespaces/{namespace}").status == 204
+    log, orders = (f"persistent://{namespace}/{name}" for name in ("__spark_commits", "orders"))
+    publish(client, log, 2)
+    publish(client, orders, 2)
+    stream = Stream({**options, "topic": "", "topics": f"{log},{orders}"})
+    assert len(stream.batch()) == 4
+    stream.options.update(topics="", topicsPattern=f"{namespace}/.*")
+    stream.restart()
+    sent = publish(client, orders, 2)
+    publish(client, log, 2)
+    assert values(stream.batch()) == sent
+    stream.stop()

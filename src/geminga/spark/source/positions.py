@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from geminga.client import BatchSource, Client, EntryBatch, EntryStream, MessageId, TopicNotFound
 from geminga.client.consumer_rules.topic_pattern import TopicPattern
+from geminga.spark.rules.own_topics import is_own
 from geminga.spark.source_rules.errors import TopicError
 from geminga.spark.source_rules.offsets import BEGINNING, Division, ReadPosition
 from geminga.spark.source_rules.options import TopicChoice
@@ -48,7 +49,7 @@ async def find_topics(client: Client, choice: TopicChoice) -> list[str]:
     if choice.pattern:
         pattern = TopicPattern.parse(choice.pattern, must_be_linear=True)
         listed = await client.lookup.topics_of_namespace(pattern.namespace)
-        names: Iterable[str] = sorted(pattern.topics(listed.topics))
+        names: Iterable[str] = sorted(name for name in pattern.topics(listed.topics) if not is_own(name))
     else:
         names = choice.names
 
