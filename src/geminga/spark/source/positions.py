@@ -74,6 +74,8 @@ class Probe:
         )
         self._is_read_compacted = is_read_compacted
         self._is_open = False
+        #: Its topic was deleted, be it there again: this probe is told nothing any more.
+        self.is_gone = False
         #: Where the topic began when this was opened, once its end was asked for; its beginning: not known.
         self.first = BEGINNING
 
@@ -89,7 +91,11 @@ class Probe:
     async def end(self) -> ReadPosition:
         """Behind the last message that readers can get; the topic's beginning if there is none."""
         await self.open()
-        last, marked = await self._stream.last_message_id()
+        try:
+            last, marked = await self._stream.last_message_id()
+        except TopicNotFound:
+            self.is_gone = True
+            raise
         if marked is not None and not self._is_read_compacted:
             self.first = ReadPosition(marked.ledger_id(), marked.entry_id() + 1)
         return behind(last)

@@ -41,6 +41,10 @@ _log = get_logger(__name__)
 _WATCH_WINDOW: Final = 1
 
 
+#: At the topics for one batch, each because one was deleted since the last.
+_LOOKS_MAX: Final = 3
+
+
 @dataclass(slots=True)
 class _Watch:
     stream: EntryStream[EntryBatch]
@@ -90,13 +94,16 @@ class StreamDriver:
         Waits ``longPollMs`` for something. Raises TopicError, and what the client raises.
         """
         await self._discover(start)
-        try:
-            found = await self._latest(start, limits)
-        except TopicNotFound:
-            # Deleted between two looks at the topics: a look says what that means.
-            self._discovered_at = float("-inf")
-            await self._discover(start)
-            found = await self._latest(start, limits)
+        for looks_left in reversed(range(_LOOKS_MAX)):
+            try:
+                found = await self._latest(start, limits)
+                break
+            except TopicNotFound:
+                # Deleted between two looks at the topics: a look says what that means.
+                if not looks_left:
+                    raise
+                self._discovered_at = float("-inf")
+                await self._discover(start)
         if found.init is None:
             self._planned = found.topics
         return found
@@ -214,6 +221,9 @@ class StreamDriver:
             self._discovered_at = now
             self._topics = [topic for topic in topics if self._target is None or topic in self._target]
             self._has_checked = False
+            gone = {topic for topic, probe in self._probes.items() if probe.is_gone}
+            if gone and start is not None:  # also what is there again by now
+                await self._forget_deleted(start, set(self._topics) - gone)
             for topic in self._topics:
                 self._probe(topic)
         if start is None:
