@@ -11,6 +11,7 @@ from geminga.spark.rules.client_options import ClientConfiguration
 from geminga.spark.rules.foreign_options import _OF_SINKS, _OF_SOURCES
 from geminga.spark.rules.metadata_columns import ALL_COLUMNS, DEFAULT_COLUMNS, check_columns
 from geminga.spark.rules.option_values import OptionError, OptionValues
+from geminga.spark.rules.own_topics import is_own
 from geminga.spark.sink_rules.sink_options import _NAMES as options_of_sink
 from geminga.spark.source_rules.ddl import parse_columns
 from geminga.spark.source_rules.offsets import ReadPosition, StreamOffset
@@ -312,3 +313,12 @@ def test_offset_with_a_part_that_can_not_be_is_refused_by_the_options_name(more)
 def test_offset_as_deep_as_no_offset_is_refused():
     with pytest.raises(OptionError, match="startingOffsets"):
         SourceOptions.parse({**BASE, "startingOffsets": "[" * 100_000}, is_stream=True)
+
+
+def test_log_of_the_sink_is_of_no_pattern_and_of_a_name_that_says_it():
+    logs = [f"persistent://public/default/__spark_commits{partition}" for partition in ("", "-partition-0")]
+    others = [f"persistent://public/default/{name}" for name in ("a", "__spark_commits2", "x__spark_commits")]
+    assert [is_own(topic) for topic in (*logs, *others)] == [True, True, False, False, False]
+    by_pattern = SourceOptions.parse({"service.url": "x", "topicsPattern": "public/default/.*"}, is_stream=True).topics
+    assert [by_pattern.includes(topic) for topic in (*logs, *others)] == [False, False, True, True, True]
+    assert all(parse(topic="__spark_commits").topics.includes(topic) for topic in logs)
