@@ -322,3 +322,10 @@ def test_log_of_the_sink_is_of_no_pattern_and_of_a_name_that_says_it():
     by_pattern = SourceOptions.parse({"service.url": "x", "topicsPattern": "public/default/.*"}, is_stream=True).topics
     assert [by_pattern.includes(topic) for topic in (*logs, *others)] == [False, False, True, True, True]
     assert all(parse(topic="__spark_commits").topics.includes(topic) for topic in logs)
+
+
+def test_positions_are_from_the_beginning_to_the_largest_number_of_64_bits():
+    largest = (1 << 63) - 1
+    assert ReadPosition.parse(f"{largest}:{largest}:0") == (largest, largest, 0)
+    assert ReadPosition.parse("-1:-1:0") == ReadPosition.parse("earliest") == (-1, -1, 0)
+    assert ReadPosition.parse("7:-1") == (7, -1, 0)
