@@ -12,6 +12,7 @@ from itertools import count
 import pytest
 
 import geminga
+from geminga.client import TopicNotFound
 from geminga.client.blocking import Client, connect
 from geminga.spark.source_rules.errors import DataLossError, TopicError
 from pyspark_geminga import DefaultSource
@@ -266,4 +267,74 @@ def test_stream_from_the_latest_message_on_holds_no_older_ones(
     sent = publish(client, topic, 2, first=3)
     stream.restart()
     assert values(stream.batch()) == sent
+    stream.stop()
+
+
+def test_log_of_what_queries_committed_is_no_topic_of_a_pattern(broker, client, topic, options) -> None:
+    """A query whose pattern takes the namespace that it commits in would read its own commits, and commit them."""
+    namespace = f"public/own-{next(_names)}"
+    assert Rest(broker.web_service_url).put(f"namespaces/{namespace}").status == 204
+    sent = publish(client, f"persistent://{namespace}/orders", 3)
+    log = f"persistent://{namespace}/__spark_commits"
+    publish(client, log, 2)
+    given = {**options, "topic": "", "topicsPattern": f"{namespace}/.*", "topicDiscoveryIntervalMs": "0"}
+    stream = Stream(given)
+    assert values(stream.batch()) == sent
+    publish(client, log, 2)
+    assert not stream.plan()
+    assert "mine" not in subscriptions(broker, log)
+    stream.stop()
+    assert len(values(Stream({**options, "topic": log}).batch())) == 4  # by its name it is read
+
+
+def test_query_that_read_the_log_of_commits_by_a_pattern_goes_on_without_it(broker, client, topic, options) -> None:
+    namespace = f"public/own-{next(_names)}"
+    assert Rest(broker.web_service_url).put(f"namespaces/{namespace}").status == 204
+    log, orders = (f"persistent://{namespace}/{name}" for name in ("__spark_commits", "orders"))
+    publish(client, log, 2)
+    publish(client, orders, 2)
+    stream = Stream({**options, "topic": "", "topics": f"{log},{orders}"})
+    assert len(stream.batch()) == 4
+    stream.options.update(topics="", topicsPattern=f"{namespace}/.*")
+    stream.restart()
+    sent = publish(client, orders, 2)
+    publish(client, log, 2)
+    assert values(stream.batch()) == sent
+    stream.stop()
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_topic_that_is_there_anew_as_soon_as_it_was_deleted_does_not_end_the_query(
+    broker, client, topic, options, is_read
+) -> None:
+    """Whoever consumes from a topic that goes makes it anew, as the query's own subscription does: none is missed."""
+    for letter in "ab":
+        publish(client, f"{topic}-{letter}", 3)
+    consumer = client.subscribe(f"{topic}-a", "other")
+    stream = Stream({**options, "topic": "", "topicsPattern": f"{topic}-."})
+    assert len(stream.batch()) == 6
+    assert not stream.plan()
+    driver = stream.reader._driver
+    assert driver is not None
+    if not is_read:
+        publish(client, f"{topic}-a", 1, first=9)
+        assert stream.plan()
+        publish(client, f"{topic}-a", 1, first=10)
+        driver.known_ends = {}  # nobody saw how far it went
+    before = broker._broker().topics[f"{topic}-a"]
+    delete(broker, f"{topic}-a")
+    sent = publish(client, f"{topic}-a", 2, first=50)
+    assert broker._broker().topics[f"{topic}-a"] is not before
+    driver._probes[f"{topic}-a"]._stream.fail(
+        TopicNotFound(f"Topic {topic}-a not found")
+    )  # as it was told before the topic was there again
+    if is_read:
+        rows = next(rows for _ in range(200) if (rows := stream.batch()))  # its watch connects again first
+        assert values(rows) == sent
+        stream.restart()
+        assert values(stream.read()) == sent
+    else:
+        with pytest.raises(DataLossError, match=f"{topic}-a was deleted"):
+            stream.plan()
+    consumer.close()
     stream.stop()

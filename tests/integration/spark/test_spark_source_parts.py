@@ -265,3 +265,34 @@ def test_a_topic_that_is_deleted_is_counted_no_more(broker, client, session, top
     assert monotonic() - began_s > 0.3  # of the 0.4 s of longPollMs
     assert list(driver._scouts._scouts) == [kept]
     session.run(driver.close)
+
+
+def test_what_was_waited_with_is_gone_and_nobody_is_asked_any_more(broker, client, session, topic):
+    """Too few messages, whose topic is deleted then: there is nothing to wait with, so an arrival is waited for."""
+    kept, gone = f"{topic}-kept", f"{topic}-gone"
+    publish(client, gone, 1)
+    client.create_producer(kept).close()
+    given = {"service.url": "x", "topicsPattern": f"{topic}-.*", "startingOffsets": "earliest", "longPollMs": "30"}
+    given |= {"topicDiscoveryIntervalMs": "1", "failOnDataLoss": "false", "minMessagesPerTrigger": "10"}
+    options = SourceOptions.parse(given, is_stream=True)
+    driver = session.thread.call(lambda: StreamDriver(session.client, options))
+
+    def latest(start: StreamOffset) -> StreamOffset:
+        return session.run(lambda: driver.latest(start, options.limits))
+
+    assert latest(options.start) is options.start
+    with geminga.admin.blocking.connect(broker.web_service_url) as admin:
+        admin.topics.delete(gone, force=True)
+    start = latest(options.start)
+    assert start.topics == {kept: BEGINNING}
+    for _ in range(2):
+        assert latest(start) is start
+    watched, monotonic = driver._watches, session.client.runtime.clock.monotonic
+    assert list(watched) == [kept]
+    began_s = monotonic()
+    assert latest(start) is start
+    assert monotonic() - began_s > 0.025  # of the 0.03 s of longPollMs
+    publish(client, kept, 1)
+    assert latest(start) is start  # one is too few, and waits from now on, not since the other one came
+    assert driver._waiting_since is not None and driver._waiting_since >= began_s * 1000
+    session.run(driver.close)

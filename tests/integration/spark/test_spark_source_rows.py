@@ -387,6 +387,8 @@ def test_filters_narrow_what_is_read_and_stay_with_spark(client, topic, options)
     assert read(GreaterThanOrEqual(("__publishTime",), at + timedelta(hours=1))) == []
     assert wanted in read(EqualTo(("__publishTime",), at))
     assert read(EqualTo(("value",), b"x")) == everything
+    for no_id in (b"", b"\xff", b"order-1"):  # without filterPushdown it is a condition that no row fulfils, no error
+        assert read(EqualTo(("__messageId",), bytearray(no_id))) == everything
 
 
 def test_messages_compacted_out_of_a_batch_are_no_rows_and_keep_the_others_their_ids(broker, client, topic, options):

@@ -9,7 +9,7 @@ import pytest
 
 from geminga.spark.decoding.avro_values import json_converter, load_json
 from geminga.spark.rules.option_values import OptionError
-from geminga.spark.sink.arrow_rows import RowReader, slices
+from geminga.spark.sink.arrow_rows import RowReader, order_values, slices
 from geminga.spark.sink.records import RecordEncoder
 from geminga.spark.sink_rules.sink_columns import SinkColumns, ValueKind
 from geminga.spark.sink_rules.sink_options import ValueSchema
@@ -143,3 +143,20 @@ def test_properties_of_a_part_of_a_column() -> None:
     found = reader_of(properties="p").read(batch).messages.properties
     both = b"\x0a\x06\x0a\x01a\x12\x011" + b"\x0a\x06\x0a\x01b\x12\x012"
     assert found == [both, b"", b"", both]
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        (pa.date32(), [2932897, -719163, 2**31 - 1, -(2**31), 0]),  # 10000-01-01 is the first of them
+        (pa.time64("ns"), [86_399_999_999_999, 1, 0]),
+        (pa.duration("us"), [2**62, -(2**62), 0]),
+        (pa.timestamp("us", "UTC"), [2**62, -(2**62), 0]),
+    ],
+    ids=str,
+)
+def test_rows_are_ordered_by_dates_and_times_that_python_has_not(kind: pa.DataType, given: list[int]) -> None:
+    width = pa.int32() if pa.types.is_date32(kind) else pa.int64()
+    found = order_values(pa.array([*given, None], width).cast(kind))
+    assert found[-1] is None
+    assert sorted(range(len(given)), key=found.__getitem__) == sorted(range(len(given)), key=given.__getitem__)

@@ -8,6 +8,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
+from geminga.spark.decoding.exact import exact
 from geminga.spark.decoding.part_decoding import RowError, part_of
 from geminga.spark.source.schema_decoding import decode_columns
 from geminga.spark.source_rules.errors import SchemaError
@@ -125,3 +126,21 @@ def test_time_that_an_older_schema_had_is_read_beside_promoted_numbers():
     old, new = (record("R", n=kind, t=logical("timestamp-millis"), i="int") for kind in ("long", "double"))
     payload = written(old, {"n": 3, "t": MOMENT.replace(tzinfo=UTC), "i": 4})
     assert columns(avro(old), [payload], newest=avro(new))[1] == [{"n": 3.0, "t": MOMENT.replace(tzinfo=UTC), "i": 4}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [
+        (pa.timestamp("us", "UTC"), (1 << 63) - 1),
+        (pa.uint8(), 255),
+        (pa.uint64(), (1 << 64) - 1),
+        (pa.int8(), 127),
+        (pa.int64(), (1 << 63) - 1),
+    ],
+    ids=str,
+)
+def test_largest_number_of_a_type_is_held_and_the_next_one_is_refused(kind, number):
+    check = exact(kind)
+    assert check(number) == number
+    with pytest.raises(ValueError, match=r"is beyond|is no timestamp"):
+        check(number + 1)

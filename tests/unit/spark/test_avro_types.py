@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 
 import pytest
+from pyspark.sql.types import DoubleType, LongType, NullType, StringType
 
 from geminga.client.schema import SchemaInfo, SchemaType
 from geminga.spark.decoding.avro_types import spark_type
@@ -163,3 +164,27 @@ def test_union_whose_members_values_do_not_tell_apart_is_refused_by_field(kind, 
     info = SchemaInfo("r", kind, json.dumps(record(("f", record(("u", ["null", *members]), name="I")))).encode())
     with pytest.raises(SchemaError, match=r"t: f\.u: a union of several types of which member0 and member1 can not be"):
         value_fields(info, "t")
+
+
+@pytest.mark.parametrize(
+    ("union", "found"),
+    [
+        (["string"], StringType()),
+        (["null", "string"], StringType()),
+        (["null"], NullType()),
+        (["int", "long"], LongType()),
+        (["double", "null", "float"], DoubleType()),
+    ],
+    ids=str,
+)
+def test_union_of_one_type_or_of_two_of_a_kind_is_that_type_with_and_without_null(union, found):
+    assert spark_type(union) == found
+
+
+@pytest.mark.parametrize("around", [["null"], []])
+def test_record_that_may_be_null_or_is_alone_in_its_union_gives_its_fields_as_columns(around):
+    record = {"type": "record", "name": "r", "fields": [{"name": "a", "type": "int"}]}
+    info = SchemaInfo("AVRO", SchemaType.AVRO, json.dumps([*around, record]).encode())
+    assert [field.name for field in value_fields(info, "t")] == ["a"]
+    several = SchemaInfo("AVRO", SchemaType.AVRO, json.dumps([*around, record, "string"]).encode())
+    assert [field.name for field in value_fields(several, "t")] == ["value"]

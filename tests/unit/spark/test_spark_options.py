@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -10,6 +11,7 @@ from geminga.spark.rules.client_options import ClientConfiguration
 from geminga.spark.rules.foreign_options import _OF_SINKS, _OF_SOURCES
 from geminga.spark.rules.metadata_columns import ALL_COLUMNS, DEFAULT_COLUMNS, check_columns
 from geminga.spark.rules.option_values import OptionError, OptionValues
+from geminga.spark.rules.own_topics import is_own
 from geminga.spark.sink_rules.sink_options import _NAMES as options_of_sink
 from geminga.spark.source_rules.ddl import parse_columns
 from geminga.spark.source_rules.offsets import ReadPosition, StreamOffset
@@ -274,3 +276,56 @@ def test_options_of_a_table_that_spark_keeps_to_itself_are_told_with_the_way_out
         SourceOptions.for_schema({**BASE, "provider": "pulsar", "option.topic": "t"})
     with pytest.raises(OptionError, match=r"service\.url: missing.*CREATE TEMPORARY VIEW"):
         SourceOptions.parse({}, is_stream=False)
+
+
+@pytest.mark.parametrize("name", ["startingTime", "numPartitions", "maxBytesPerTrigger", "pollTimeoutMs"])
+@pytest.mark.parametrize("value", ["\N{SUPERSCRIPT TWO}", "9" * 19, "9" * 5000], ids=["no-digit", "19", "5000"])
+def test_number_that_none_is_or_that_is_too_large_is_refused_by_name(name, value):
+    with pytest.raises(OptionError, match=f"{name}=.*expected"):
+        SourceOptions.parse({**BASE, name: value}, is_stream=False)
+    assert SourceOptions.parse({**BASE, name: "9" * 18}, is_stream=False)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"n": "x"},
+        {"n": None},
+        {"c": []},
+        {"c": {"a": 5}},
+        {"d": {"a": []}},
+        {"d": {"a": 1}},
+        {"d": {"a": ["x"]}},
+        {"f": "x"},
+        {"s": [1]},
+        {"t": {"a": "-2:0:0"}},
+        {"t": {"a": "0:-2:0"}},
+        {"t": {"a": f"{2**63}:0:0"}},
+    ],
+    ids=str,
+)
+def test_offset_with_a_part_that_can_not_be_is_refused_by_the_options_name(more):
+    text = json.dumps({"v": 1, "t": {}, **more})
+    with pytest.raises(OptionError, match="startingOffsets"):
+        SourceOptions.parse({**BASE, "startingOffsets": text}, is_stream=True)
+
+
+def test_offset_as_deep_as_no_offset_is_refused():
+    with pytest.raises(OptionError, match="startingOffsets"):
+        SourceOptions.parse({**BASE, "startingOffsets": "[" * 100_000}, is_stream=True)
+
+
+def test_log_of_the_sink_is_of_no_pattern_and_of_a_name_that_says_it():
+    logs = [f"persistent://public/default/__spark_commits{partition}" for partition in ("", "-partition-0")]
+    others = [f"persistent://public/default/{name}" for name in ("a", "__spark_commits2", "x__spark_commits")]
+    assert [is_own(topic) for topic in (*logs, *others)] == [True, True, False, False, False]
+    by_pattern = SourceOptions.parse({"service.url": "x", "topicsPattern": "public/default/.*"}, is_stream=True).topics
+    assert [by_pattern.includes(topic) for topic in (*logs, *others)] == [False, False, True, True, True]
+    assert all(parse(topic="__spark_commits").topics.includes(topic) for topic in logs)
+
+
+def test_positions_are_from_the_beginning_to_the_largest_number_of_64_bits():
+    largest = (1 << 63) - 1
+    assert ReadPosition.parse(f"{largest}:{largest}:0") == (largest, largest, 0)
+    assert ReadPosition.parse("-1:-1:0") == ReadPosition.parse("earliest") == (-1, -1, 0)
+    assert ReadPosition.parse("7:-1") == (7, -1, 0)

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import IO, Any, Final, Self
@@ -22,6 +23,8 @@ DEFINITION: Final = "pipeline.json"
 LOCK: Final = "lock"
 #: What the JVM and the Python workers of the last run had to say.
 LOG: Final = "spark.log"
+#: A run gives up getting its lock when so many tries in a row met somebody who asked whether it runs.
+LOCK_TRIES_MAX: Final = 1000
 
 
 class PipelineCheckpoint:
@@ -43,23 +46,25 @@ class PipelineCheckpoint:
         if stored is not None:
             check_change(stored, self._pipeline, self.path)
         make_private_directories(own)
-        self._lock = open(os.path.join(own, LOCK), "a+", encoding="utf-8", opener=private)
+        self._lock = lock = open(os.path.join(own, LOCK), "a+", encoding="utf-8", opener=private)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = _holder(os.path.join(own, LOCK))
-            self._lock.close()
-            raise CheckpointInUseError(
-                f"{self.path}: a process{f' ({holder})' if holder else ''} runs this pipeline already"
-            ) from None
-        self._lock.seek(0)
-        self._lock.truncate()
-        since = datetime.now(UTC).isoformat(timespec="seconds")
-        self._lock.write(json.dumps({"pid": os.getpid(), "since": since}))
-        self._lock.flush()
-        text = definition_json(self._pipeline)
-        if text != stored:
-            write_synced(os.path.join(own, DEFINITION), text)
+            if not _is_locked_for_run(lock):
+                holder = _holder(os.path.join(own, LOCK))
+                raise CheckpointInUseError(
+                    f"{self.path}: a process{f' ({holder})' if holder else ''} runs this pipeline already"
+                )
+            lock.seek(0)
+            lock.truncate()
+            since = datetime.now(UTC).isoformat(timespec="seconds")
+            lock.write(json.dumps({"pid": os.getpid(), "since": since}))
+            lock.flush()
+            text = definition_json(self._pipeline)
+            if text != stored:
+                write_synced(os.path.join(own, DEFINITION), text)
+        except BaseException:
+            with suppress(OSError):  # what could not be written is written once more
+                lock.close()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -79,6 +84,22 @@ def stored_definition(path: str) -> str | None:
                 "this pipeline made"
             ) from None
         return None
+
+
+def _is_locked_for_run(lock: IO[str]) -> bool:
+    """Whether it is this process's alone. Who asks whether a pipeline runs has a share of it for a moment."""
+    for _ in range(LOCK_TRIES_MAX):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            pass
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        fcntl.flock(lock, fcntl.LOCK_UN)
+    return False
 
 
 def _holder(path: str) -> str:

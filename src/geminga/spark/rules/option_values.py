@@ -13,7 +13,10 @@ from geminga.model.errors import LocalError
 _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SIZES: Final = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 _OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])([01]?\d)(?::?([0-5]\d))?", re.IGNORECASE)
-_DURATION: Final = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE)
+#: Of any number: no time, size or count needs more, and it fits the 64 bits that brokers have for it.
+_DIGITS_MAX: Final = 18
+_NUMBER: Final = re.compile(rf"-?\d{{1,{_DIGITS_MAX}}}")
+_DURATION: Final = re.compile(rf"\s*(\d{{1,{_DIGITS_MAX}}})\s*([a-z]*)\s*", re.IGNORECASE)
 
 
 #: Spark 4.3 hands a Python data source the options of a view, and those behind WITH, but none of a table.
@@ -69,7 +72,7 @@ class OptionValues:
         value = self.text(name).strip()
         if not value:
             return default
-        if not re.fullmatch(r"-?\d+", value) or int(value) < minimum:
+        if not _NUMBER.fullmatch(value) or int(value) < minimum:
             raise OptionError(f"{name}={value!r}: expected a whole number, {minimum} or above")
         return int(value)
 
@@ -95,7 +98,7 @@ class OptionValues:
         value = self.text(name).strip()
         if not value:
             return None
-        if value.isdigit():
+        if _NUMBER.fullmatch(value) and value[0] != "-":
             return int(value)
         try:
             moment = datetime.fromisoformat(value)

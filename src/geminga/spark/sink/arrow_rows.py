@@ -260,7 +260,9 @@ def order_values(column: pa.Array) -> list[Any]:
         return [sortable_double(value) for value in column.to_pylist()]
     if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind):
         return slices(column)
-    if pa.types.is_integer(kind) or pa.types.is_timestamp(kind):
+    if pa.types.is_date32(kind):
+        return _integers(column.cast(pa.int32()))  # Python has no dates beyond the years 1 to 9999
+    if pa.types.is_integer(kind) or (pa.types.is_temporal(kind) and not pa.types.is_interval(kind)):
         return _integers(column)
     values: list[Any] = column.to_pylist()
     return values

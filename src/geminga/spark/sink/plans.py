@@ -10,10 +10,9 @@ from __future__ import annotations
 from typing import Final
 
 from geminga.model.topic_name import TopicName
+from geminga.spark.rules.own_topics import PLAN_TOPIC
 from geminga.spark.sink_rules.sink_options import ProducerSettings, SinkOptions
 
-#: Where plans are recorded unless an option says otherwise: in the namespace of the output topic.
-PLAN_TOPIC: Final = "__spark_commits"
 #: Where plans of rows with a column of topics are recorded unless an option says otherwise.
 PLAN_TOPIC_DEFAULT: Final = f"persistent://public/default/{PLAN_TOPIC}"
 #: The subscription that holds the topic.

@@ -36,7 +36,8 @@ async def plan_batch(client: Client, options: SourceOptions) -> list[Task]:
     start, end = await bounds_of_batch(client, options)
     tasks_max = options.tasks_max
     ranges = ranges_of(start, end)
-    probes = {one.topic: Probe(client, one.topic, options.reader.name) for one in ranges}
+    name, is_compacted = options.reader.name, options.reader.is_read_compacted
+    probes = {one.topic: Probe(client, one.topic, name, is_read_compacted=is_compacted) for one in ranges}
     try:
         divisions = await divisions_of(probes, ranges, tasks_max)
         if options.target_bytes_per_task:
@@ -59,7 +60,7 @@ async def bounds_of_batch(client: Client, options: SourceOptions) -> tuple[Strea
         topics = [topic for topic in topics if topic in narrowed.topics]
     reading = options.bounded_reader
     name = options.reader.name
-    probes = [Probe(client, topic, name) for topic in topics]
+    probes = [Probe(client, topic, name, is_read_compacted=reading.is_read_compacted) for topic in topics]
     try:
         ends = await ends_of(probes)
     finally:
@@ -71,7 +72,7 @@ async def bounds_of_batch(client: Client, options: SourceOptions) -> tuple[Strea
     if options.start.init is None:
         starts.update({topic: at for topic, at in options.start.topics.items() if topic in starts})
     elif isinstance(time_ms, int):
-        starts = await at_time(client, topics, time_ms, name)
+        starts = await starts_at_time(client, topics, time_ms, reading)
     if options.end is not None:
         ends = {topic: min(end, options.end.get(topic, end)) for topic, end in ends.items()}
     elif reading.time_to_ms is not None:
@@ -124,6 +125,15 @@ def warn_beyond(what: str, positions: Mapping[str, ReadPosition], ends: Mapping[
                 topic,
                 end,
             )
+
+
+async def starts_at_time(
+    client: Client, topics: Iterable[str], time_ms: int, config: ReaderConfiguration
+) -> dict[str, ReadPosition]:
+    """Of each topic, where to begin for all that was published at or after the time."""
+    if config.is_read_compacted:  # brokers find times in ledgers alone
+        return dict.fromkeys(topics, BEGINNING)
+    return await at_time(client, topics, time_ms, config.name)
 
 
 async def at_time(client: Client, topics: Iterable[str], time_ms: int, name: str) -> dict[str, ReadPosition]:

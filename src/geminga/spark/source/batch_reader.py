@@ -85,7 +85,10 @@ class FilteringBatchReader(PulsarBatchReader):
                 values = one.value if isinstance(one, In) else (one.value,)
                 narrowed = narrowed.of_topics(str(value) for value in values)
             elif isinstance(one, EqualTo) and one.attribute == (names.MESSAGE_ID,):
-                message_id = MessageId.deserialize(bytes(one.value))
+                try:
+                    message_id = MessageId.deserialize(bytes(one.value))
+                except ValueError:
+                    continue  # no row has it, as Spark finds out
                 at = (message_id.ledger_id(), message_id.entry_id(), max(0, message_id.batch_index()))
                 narrowed = narrowed.at_message(ReadPosition(*at))
             elif isinstance(one, COMPARISONS) and one.attribute == (names.PUBLISH_TIME,):

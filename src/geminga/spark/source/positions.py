@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from geminga.client import BatchSource, Client, EntryBatch, EntryStream, MessageId, TopicNotFound
 from geminga.client.consumer_rules.topic_pattern import TopicPattern
+from geminga.spark.rules.own_topics import is_own
 from geminga.spark.source_rules.errors import TopicError
 from geminga.spark.source_rules.offsets import BEGINNING, Division, ReadPosition
 from geminga.spark.source_rules.options import TopicChoice
@@ -48,7 +49,7 @@ async def find_topics(client: Client, choice: TopicChoice) -> list[str]:
     if choice.pattern:
         pattern = TopicPattern.parse(choice.pattern, must_be_linear=True)
         listed = await client.lookup.topics_of_namespace(pattern.namespace)
-        names: Iterable[str] = sorted(pattern.topics(listed.topics))
+        names: Iterable[str] = sorted(name for name in pattern.topics(listed.topics) if not is_own(name))
     else:
         names = choice.names
 
@@ -65,10 +66,16 @@ async def find_topics(client: Client, choice: TopicChoice) -> list[str]:
 class Probe:
     """Asks about one topic or partition; connected on first use."""
 
-    def __init__(self, client: Client, topic: str, name: str) -> None:
+    def __init__(self, client: Client, topic: str, name: str, *, is_read_compacted: bool = False) -> None:
+        """``is_read_compacted``: the end is that of who reads so, and nobody can say where it begins."""
         self.topic = topic
-        self._stream: EntryStream[EntryBatch] = client.entry_stream(topic, window_bytes=1, permits_max=0, name=name)
+        self._stream: EntryStream[EntryBatch] = client.entry_stream(
+            topic, window_bytes=1, permits_max=0, name=name, is_read_compacted=is_read_compacted
+        )
+        self._is_read_compacted = is_read_compacted
         self._is_open = False
+        #: Its topic was deleted, be it there again: this probe is told nothing any more.
+        self.is_gone = False
         #: Where the topic began when this was opened, once its end was asked for; its beginning: not known.
         self.first = BEGINNING
 
@@ -84,8 +91,12 @@ class Probe:
     async def end(self) -> ReadPosition:
         """Behind the last message that readers can get; the topic's beginning if there is none."""
         await self.open()
-        last, marked = await self._stream.last_message_id()
-        if marked is not None:
+        try:
+            last, marked = await self._stream.last_message_id()
+        except TopicNotFound:
+            self.is_gone = True
+            raise
+        if marked is not None and not self._is_read_compacted:
             self.first = ReadPosition(marked.ledger_id(), marked.entry_id() + 1)
         return behind(last)
 

@@ -20,6 +20,7 @@ from geminga.client import (
 )
 from geminga.client.consumer_rules.entry_window import PERMITS_MAX
 from geminga.runtime import get_logger
+from geminga.spark.source.compacted import is_held_compacted
 from geminga.spark.source.entry_rows import Piece
 from geminga.spark.source.positions import first_position, lost_text
 from geminga.spark.source_rules.errors import DataLossError, ReadTimeoutError
@@ -195,6 +196,8 @@ class RangeReader:
         self._is_start_known = True
         first = await first_position(self._client, self._range.topic, self._config.name)
         if first is None or first.ledger_id <= start.ledger_id:
+            return
+        if await is_held_compacted(self._client, self._range.topic, first, self._config):
             return
         self._lost(lost_text(self._range.topic, start, first))
 

@@ -14,7 +14,8 @@ from typing import Final
 
 from geminga.client import Client, EntryBatch, EntryStream, TopicNotFound, open_batches
 from geminga.runtime import get_logger
-from geminga.spark.source.batch_plan import at_time, check_given, warn_beyond
+from geminga.spark.source.batch_plan import check_given, starts_at_time, warn_beyond
+from geminga.spark.source.compacted import is_held_compacted
 from geminga.spark.source.positions import (
     Probe,
     divisions_of,
@@ -38,6 +39,10 @@ _log = get_logger(__name__)
 
 #: Bytes of the one message that a watch may be sent.
 _WATCH_WINDOW: Final = 1
+
+
+#: At the topics for one batch, each because one was deleted since the last.
+_LOOKS_MAX: Final = 3
 
 
 @dataclass(slots=True)
@@ -89,13 +94,16 @@ class StreamDriver:
         Waits ``longPollMs`` for something. Raises TopicError, and what the client raises.
         """
         await self._discover(start)
-        try:
-            found = await self._latest(start, limits)
-        except TopicNotFound:
-            # Deleted between two looks at the topics: a look says what that means.
-            self._discovered_at = float("-inf")
-            await self._discover(start)
-            found = await self._latest(start, limits)
+        for looks_left in reversed(range(_LOOKS_MAX)):
+            try:
+                found = await self._latest(start, limits)
+                break
+            except TopicNotFound:
+                # Deleted between two looks at the topics: a look says what that means.
+                if not looks_left:
+                    raise
+                self._discovered_at = float("-inf")
+                await self._discover(start)
         if found.init is None:
             self._planned = found.topics
         return found
@@ -130,6 +138,8 @@ class StreamDriver:
         # A topic whose messages were all deleted ends before it began.
         ends = {topic: max(end, begins[topic]) for topic, end in ends.items()}
         cuts: dict[str, tuple[ReadPosition, ...]] = {}
+        if ends == begins:
+            self._waiting_since = None  # what was waited with is gone
         if limits.are_any and start.init != LATEST and ends != begins:
             filled = await self._fill(begins, ends, limits)
             if filled is None:
@@ -158,7 +168,7 @@ class StreamDriver:
         if start.init == EARLIEST:
             found = {topic: self._probes[topic].first for topic in ends if topic in self._probes}
         elif isinstance(start.init, int):
-            found = await at_time(self._client, ends, start.init, self._options.reader.name)
+            found = await starts_at_time(self._client, ends, start.init, self._options.reader)
         else:
             anew = [topic for topic, was in self._renewed.items() if start.topics.get(topic) == was and topic in ends]
             return dict.fromkeys(anew, BEGINNING)
@@ -211,6 +221,9 @@ class StreamDriver:
             self._discovered_at = now
             self._topics = [topic for topic in topics if self._target is None or topic in self._target]
             self._has_checked = False
+            gone = {topic for topic, probe in self._probes.items() if probe.is_gone}
+            if gone and start is not None:  # also what is there again by now
+                await self._forget_deleted(start, set(self._topics) - gone)
             for topic in self._topics:
                 self._probe(topic)
         if start is None:
@@ -226,7 +239,9 @@ class StreamDriver:
     def _probe(self, topic: str) -> Probe:
         found = self._probes.get(topic)
         if found is None:
-            found = self._probes[topic] = Probe(self._client, topic, self._options.reader.name)
+            reader = self._options.reader
+            found = Probe(self._client, topic, reader.name, is_read_compacted=reader.is_read_compacted)
+            self._probes[topic] = found
         return found
 
     async def _forget_deleted(self, start: StreamOffset, topics: set[str]) -> None:
@@ -358,6 +373,8 @@ class StreamDriver:
             return False  # deleted: the task says what that means
         if first is None or first.ledger_id <= one.start.ledger_id:
             return False  # it is there now, and may be gone when the task comes
+        if await is_held_compacted(self._client, one.topic, first, self._options.reader):
+            return True
         text = lost_text(one.topic, one.start, first)
         if self._options.reader.fail_on_data_loss:
             raise DataLossError(text)

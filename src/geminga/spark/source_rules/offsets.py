@@ -28,12 +28,14 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 from geminga.model.errors import LocalError
 
 #: The version written, and the only one read.
 VERSION: Final = 1
+#: Ids are signed numbers of 64 bits.
+_ID_MAX: Final = (1 << 63) - 1
 _POSITION: Final = re.compile(r"(-?\d{1,19}):(-?\d{1,19})(?::(\d{1,9}))?")
 
 LATEST: Final = "latest"
@@ -59,7 +61,10 @@ class ReadPosition(NamedTuple):
         match = _POSITION.fullmatch(text) if isinstance(text, str) else None
         if match is None:
             raise OffsetError(f"position {text!r}: expected ledger:entry:batchIndex, such as 123:45:0, or earliest")
-        return cls(int(match[1]), int(match[2]), int(match[3] or 0))
+        ledger_id, entry_id = int(match[1]), int(match[2])
+        if not (-1 <= ledger_id <= _ID_MAX and -1 <= entry_id <= _ID_MAX):
+            raise OffsetError(f"position {text!r}: expected a ledger and an entry from -1 to {_ID_MAX}")
+        return cls(ledger_id, entry_id, int(match[3] or 0))
 
     @property
     def entry(self) -> tuple[int, int]:
@@ -132,6 +137,13 @@ class StreamOffset:
         version = data.get("v")
         if version != VERSION:
             raise OffsetError(f"an offset of version {version!r}: this version of Geminga reads version {VERSION}")
+        try:
+            return cls._of_parts(data)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise OffsetError(f"a part of an offset can not be read: {error!r}") from None
+
+    @classmethod
+    def _of_parts(cls, data: Mapping[str, Any]) -> Self:
         if "init" in data:
             init = data["init"]
             return cls(init=init["time"] if isinstance(init, Mapping) else init)
@@ -169,8 +181,8 @@ def parse_positions(text: str) -> dict[str, ReadPosition]:
     """
     try:
         data = json.loads(text)
-    except ValueError as error:
-        raise OffsetError(f"{text!r}: neither earliest nor latest nor JSON ({error})") from None
+    except (ValueError, RecursionError) as error:
+        raise OffsetError(f"{text[:1000]!r}: neither earliest nor latest nor JSON ({error})") from None
     if isinstance(data, Mapping) and "t" in data and "v" in data:
         return dict(StreamOffset.from_dict(data).topics)
     return _positions(data, "offsets")

@@ -13,6 +13,7 @@ from geminga.spark.rules.client_options import ClientConfiguration
 from geminga.spark.rules.foreign_options import foreign_source_option
 from geminga.spark.rules.metadata_columns import DEFAULT_COLUMNS, check_columns
 from geminga.spark.rules.option_values import OF_TABLES, OptionError, OptionValues
+from geminga.spark.rules.own_topics import is_own
 from geminga.spark.source_rules.admission import Limits
 from geminga.spark.source_rules.ddl import parse_columns
 from geminga.spark.source_rules.lake_plan import Piece
@@ -128,7 +129,7 @@ class TopicChoice:
                 TopicPattern,  # loads the client, which most plans do without
             )
 
-            return TopicPattern.parse(self.pattern, must_be_linear=True).matches(topic)
+            return TopicPattern.parse(self.pattern, must_be_linear=True).matches(topic) and not is_own(topic)
         named = {str(TopicName.parse(name)) for name in self.names}
         return topic in named or str(TopicName.parse(topic).partitioned_topic) in named
 

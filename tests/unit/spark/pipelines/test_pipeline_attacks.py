@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 from dataclasses import replace
 
 import pytest
 
 from geminga.spark.pipelines import CheckpointInUseError, Pipeline, PipelineError, Sink, Source, Watermark
-from geminga.spark.pipelines.checkpoint import stored_definition
+from geminga.spark.pipelines import checkpoint as checkpoints
+from geminga.spark.pipelines.checkpoint import PipelineCheckpoint, read_state, stored_definition
 from geminga.spark.pipelines.core.columns import missing_columns
 from geminga.spark.pipelines.core.identity import check_change, definition_json
 from geminga.spark.pipelines.core.parsing import parse_pipeline, read_document
@@ -175,3 +177,48 @@ def test_a_checkpoint_whose_definition_is_damaged_is_refused(tmp_path, content) 
     assert stored is not None
     with pytest.raises(CheckpointInUseError, match="can not be read"):
         check_change(stored, Pipeline("x", (Source(topics=("a",)),), Sink(topic="b")), str(tmp_path))
+
+
+def test_checkpoint_that_could_not_be_written_is_free_again(tmp_path) -> None:
+    """Also while somebody keeps the error, as notebooks do."""
+    pipeline = Pipeline("p", (Source(topics=("a",)),), Sink(topic="b"), checkpoint=str(tmp_path))
+    in_the_way = tmp_path / "geminga" / "pipeline.json.new"
+    in_the_way.mkdir(parents=True)
+    first = PipelineCheckpoint(pipeline)
+    with pytest.raises(OSError, match=r"pipeline\.json"):
+        first.__enter__()
+    in_the_way.rmdir()
+    with PipelineCheckpoint(pipeline):
+        assert read_state(str(tmp_path)).is_running
+
+
+def test_somebody_who_asks_whether_a_pipeline_runs_does_not_keep_it_from_running(tmp_path, monkeypatch) -> None:
+    pipeline = Pipeline("p", (Source(topics=("a",)),), Sink(topic="b"), checkpoint=str(tmp_path))
+    with PipelineCheckpoint(pipeline):
+        pass
+    asking = [(tmp_path / "geminga" / checkpoints.LOCK).open(encoding="utf-8") for _ in range(3)]
+    fcntl.flock(asking[-1], fcntl.LOCK_SH)
+    refused = []
+
+    class Flock:
+        """One has done asking, and the next one begins, each time that the lock is not to be had."""
+
+        LOCK_EX, LOCK_SH, LOCK_NB, LOCK_UN = fcntl.LOCK_EX, fcntl.LOCK_SH, fcntl.LOCK_NB, fcntl.LOCK_UN
+
+        @staticmethod
+        def flock(file, how) -> None:
+            try:
+                fcntl.flock(file, how)
+            except BlockingIOError:
+                refused.append(how)
+                asking.pop().close()
+                if asking:
+                    fcntl.flock(asking[-1], fcntl.LOCK_SH)
+                raise
+
+    monkeypatch.setattr(checkpoints, "fcntl", Flock)
+    with PipelineCheckpoint(pipeline):
+        monkeypatch.undo()
+        assert len(refused) == 3
+        with pytest.raises(CheckpointInUseError, match="runs this pipeline already"):
+            PipelineCheckpoint(pipeline).__enter__()

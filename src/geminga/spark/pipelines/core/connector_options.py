@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from geminga.model import TopicName
 from geminga.spark.pipelines.core.definition import Pipeline, Source, Table
 from geminga.spark.pipelines.core.expressions import words_in
 from geminga.spark.rules.metadata_columns import DEFAULT_COLUMNS, INVALID
@@ -89,6 +90,9 @@ def table_options(pipeline: Pipeline, table: Table) -> dict[str, str]:
     # Of the messages of a key only the newest counts, so only of that it matters whether it fits.
     fixed = {"topic": table.topic, "jsonColumns": table.columns, "emptyAsTombstone": "true", "invalid": "keep"}
     columns = {"metadataColumns": "__key,__topic,__messageId,__invalid"}
+    has_lake = any(name.lower() == "lake.root" for name in table.options)
+    if not has_lake and TopicName.parse(table.topic).is_persistent:  # of some keys compaction alone has the message
+        columns["pulsar.reader.readCompacted"] = "true"
     return columns | client_options(pipeline) | dict(table.options) | fixed
 
 
