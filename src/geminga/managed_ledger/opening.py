@@ -48,7 +48,7 @@ async def load(services: StorageServices, home: LedgerHome, name: str) -> Manage
         record = decode_managed_ledger_info(node.value)
     except CorruptionError as error:
         raise CorruptionError(f"{path}: {error}") from error
-    if SHADOW_SOURCE in record.properties:
+    if record.properties.get(SHADOW_SOURCE):
         from geminga.managed_ledger.shadow import open_shadow  # few topics are one
 
         ml: ManagedLedger = await open_shadow(services, home, name, known, record)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from geminga.broker.core.coercion import Document, Json
-from geminga.broker.load_rules.members import amount, document_of, encoded, part, whole
+from geminga.broker.load_rules.members import AMOUNT_MAX, amount, document_of, encoded, part, whole
 from geminga.broker.load_rules.reports import UNSEEN_RATES, BundleStats, LoadRates, decode_rates, rates_members, sum_of
 
 BUNDLE_DATA_PATH: Final = "/loadbalance/bundle-data"
@@ -46,6 +47,8 @@ class BundleData(NamedTuple):
 
 #: Of which nothing is known.
 UNSEEN: Final = BundleData()
+#: What a quota says of rates, in the order of theirs.
+_OF_QUOTA: Final = ("msgRateIn", "msgRateOut", "bandwidthIn", "bandwidthOut")
 
 
 def bundle_data_path(bundle: str) -> str:
@@ -86,11 +89,16 @@ def _decoded(path: str, document: Mapping[str, Json], samples_max: int) -> Histo
 
 
 def decode_quota(path: str, value: bytes) -> BundleData:
-    """What an operator's quota lets expect, as if there had been as many samples as there can be. CorruptionError."""
+    """What an operator's quota lets expect, as if there had been as many samples as there can be. CorruptionError.
+
+    More than any report may tell counts as that: it is a wish, and no fault of who measures.
+    """
     document = document_of(path, value)
-    rates = LoadRates(
-        *(amount(path, document, name) for name in ("msgRateIn", "msgRateOut", "bandwidthIn", "bandwidthOut"))
-    )
+    for name in _OF_QUOTA:
+        given = document.get(name)
+        if isinstance(given, int | float) and AMOUNT_MAX < given < math.inf:
+            document = {**document, name: AMOUNT_MAX}
+    rates = LoadRates(*(amount(path, document, name) for name in _OF_QUOTA))
     return BundleData(History(SHORT_SAMPLES, SHORT_SAMPLES, rates), History(LONG_SAMPLES, LONG_SAMPLES, rates))
 
 

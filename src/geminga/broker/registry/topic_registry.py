@@ -442,18 +442,20 @@ class TopicRegistry:
     async def _delete_detached(
         self, topic: Topic, why_it_stays: WhyItStays | None, is_namespace_going: bool
     ) -> Hold | None:
-        """Claim, ask, note, delete; what holds it. Cut off before it is noted all is there, after it the rest goes."""
+        """Claim, ask, note, delete; what holds it. Once it is noted, whoever loads it finishes."""
         name = topic.name
         try:
             await topic.claim_storage()
             judged: Document | None = None
-            if why_it_stays is not None and not topic.life.is_going:
+            if is_judged := why_it_stays is not None and not topic.life.is_going:
                 judged = await self._belongings.policies(name)
                 if (hold := await why_it_stays(topic)) is not None:
                     return hold
-            await topic.claim_storage(for_good=True)
+            await topic.claim_storage(for_good=not is_judged)
             if not name.is_partition and not is_namespace_going:
                 await self._belongings.forget(name, judged)
+            if is_judged:  # policies that changed meanwhile have kept it
+                await topic.claim_storage(for_good=True)
             await topic.delete_storage()
         except GemingaError:
             await topic.close_storage()
@@ -564,8 +566,7 @@ class TopicRegistry:
                 if turns.is_over():
                     await turns.next()
                 local = decode_name(encoded)
-                is_shown = not is_of_transactions(namespace, local) if has_system else not (is_own or is_hidden(local))
-                if is_shown:
+                if not (is_of_transactions(namespace, local) if has_system else is_own or is_hidden(local)):
                     found.append(f"persistent://{namespace}/{local}")
         if mode is not TopicMode.PERSISTENT:
             here = await self._non_persistent(namespace, turns)
@@ -582,8 +583,7 @@ class TopicRegistry:
                 await self._ledgers.delete(f"{namespace}/persistent/{encoded}")
 
     async def _non_persistent(self, namespace: str, turns: Turns) -> set[str]:
-        prefix = f"non-persistent://{namespace}/"
-        found = {name for name in self.loaded if name.startswith(prefix)}
+        found = {name for name in self.loaded if name.startswith(f"non-persistent://{namespace}/")}
         for text in await self._resources.list_partitioned_topics(namespace, "non-persistent"):
             for index in range(await self._resources.partitioned_topic_metadata(TopicName.parse(text)) or 0):
                 if turns.is_over():
