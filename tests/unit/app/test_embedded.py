@@ -282,6 +282,8 @@ class InterruptedStart(Standalone):
 
 def test_a_start_that_is_interrupted_leaves_no_broker_behind(tmp_path) -> None:
     """It waited for a broker that nobody had told to stop; a second Ctrl-C left it running, on its directory."""
+    # A Spark session, which another test of the process may have had, leaves a handler of its own.
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGALRM, _give_up)
     signal.alarm(20)
     try:
@@ -289,6 +291,7 @@ def test_a_start_that_is_interrupted_leaves_no_broker_behind(tmp_path) -> None:
             InterruptedStart(tmp_path / "d").start()
     finally:
         signal.alarm(0)
+        signal.signal(signal.SIGINT, former)
     assert broker_threads() == []
     with Standalone(tmp_path / "d"):
         pass
