@@ -18,6 +18,7 @@ from geminga.broker.policies.core.limit_rows import AUTO_TOPIC_CREATION, MAX_TOP
 from geminga.broker.registry.loaded_topics import LoadedTopics
 from geminga.broker.registry.namespaces import Namespaces, TopicMode
 from geminga.broker.registry.topic_loads import Load, TopicLoads
+from geminga.broker.registry.topic_names import non_persistent_names, persistent_names
 from geminga.model.errors import (
     ConflictError,
     GemingaError,
@@ -30,15 +31,7 @@ from geminga.model.errors import (
     TransactionTopicError,
     UnavailableError,
 )
-from geminga.model.topic_name import (
-    PARTITION_SUFFIX,
-    SYSTEM_NAMESPACE,
-    TopicName,
-    decode_name,
-    is_hidden,
-    is_internal_cursor,
-    is_of_transactions,
-)
+from geminga.model.topic_name import TopicName, decode_name, is_internal_cursor, is_of_transactions
 from geminga.runtime import Clock, Contained, Part, Turns, carried_out, get_logger, spawn
 
 if TYPE_CHECKING:
@@ -444,18 +437,20 @@ class TopicRegistry:
     ) -> Hold | None:
         """Claim, ask, note, delete; what holds it. Once it is noted, whoever loads it finishes."""
         name = topic.name
+        judged: Document | None = None
         try:
-            await topic.claim_storage()
-            judged: Document | None = None
             if is_judged := why_it_stays is not None and not topic.life.is_going:
+                await topic.claim_storage()
                 judged = await self._belongings.policies(name)
                 if (hold := await why_it_stays(topic)) is not None:
                     return hold
-            await topic.claim_storage(for_good=not is_judged)
+                await topic.claim_storage()
+            else:
+                await topic.note_deletion()
             if not name.is_partition and not is_namespace_going:
                 await self._belongings.forget(name, judged)
             if is_judged:  # policies that changed meanwhile have kept it
-                await topic.claim_storage(for_good=True)
+                await topic.note_deletion()
             await topic.delete_storage()
         except GemingaError:
             await topic.close_storage()
@@ -559,17 +554,11 @@ class TopicRegistry:
         is raised where one of them does not answer.
         """
         found: list[str] = []
-        is_own = namespace == SYSTEM_NAMESPACE
         turns = Turns(self._clock)
         if mode is not TopicMode.NON_PERSISTENT:
-            for encoded in await self._ledgers.encoded_names(f"{namespace}/persistent"):
-                if turns.is_over():
-                    await turns.next()
-                local = decode_name(encoded)
-                if not (is_of_transactions(namespace, local) if has_system else is_own or is_hidden(local)):
-                    found.append(f"persistent://{namespace}/{local}")
+            found += await persistent_names(self._ledgers, namespace, turns, has_system=has_system)
         if mode is not TopicMode.PERSISTENT:
-            here = await self._non_persistent(namespace, turns)
+            here = await non_persistent_names(self.loaded, self._resources, namespace, turns)
             if self._others_non_persistent is not None and not is_local:
                 here |= await self._others_non_persistent(namespace)
             found += here
@@ -581,15 +570,6 @@ class TopicRegistry:
         for encoded in await self._ledgers.encoded_names(f"{namespace}/persistent"):
             if is_of_transactions(namespace, decode_name(encoded)):
                 await self._ledgers.delete(f"{namespace}/persistent/{encoded}")
-
-    async def _non_persistent(self, namespace: str, turns: Turns) -> set[str]:
-        found = {name for name in self.loaded if name.startswith(f"non-persistent://{namespace}/")}
-        for text in await self._resources.list_partitioned_topics(namespace, "non-persistent"):
-            for index in range(await self._resources.partitioned_topic_metadata(TopicName.parse(text)) or 0):
-                if turns.is_over():
-                    await turns.next()
-                found.add(f"{text}{PARTITION_SUFFIX}{index}")
-        return found
 
 
 def _not_served(name: TopicName) -> TopicNotServedError:

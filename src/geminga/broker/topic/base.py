@@ -170,10 +170,13 @@ class Topic:
     async def close_storage(self) -> None:
         """Close what is below, after producers and consumers left."""
 
-    async def claim_storage(self, *, for_good: bool = False) -> None:
-        """Before anything is deleted: raise LedgerFencedError if another broker owns what is stored.
+    async def claim_storage(self) -> None:
+        """Before anything is deleted: raise LedgerFencedError if another broker owns what is stored."""
 
-        ``for_good``: note durably that it is going; cut off from now on, whoever loads it deletes the rest.
+    async def note_deletion(self) -> None:
+        """Note durably that it is going: cut off from now on, whoever loads it deletes the rest.
+
+        Raises LedgerFencedError as :meth:`claim_storage`.
         """
 
     async def delete_storage(self) -> None:

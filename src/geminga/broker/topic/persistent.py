@@ -276,7 +276,10 @@ class PersistentTopic(Topic):
                 _log.warning("%s was being deleted, and was served since: it stays", self.name)
                 kept = {name: value for name, value in stored.properties.items() if name != DELETION_PROPERTY}
                 await stored.set_properties(kept)
-            self._load_subscriptions()
+            for cursor_name, cursor in self.ledger.cursors.items():
+                if not is_internal_cursor(cursor_name):
+                    name = decode_name(cursor_name)
+                    self._subscriptions[name] = Subscription.create(self, name, cursor)
             await self.publishing.load()
             # One that was made for this load, and is empty still, had none.
             if self.transactions is not None and not (stored.is_new and not len(stored.ledgers)):
@@ -365,13 +368,14 @@ class PersistentTopic(Topic):
             internal_backlog=max((c.backlog_count for c in internal if c.name not in OWN_CURSORS), default=0),
         )
 
-    async def claim_storage(self, *, for_good: bool = False) -> None:
+    async def claim_storage(self) -> None:
         """As :meth:`Topic.claim_storage`."""
-        if for_good:
-            await self.ledger.stored.add_properties({DELETION_PROPERTY: _newest(self.ledger)})
-            self.life.is_going = True
-        else:
-            await self.ledger.stored.claim()
+        await self.ledger.stored.claim()
+
+    async def note_deletion(self) -> None:
+        """As :meth:`Topic.note_deletion`."""
+        await self.ledger.stored.add_properties({DELETION_PROPERTY: _newest(self.ledger)})
+        self.life.is_going = True
 
     async def delete_storage(self) -> None:
         """Remove the ledger with all its cursors."""
@@ -382,9 +386,3 @@ class PersistentTopic(Topic):
                 await subscription.transactions.used.let_go()
                 await subscription.transactions.used.delete_log()
         await self.services.ledgers.delete(self.name.managed_ledger_name)
-
-    def _load_subscriptions(self) -> None:
-        for cursor_name, cursor in self.ledger.cursors.items():
-            if not is_internal_cursor(cursor_name):
-                name = decode_name(cursor_name)
-                self._subscriptions[name] = Subscription.create(self, name, cursor)

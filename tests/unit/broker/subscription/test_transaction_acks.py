@@ -444,7 +444,7 @@ def test_a_topic_that_was_served_since_its_deletion_was_cut_off_stays() -> None:
         topic = await world.broker.registry.get(NAME, create=False)
         stored = topic.ledger.stored
         before = max(info.ledger_id for info in stored.ledgers.infos)
-        await topic.claim_storage(for_good=True)
+        await topic.note_deletion()
         await world.broker.registry.unload(NAME)
         node = await world.metadata.get(path := ledger_path(NAME.managed_ledger_name))
         record = decode_managed_ledger_info(node.value)
