@@ -18,7 +18,6 @@ from geminga.broker.policies.core.limit_rows import AUTO_TOPIC_CREATION, MAX_TOP
 from geminga.broker.registry.loaded_topics import LoadedTopics
 from geminga.broker.registry.namespaces import Namespaces, TopicMode
 from geminga.broker.registry.topic_loads import Load, TopicLoads
-from geminga.broker.registry.topic_names import non_persistent_names, persistent_names
 from geminga.model.errors import (
     ConflictError,
     GemingaError,
@@ -553,6 +552,8 @@ class TopicRegistry:
         ``is_local``: without the non-persistent topics of other brokers, which only they know; else UnavailableError
         is raised where one of them does not answer.
         """
+        from geminga.broker.registry.topic_names import non_persistent_names, persistent_names
+
         found: list[str] = []
         turns = Turns(self._clock)
         if mode is not TopicMode.NON_PERSISTENT:
