@@ -1,9 +1,13 @@
-"""One Spark session for every test that needs a JVM: it takes 10 seconds to start."""
+"""One Spark session for every test that needs a JVM: it takes 10 seconds to start.
+
+For those that need none: a broker of the file's own, a client, a topic for each test.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pyspark
@@ -13,9 +17,12 @@ from pyspark.sql import SparkSession
 from tools import spark_classes
 from tools.process_tree import children_of, command_of, wait_gone
 
+import geminga
+from geminga.client.blocking import Client, connect
 from geminga.spark import session
 from geminga.spark.process import clients
 from geminga.spark.process.home import make_home
+from support.connector.rolled_topics import LEDGER_ENTRIES
 
 ROOT = Path(__file__).parents[3]
 INSTALLED = Path(pyspark.__file__).parent
@@ -35,6 +42,8 @@ SETTINGS = {
 
 #: The JVM and its workers have them from the environment that they were started with.
 BUCKET_KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_EC2_METADATA_DISABLED": "true"}
+
+_numbers = count(1)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -109,3 +118,28 @@ def dedup_namespace(standalone) -> str:
     standalone.request("PUT", "/admin/v2/namespaces/public/dedup")
     standalone.request("POST", "/admin/v2/namespaces/public/dedup/deduplication", True)
     return "public/dedup"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[geminga.Standalone]:
+    """Its ledgers roll over after a few entries."""
+    config = {"managedLedgerMaxEntriesPerLedger": LEDGER_ENTRIES, "managedLedgerMinLedgerRolloverTimeMinutes": 0}
+    with geminga.Standalone(config=config) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def client(broker) -> Iterator[Client]:
+    with connect(broker.service_url) as one:
+        yield one
+
+
+@pytest.fixture
+def topic(request) -> str:
+    return f"persistent://public/default/{request.module.__name__.rpartition('.')[2]}-{next(_numbers)}"
+
+
+@pytest.fixture
+def options(broker, topic) -> dict[str, str]:
+    """Of a source that reads the topic from its beginning."""
+    return {"service.url": broker.service_url, "topic": topic, "startingOffsets": "earliest", "longPollMs": "20"}

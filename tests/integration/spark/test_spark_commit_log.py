@@ -17,7 +17,7 @@ import pytest
 import geminga
 import geminga.client
 from geminga.client import MessageId
-from geminga.client.blocking import Client, connect
+from geminga.client.blocking import Client
 from geminga.runtime.points import set_point_hook
 from geminga.spark.process.clients import session_for
 from geminga.spark.rules.client_options import ClientConfiguration
@@ -50,12 +50,6 @@ def broker() -> Iterator[geminga.Standalone]:
     config = {"managedLedgerMaxEntriesPerLedger": LEDGER_ENTRIES, "managedLedgerMinLedgerRolloverTimeMinutes": 0}
     with pytest.MonkeyPatch.context() as patch, geminga.Standalone(config=config) as one:
         patch.setattr(coordinator, "OUTCOMES_MAX", 0)
-        yield one
-
-
-@pytest.fixture(scope="module")
-def client(broker) -> Iterator[Client]:
-    with connect(broker.service_url) as one:
         yield one
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import geminga
 from geminga.client import CompressionType, InitialPosition
-from geminga.client.blocking import Client, connect
+from geminga.client.blocking import Client
 from geminga.spark.process.clients import session_for
 from geminga.spark.rules.client_options import ClientConfiguration
 from geminga.spark.source import scout
@@ -29,22 +29,6 @@ _numbers = count(1)
 def broker() -> Iterator[geminga.Standalone]:
     with geminga.Standalone() as one:
         yield one
-
-
-@pytest.fixture(scope="module")
-def client(broker) -> Iterator[Client]:
-    with connect(broker.service_url) as one:
-        yield one
-
-
-@pytest.fixture
-def topic() -> str:
-    return f"persistent://public/default/admission-{next(_numbers)}"
-
-
-@pytest.fixture
-def options(broker, topic) -> dict[str, str]:
-    return {"service.url": broker.service_url, "topic": topic, "startingOffsets": "earliest", "longPollMs": "20"}
 
 
 def publish(client: Client, topic: str, number: int, first: int = 0, batch: int = 10, size: int = 0) -> list[bytes]:

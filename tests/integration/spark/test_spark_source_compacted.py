@@ -3,44 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import replace
-from itertools import count
 
 import pytest
 
 import geminga
 from geminga.broker.compaction.part import TopicCompaction, compact
-from geminga.client.blocking import Client, Consumer, connect
+from geminga.client.blocking import Client, Consumer
 from geminga.spark.pipelines import Cluster, Pipeline, Sink, Source, Table
 from geminga.spark.pipelines.core.connector_options import table_options
 from geminga.spark.source_rules.errors import DataLossError
 from geminga.spark.source_rules.options import SourceOptions
+from support.connector.rolled_topics import LEDGER_ENTRIES
 from support.connector.spark_source import Stream, read_batch, values
 
-_names = count(1)
-
-#: Ledgers roll over after so many entries.
-LEDGER_ENTRIES = 20
 KEYS = 100
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[geminga.Standalone]:
-    config = {"managedLedgerMaxEntriesPerLedger": LEDGER_ENTRIES, "managedLedgerMinLedgerRolloverTimeMinutes": 0}
-    with geminga.Standalone(config=config) as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
-def client(broker) -> Iterator[Client]:
-    with connect(broker.service_url) as one:
-        yield one
-
-
-@pytest.fixture
-def topic() -> str:
-    return f"persistent://public/default/compacted-{next(_names)}"
 
 
 @pytest.fixture

@@ -6,70 +6,29 @@ Without a JVM.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from itertools import count
 
 import pytest
 
 import geminga
 from geminga.client import TopicNotFound
-from geminga.client.blocking import Client, connect
 from geminga.spark.source_rules.errors import DataLossError, TopicError
 from pyspark_geminga import DefaultSource
+from support.connector.rolled_topics import LEDGER_ENTRIES, publish, subscriptions, trim
 from support.connector.spark_source import Stream, values
 from support.worlds.rest import Rest
 
 _names = count(1)
 
-#: Ledgers roll over after so many entries.
-LEDGER_ENTRIES = 20
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[geminga.Standalone]:
-    config = {"managedLedgerMaxEntriesPerLedger": LEDGER_ENTRIES, "managedLedgerMinLedgerRolloverTimeMinutes": 0}
-    with geminga.Standalone(config=config) as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
-def client(broker) -> Iterator[Client]:
-    with connect(broker.service_url) as one:
-        yield one
-
 
 @pytest.fixture
-def topic() -> str:
-    return f"persistent://public/default/gone-{next(_names)}"
-
-
-@pytest.fixture
-def options(broker, topic) -> dict[str, str]:
-    given = {"service.url": broker.service_url, "topic": topic, "startingOffsets": "earliest", "longPollMs": "20"}
-    return {**given, "subscription": "mine"}
-
-
-def publish(client: Client, topic: str, number: int, first: int = 0) -> list[bytes]:
-    sent = [b"%d" % index for index in range(first, first + number)]
-    with client.create_producer(topic, batching_max_messages=1) as producer:
-        for value in sent:
-            producer.send_nowait(value)
-        producer.flush()
-    return sent
-
-
-def trim(broker: geminga.Standalone, topic: str) -> None:
-    """Delete the closed ledgers that no cursor and no retention holds."""
-    broker._call(broker._broker().topics[topic].ledger.trimmer.trim())
+def options(options) -> dict[str, str]:
+    return {**options, "subscription": "mine"}
 
 
 def delete(broker: geminga.Standalone, topic: str, what: str = "") -> None:
     name = topic.removeprefix("persistent://")
     assert Rest(broker.web_service_url).call("DELETE", f"persistent/{name}{what}?force=true").status == 204
-
-
-def subscriptions(broker: geminga.Standalone, topic: str) -> list[str]:
-    return Rest(broker.web_service_url).get(f"persistent/{topic.removeprefix('persistent://')}/subscriptions").json
 
 
 @pytest.mark.parametrize("is_stopped", [True, False])

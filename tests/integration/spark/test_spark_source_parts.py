@@ -13,7 +13,7 @@ import pytest
 import geminga
 import geminga.admin.blocking
 from geminga.client import BatchSource, ConnectError, open_batches
-from geminga.client.blocking import Client, connect
+from geminga.client.blocking import Client
 from geminga.spark.process.clients import ClientSession, session_for
 from geminga.spark.rules.client_options import ClientConfiguration
 from geminga.spark.rules.columns import arrow_schema, raw_schema
@@ -42,19 +42,8 @@ def broker() -> Iterator[geminga.Standalone]:
 
 
 @pytest.fixture(scope="module")
-def client(broker) -> Iterator[Client]:
-    with connect(broker.service_url) as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
 def session(broker) -> ClientSession:
     return session_for(ClientConfiguration(broker.service_url))
-
-
-@pytest.fixture
-def topic() -> str:
-    return f"persistent://public/default/parts-{next(_numbers)}"
 
 
 def publish(client: Client, topic: str, number: int, first: int = 0, batch: int = 10) -> None:

@@ -9,19 +9,12 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import geminga
-from geminga.client.blocking import Client, connect
 from support.worlds.rest import Rest
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[geminga.Standalone]:
     with geminga.Standalone() as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
-def client(broker) -> Iterator[Client]:
-    with connect(broker.service_url) as one:
         yield one
 
 

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import count
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ import geminga
 from geminga.app.commands.cli import main
 from geminga.app.commands.pipeline_commands import _status_lines
 from geminga.client import CompressionType, MessageId
-from geminga.client.blocking import Client, connect
 from geminga.spark.pipelines.checkpoint import CheckpointState
 from geminga.spark.pipelines.connecting import lags
 from geminga.spark.pipelines.loading import load
@@ -26,8 +24,6 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.connector.spark_source import Stream, read_batch, values
 from support.processes.raw_protocol import RawConnection, frame, producer_frame
 
-_numbers = count(1)
-
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[geminga.Standalone]:
@@ -35,17 +31,6 @@ def broker() -> Iterator[geminga.Standalone]:
         config={"managedLedgerMaxEntriesPerLedger": 50, "managedLedgerMinLedgerRolloverTimeMinutes": 0}
     ) as one:
         yield one
-
-
-@pytest.fixture(scope="module")
-def client(broker) -> Iterator[Client]:
-    with connect(broker.service_url) as one:
-        yield one
-
-
-@pytest.fixture
-def topic() -> str:
-    return f"persistent://public/default/rows-{next(_numbers)}"
 
 
 @pytest.fixture
