@@ -12,6 +12,7 @@ from geminga.admin.errors import AdminError
 from geminga.app.administration.arguments import Given, UsageError
 from geminga.app.administration.command import Command
 from geminga.app.administration.units import Plain
+from geminga.app.lifecycle.terminal_text import visible
 
 #: Looks that do something all the same.
 CHANGING_LOOKS: Final = frozenset({"/admin/v2/brokers/backlog-quota-check", "/admin/v2/brokers/health"})
@@ -81,7 +82,8 @@ class Session:
         if not self.is_to_ask:
             return
         told = hits()
-        print(f"{what}{told and f', {told},'} can not be undone. Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+        question = f"{what}{told and f', {told},'} can not be undone. Go on? [y/N] "
+        print(visible(question, is_name=True), end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise SystemExit(1)
 
