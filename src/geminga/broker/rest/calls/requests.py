@@ -114,7 +114,11 @@ def decoded_text(request: Request, name: str) -> str:
 
 def form_text(request: Request, name: str) -> str:
     """An element of the path that is encoded as a form's text, in which a plus sign is a space; raises 400 or 412."""
-    return _checked_text(_decoded(request.path_params[name], name, unquote_plus), name)
+    return _checked_text(_form_decoded(request, name), name)
+
+
+def _form_decoded(request: Request, name: str) -> str:
+    return _decoded(request.path_params[name], name, unquote_plus)
 
 
 def subscription_name(request: Request) -> str:
@@ -133,11 +137,21 @@ def _twice_decoded(request: Request, name: str) -> str:
 
     What the second time decodes to no text, such as ``100%25`` of a tool that encodes once, is what it was.
     """
-    once = path_text(request, name)
+    once = decoded_text(request, name)
     try:
-        return _checked_text(unquote_plus(once, errors="strict"), name)
+        return _subscription(unquote_plus(once, errors="strict"))
     except UnicodeDecodeError:
-        return once
+        return _subscription(once)
+
+
+def _subscription(name: str) -> str:
+    """A name that clients may have made, whatever is in it: else nobody could delete it. Raises 412."""
+    from geminga.wire.pulsar.texts import SUBSCRIPTION_BYTES_MAX  # with the first path that names one
+
+    size = len(name.encode("utf-8", "surrogatepass"))
+    if not 0 < size <= SUBSCRIPTION_BYTES_MAX:
+        raise RestError(412, f"subscription has {size} bytes; 1 to {SUBSCRIPTION_BYTES_MAX} are allowed")
+    return name
 
 
 #: Parameter of a path -> how its subscription is decoded. Pulsar's tools encode by the route: below a topic's
@@ -145,8 +159,8 @@ def _twice_decoded(request: Request, name: str) -> str:
 #: path alone.
 SUBSCRIPTIONS: Final[Mapping[str, Callable[[Request, str], str]]] = {
     "subscription": _twice_decoded,
-    "form_subscription": form_text,
-    "path_subscription": path_text,
+    "form_subscription": lambda request, name: _uncontrolled(_subscription(_form_decoded(request, name)), name),
+    "path_subscription": lambda request, name: _uncontrolled(_subscription(decoded_text(request, name)), name),
 }
 
 
@@ -162,6 +176,10 @@ def _decoded(raw: str, name: str, decode: Callable[..., str]) -> str:
 def _checked_text(text: str, name: str) -> str:
     if not text or len(text) > NAME_CHARACTERS_MAX:
         raise RestError(412, f"{name} has {len(text)} characters; 1 to {NAME_CHARACTERS_MAX} are allowed")
+    return _uncontrolled(text, name)
+
+
+def _uncontrolled(text: str, name: str) -> str:
     if any(character < " " for character in text):
         raise RestError(412, f"{name} can not hold control characters")
     return text
