@@ -114,10 +114,6 @@ def decoded_text(request: Request, name: str) -> str:
 
 def form_text(request: Request, name: str) -> str:
     """An element of the path that is encoded as a form's text, in which a plus sign is a space; raises 400 or 412."""
-    return _checked_text(_form_decoded(request, name), name)
-
-
-def _form_decoded(request: Request, name: str) -> str:
     return _decoded(request.path_params[name], name, unquote_plus)
 
 
@@ -137,7 +133,8 @@ def _twice_decoded(request: Request, name: str) -> str:
 
     What the second time decodes to no text, such as ``100%25`` of a tool that encodes once, is what it was.
     """
-    once = decoded_text(request, name)
+    # As the path has it none has control characters: Pulsar's tools encode twice.
+    once = _uncontrolled(decoded_text(request, name), name)
     try:
         return _subscription(unquote_plus(once, errors="strict"))
     except UnicodeDecodeError:
@@ -159,7 +156,7 @@ def _subscription(name: str) -> str:
 #: path alone.
 SUBSCRIPTIONS: Final[Mapping[str, Callable[[Request, str], str]]] = {
     "subscription": _twice_decoded,
-    "form_subscription": lambda request, name: _uncontrolled(_subscription(_form_decoded(request, name)), name),
+    "form_subscription": lambda request, name: _uncontrolled(_subscription(form_text(request, name)), name),
     "path_subscription": lambda request, name: _uncontrolled(_subscription(decoded_text(request, name)), name),
 }
 
@@ -174,9 +171,13 @@ def _decoded(raw: str, name: str, decode: Callable[..., str]) -> str:
 
 
 def _checked_text(text: str, name: str) -> str:
+    return _uncontrolled(_sized(text, name), name)
+
+
+def _sized(text: str, name: str) -> str:
     if not text or len(text) > NAME_CHARACTERS_MAX:
         raise RestError(412, f"{name} has {len(text)} characters; 1 to {NAME_CHARACTERS_MAX} are allowed")
-    return _uncontrolled(text, name)
+    return text
 
 
 def _uncontrolled(text: str, name: str) -> str:
@@ -218,12 +219,23 @@ def domain_of(request: Request) -> str:
 
 
 def topic_of(request: Request, domain: str = "") -> TopicName:
-    """The topic of the path, whose domain is given where the path names none; raises 412 for an invalid name."""
-    domain, local = domain or domain_of(request), form_text(request, "topic")
+    """The topic of the path, whose domain is given where the path names none; raises 412 for an invalid name.
+
+    Any that clients may have made, control characters included: else nobody could delete it.
+    """
+    domain, local = domain or domain_of(request), _sized(form_text(request, "topic"), "topic")
     tenant, namespace = path_text(request, "tenant"), path_text(request, "namespace")
-    if not is_valid_named_entity(tenant) or not is_valid_named_entity(namespace) or not local.strip():
+    if not is_valid_named_entity(tenant) or not is_valid_named_entity(namespace):
         raise RestError(412, "Topic name is not valid")
     return TopicName.parse(f"{domain}://{tenant}/{namespace}/{local}")
+
+
+def new_topic_of(request: Request) -> TopicName:
+    """The same, of one that may be made by that: raises 412 also for a blank name or control characters in it."""
+    name = topic_of(request)
+    if not _uncontrolled(name.local_name, "topic").strip():
+        raise RestError(412, "Topic name is not valid")
+    return name
 
 
 def number_setting(request: Request, key: str) -> int:

@@ -1,5 +1,5 @@
-"""Whatever subscription the binary protocol makes, its owner can look at, empty and delete: none holds a backlog for
-ever."""
+"""Whatever topic or subscription the binary protocol makes, its owner can look at, empty and delete: none holds a
+backlog, or its namespace, for ever."""
 
 from __future__ import annotations
 
@@ -75,5 +75,37 @@ def test_a_name_that_no_subscription_can_have_is_refused(name: str) -> None:
         answer = await ask(rest_application(world.broker), "PUT", f"{BASE}/{_paths.subscription(name)}", b"")
         assert answer.status in (404, 405, 412)
         assert (answer.status == 412) == bool(name)
+
+    run_quietly(scenario)
+
+
+@pytest.mark.parametrize("local", ["t\x1b[2J", "a\nb", "\x00", " ", "\t", "a/../b", "+"])
+def test_a_topic_of_any_name_is_deleted_and_none_is_made(local: str) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        application, client = rest_application(world.broker), await world.client()
+        await client.create_producer(f"persistent://public/default/{local}", 0)
+        await client.publish(0, producer_id=0)
+        await client.close_producer(0)
+        path = f"/admin/v2/{_paths.topic(f'persistent://public/default/{local}')}"
+        assert (await ask(application, "GET", f"{path}/stats", b"")).status == 200
+        assert (await ask(application, "PUT", f"{path}/unload", b"")).status == 204
+        is_plain = local.isprintable() and local.strip()
+        made = await ask(application, "PUT", path, b"")
+        assert made.status == (409 if is_plain else 412)
+        assert (await ask(application, "DELETE", path, b"")).status == 204
+        listed = await ask(application, "GET", "/admin/v2/persistent/public/default", b"")
+        assert json.loads(listed.body) == []
+
+    run_quietly(scenario)
+
+
+def test_a_control_character_that_is_encoded_once_is_no_name() -> None:
+    """As with Apache's broker."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        await published(world, "a\x00b")
+        application = rest_application(world.broker)
+        assert (await ask(application, "DELETE", f"{BASE}/a%00b", b"")).status == 412
+        assert (await ask(application, "DELETE", f"{BASE}/a%2500b", b"")).status == 204
 
     run_quietly(scenario)
