@@ -79,7 +79,7 @@ def test_a_name_that_no_subscription_can_have_is_refused(name: str) -> None:
     run_quietly(scenario)
 
 
-@pytest.mark.parametrize("local", ["t\x1b[2J", "a\nb", "\x00", " ", "\t", "a/../b", "+"])
+@pytest.mark.parametrize("local", ["t\x1b[2J", "a\nb", "\x00", "\t", "a/../b", "+"])
 def test_a_topic_of_any_name_is_deleted_and_none_is_made(local: str) -> None:
     async def scenario(world: BrokerWorld) -> None:
         application, client = rest_application(world.broker), await world.client()
@@ -89,9 +89,8 @@ def test_a_topic_of_any_name_is_deleted_and_none_is_made(local: str) -> None:
         path = f"/admin/v2/{_paths.topic(f'persistent://public/default/{local}')}"
         assert (await ask(application, "GET", f"{path}/stats", b"")).status == 200
         assert (await ask(application, "PUT", f"{path}/unload", b"")).status == 204
-        is_plain = local.isprintable() and local.strip()
         made = await ask(application, "PUT", path, b"")
-        assert made.status == (409 if is_plain else 412)
+        assert made.status == (409 if local.isprintable() else 412)
         assert (await ask(application, "DELETE", path, b"")).status == 204
         listed = await ask(application, "GET", "/admin/v2/persistent/public/default", b"")
         assert json.loads(listed.body) == []
