@@ -68,3 +68,20 @@ def test_backlogs_are_shown_with_their_holders(broker) -> None:
     found = _run(broker, "backlog", "public/nowhere")
     assert found.exit_code == 1
     assert "404" in found.stderr
+
+
+def test_names_of_others_are_shown_and_not_obeyed(broker) -> None:
+    import geminga.admin.blocking
+    from geminga.client import blocking
+
+    name, shown = "s\x1b[2J\x07", "s\\u001b[2J\\u0007"
+    with geminga.admin.blocking.connect(broker.web_service_url) as admin:
+        admin.namespaces.create("public/hostile")
+    # REST takes no such name, the binary protocol does.
+    with blocking.connect(broker.service_url) as client, client.create_producer("public/hostile/a") as producer:
+        client.subscribe("public/hostile/a", name).close()
+        producer.send(b"x")
+    assert f"Nobody consumes {shown}: 1 entries wait." in _run(broker, "doctor", "public/hostile/a").stdout
+    assert shown in _run(broker, "backlog", "public/hostile").stdout
+    (row,) = json.loads(_run(broker, "backlog", "public/hostile", "--json").stdout)["backlogs"]
+    assert row["subscription"] == name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import pytest
@@ -56,6 +57,41 @@ def test_browse_shows_what_is_wanted(broker) -> None:
     assert first["payload"] == '{"n": 0}'
     found = _run(broker, "messages", "browse", "t", "--from", first["id"], "-k", "k2", "--json")
     assert json.loads(found.stdout)["payload"] == '{"n": 2}'
+
+
+class _Stream(io.StringIO):
+    def __init__(self, is_terminal: bool) -> None:
+        super().__init__()
+        self._is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        return self._is_terminal
+
+
+@pytest.mark.parametrize(
+    "words", [("messages", "browse"), ("client", "read", "-m", "earliest"), ("dead-letters", "list")]
+)
+def test_a_message_is_shown_at_a_terminal_and_whole_in_a_pipe(words, broker, monkeypatch) -> None:
+    """Whoever may publish chooses what is in it: a terminal would obey it."""
+    words = list(words)
+    hostile, shown = "a\x1b]0;root\x07\x9b2J", "a\\u001b]0;root\\u0007\\u009b2J"
+    topic = f"hostile-{words[0]}"
+    with blocking.connect(broker.service_url) as client, client.create_producer(topic) as producer:
+        producer.send(f"{hostile}\nb".encode(), partition_key=hostile, properties={"p": hostile, "REAL_TOPIC": hostile})
+    for is_terminal in (True, False):
+        for more in ([], ["--json"]):
+            out = _Stream(is_terminal)
+            monkeypatch.setattr("sys.stdout", out)
+            app_for(words)([*words, topic, "--url", broker.service_url, *more], standalone_mode=False)
+            text = out.getvalue()
+            if more:
+                assert "\x9b" not in text or not is_terminal
+                found = json.loads(text)
+                assert found.get("payload", found.get("content")) == f"{hostile}\nb"
+            else:
+                told = shown if is_terminal else hostile
+                assert text.endswith(f"] {told}\nb\n")
+                assert told in text.partition("] ")[0]
 
 
 def test_export_and_import_tell_how_many(broker, tmp_path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final
@@ -40,15 +41,23 @@ class UsageError(ValueError):
 class Given:
     """What was said."""
 
-    __slots__ = ("common", "places", "values")
+    __slots__ = ("common", "places", "told", "values")
 
-    def __init__(self, places: Mapping[str, str], values: Mapping[str, Any], common: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        places: Mapping[str, str],
+        values: Mapping[str, Any],
+        common: Mapping[str, Any],
+        told: str = "",
+    ) -> None:
         #: By place.
         self.places: Final = places
         #: By target and key, such as ``?force``; those that were not said have their defaults.
         self.values: Final = values
         #: Options for all commands, by key.
         self.common: Final = common
+        #: The words behind the command as they were said, for people: without options for all commands.
+        self.told: Final = told
 
     def __getitem__(self, key: str) -> Any:  # noqa: ANN401  (by its kind)
         """The value of an option of the command's function, None for none."""
@@ -61,8 +70,10 @@ def given(command: Command, words: Sequence[str], before: Mapping[str, Any]) -> 
     common = dict(before)
     places: list[str] = []
     rest = list(words)
+    told: list[str] = []
     is_over = False
     while rest:
+        at = len(words) - len(rest)
         word = rest.pop(0)
         if is_over or not _is_option(word, command):
             places.append(word)
@@ -72,12 +83,13 @@ def given(command: Command, words: Sequence[str], before: Mapping[str, Any]) -> 
             option, value = _said(command, word, rest)
             if option in COMMON and option not in command.options:
                 common[option.key] = value
-            else:
-                said.append((option, value))
+                continue
+            said.append((option, value))
+        told += words[at : len(words) - len(rest)]
     if common.get("help"):
         return Given({}, {}, common)
     found = _by_place(command, places)
-    return Given(found, _values(command, said), common)
+    return Given(found, _values(command, said), common, shlex.join(told))
 
 
 def leading(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:

@@ -10,7 +10,7 @@ from geminga.admin._request import Caller
 from geminga.admin.defaults import TIMEOUT_S
 from geminga.app.administration.arguments import Given, UsageError
 from geminga.app.administration.command import Command
-from geminga.app.administration.session import Session, request_of
+from geminga.app.administration.session import ASKING, Session, question_of, request_of
 from geminga.app.commands.credentials import ClientSecurity
 
 #: Seconds of the longest that a command waits for an answer; sockets take no number that is much larger.
@@ -39,8 +39,8 @@ def carried_out_by(caller: Caller, command: Command, given: Given, *, asks: bool
     if command.words == "namespaces clear-backlog":  # which pulsar-admin asks for as well
         is_agreed, asks = is_agreed or bool(given["force"]), True
     session = Session(caller, is_dry=bool(common.get("dry_run")), is_agreed=is_agreed, asks=asks)
-    if command.destroys:
-        session.agree(" ".join(["`" + command.words, *given.places.values()]) + "`")
+    if command.destroys and command.function not in ASKING:
+        session.agree(question_of(command, given))
     return _carried_out(session, command, given)
 
 

@@ -15,6 +15,7 @@ from geminga.app.administration.arguments import UsageError, given, leading
 from geminga.app.administration.command import Command
 from geminga.app.administration.contexts import ContextError, chosen
 from geminga.app.administration.groups import GROUPS, UNBUILT, commands_of
+from geminga.app.lifecycle.terminal_text import shown_on
 
 #: The first words that are for this package.
 WORDS: Final = frozenset({"admin", "completion", "context", "pulsar-admin"})
@@ -55,7 +56,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def _failed(sentence: str, code: int) -> int:
-    print(f"geminga: {' '.join(sentence.split())}", file=sys.stderr)
+    print(shown_on(sys.stderr, f"geminga: {' '.join(sentence.split())}"), file=sys.stderr)
     return code
 
 
@@ -114,7 +115,7 @@ def _carry_out(program: str, command: Command, words: Sequence[str], common: Map
         value = answered(command, said, chosen(said.common, os.environ), asks=program != "pulsar-admin")
     except AdminError as error:
         if program == "pulsar-admin" and error.status:
-            print(f"{error.reason}\n\nReason: {error.reason}", file=sys.stderr)
+            print(shown_on(sys.stderr, f"{error.reason}\n\nReason: {error.reason}"), file=sys.stderr)
             return 1
         return _failed(f"{command.words}: {error}", 1)
     except InvalidTopicNameError as error:
@@ -123,5 +124,5 @@ def _carry_out(program: str, command: Command, words: Sequence[str], common: Map
         return _failed(f"{command.words}: {error}", 1)
     text = printed(command, said, value, how or ("pulsar" if program == "pulsar-admin" else "table"))
     if text:
-        print(text)
+        print(shown_on(sys.stdout, text))
     return 0

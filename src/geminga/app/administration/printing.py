@@ -11,6 +11,7 @@ from geminga.app.administration.arguments import Given
 from geminga.app.administration.command import Command
 from geminga.app.administration.session import UNSENT
 from geminga.app.commands.documents import render
+from geminga.app.lifecycle.terminal_text import visible
 
 _PROPERTY: Final = "x-pulsar-property-"
 
@@ -48,8 +49,13 @@ def table(value: Any) -> str:  # noqa: ANN401
     if isinstance(value, list) and value and all(isinstance(one, dict) and _is_flat(one) for one in value):
         return "\n".join(_columns(value))
     if isinstance(value, list):
-        return "\n".join(one if isinstance(one, str) else render(one, is_json=False) for one in value)
-    return value if isinstance(value, str) else render(value, is_json=False)
+        return "\n".join(_shown(one) if isinstance(one, str) else render(one, is_json=False) for one in value)
+    return visible(value) if isinstance(value, str) else render(value, is_json=False)
+
+
+def _shown(value: object) -> str:
+    """On one line: names are others' choice."""
+    return visible(str(value), is_name=True)
 
 
 def _is_flat(one: Mapping[str, Any]) -> bool:
@@ -58,7 +64,7 @@ def _is_flat(one: Mapping[str, Any]) -> bool:
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     names = list(dict.fromkeys(name for row in rows for name in row))
-    cells = [names, *([str(row.get(name, "-")) for name in names] for row in rows)]
+    cells = [[*map(_shown, names)], *([_shown(row.get(name, "-")) for name in names] for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(names))]
     for line in cells:
         yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from geminga.admin import _paths
@@ -11,6 +12,7 @@ from geminga.admin.errors import AdminError
 from geminga.app.administration.arguments import Given, UsageError
 from geminga.app.administration.command import Command
 from geminga.app.administration.units import Plain
+from geminga.app.lifecycle.terminal_text import visible
 
 #: Looks that do something all the same.
 CHANGING_LOOKS: Final = frozenset({"/admin/v2/brokers/backlog-quota-check", "/admin/v2/brokers/health"})
@@ -24,6 +26,10 @@ _WRITTEN: Final = {
 _TRANSACTIONS: Final = "/admin/v3/transactions/"
 _OF_ALL_DRIVERS: Final = ("Bucket", "MaxBlockSizeInBytes", "ReadBufferSizeInBytes", "Region", "ServiceEndpoint")
 _S3_PLACES: Final = frozenset(f"s3ManagedLedgerOffload{name}" for name in _OF_ALL_DRIVERS)
+#: Functions that ask by themselves: they find out first how much is hit.
+ASKING: Final = frozenset({"delete-cluster", "delete-topics"})
+#: Names that a question tells.
+NAMED_MAX: Final = 3
 #: Stands for the answer of a request that was not sent.
 UNSENT: Final = object()
 
@@ -60,15 +66,24 @@ class Session:
         """Whether the operator is asked before what can not be undone."""
         return self._asks and not self.is_dry and not self._is_agreed
 
-    def agree(self, what: str) -> None:
-        """Ask before what can not be undone; raises UsageError without a terminal, SystemExit for a no."""
-        if not self.is_to_ask:
-            return
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    def need_terminal(self, what: str) -> None:
+        """Raises UsageError where the operator is to be asked, and can not be."""
+        if self.is_to_ask and not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise UsageError(
                 f"{what} can not be undone, and there is no terminal to ask at: nothing was done; --yes does"
             )
-        print(f"{what} can not be undone. Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+
+    def agree(self, what: str, hits: Callable[[], str] = str) -> None:
+        """Ask before what can not be undone; raises UsageError without a terminal, SystemExit for a no.
+
+        ``hits``: all that is hit, found out where somebody can be asked alone.
+        """
+        self.need_terminal(what)
+        if not self.is_to_ask:
+            return
+        told = hits()
+        question = f"{what}{told and f', {told},'} can not be undone. Go on? [y/N] "
+        print(visible(question, is_name=True), end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise SystemExit(1)
 
@@ -84,17 +99,46 @@ class Session:
         """
         if "-partition-" in topic or not (count := self.partitions(topic)):
             return self.ask(request(topic))
-        failed: list[str] = []
-        for number in range(count):
-            try:
-                self.ask(request(f"{topic}-partition-{number}"))
-            except AdminError as error:
-                failed.append(f"partition {number}: {error.status} {error.reason}" if error.status else str(error))
-        if failed:
-            raise FailedError(
-                f"{topic}: done for {count - len(failed)} of {count} partitions, not for " + "; ".join(failed)
-            )
+        requests = [(f"partition {number}", request(f"{topic}-partition-{number}")) for number in range(count)]
+        self.each(requests, lambda done: f"{topic}: done for {done} of {count} partitions", "not for")
         return UNSENT if self.is_dry else None
+
+    def each(self, requests: Sequence[tuple[str, Request]], told: Callable[[int], str], but: str) -> None:
+        """All are tried, each by its name.
+
+        Raises FailedError that names those that failed behind ``but``, and what ``told`` says of how many were done;
+        also at Ctrl-C: nobody could say else which changes were made.
+        """
+        done, failed = 0, list[str]()
+        for name, request in requests:
+            try:
+                self.ask(request)
+            except AdminError as error:
+                failed.append(f"{name}: {error.status} {error.reason}" if error.status else f"{name}: {error}")
+            except KeyboardInterrupt:
+                if len(requests) == 1:
+                    raise
+                begin = f"interrupted at {name}, which may be done or not: "
+                raise FailedError(f"{begin}{_counted(done, failed, told, but)}") from None
+            else:
+                done += 1
+        if failed:
+            raise FailedError(_counted(done, failed, told, but))
+
+
+def _counted(done: int, failed: Sequence[str], told: Callable[[int], str], but: str) -> str:
+    return f"{told(done)}, {but} {'; '.join(failed)}" if failed else told(done)
+
+
+def question_of(command: Command, given: Given) -> str:
+    """A command as it was said, with each option: ``--force`` may be what can not be undone."""
+    return f"`{command.words} {given.told}`"
+
+
+def named(names: Sequence[str], one: str, many: str) -> str:
+    """``2 topics (a, b)``: how many, and the first of them by name."""
+    shown = ", ".join(names[:NAMED_MAX]) + (" and others" if len(names) > NAMED_MAX else "")
+    return f"{len(names)} {one if len(names) == 1 else many}" + (f" ({shown})" if names else "")
 
 
 def told(request: Request) -> str:

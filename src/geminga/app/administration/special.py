@@ -9,10 +9,10 @@ from urllib.parse import quote
 
 from geminga.admin import _paths
 from geminga.admin._request import Request
-from geminga.admin.errors import AdminError, NotFoundError
+from geminga.admin.errors import NotFoundError
 from geminga.app.administration.arguments import Given, UsageError
 from geminga.app.administration.command import Command
-from geminga.app.administration.session import UNSENT, FailedError, Session, members
+from geminga.app.administration.session import UNSENT, FailedError, Session, members, named, question_of
 from geminga.app.administration.units import WrongWordError, position
 
 #: Seconds between two looks at what runs.
@@ -101,6 +101,7 @@ def delete_topics(session: Session, command: Command, given: Given) -> Any:  # n
     topics = [said]
     if given["file"] and given["regex"]:
         raise UsageError("either --regex or --from-file may be given")
+    session.need_terminal(question_of(command, given))
     if given["file"]:
         try:
             with open(said.removeprefix("path://"), encoding="utf-8") as file:
@@ -113,17 +114,15 @@ def delete_topics(session: Session, command: Command, given: Given) -> Any:  # n
         topics = list(_fitting(session, said))
     # All names before the first deletion: one that can not be is an error of who asks, and nothing was done.
     paths = [f"{_BASE}/{_written(_paths.topic, topic)}" for topic in topics]
-    failed: list[str] = []
-    for topic, path in zip(topics, paths, strict=True):
-        query = {"force": bool(given["force"]), "deleteSchema": True}
-        try:
-            session.ask(Request("DELETE", path, query))
-        except AdminError as error:
-            if len(topics) == 1:
-                raise
-            failed.append(f"{topic}: {error.status} {error.reason}")
-    if failed:
-        raise FailedError(f"{len(topics) - len(failed)} of {len(topics)} topics were deleted, not " + "; ".join(failed))
+    is_one = not (given["file"] or given["regex"])
+    if topics:
+        session.agree(question_of(command, given), lambda: "" if is_one else named(topics, "topic", "topics"))
+    query = {"force": bool(given["force"]), "deleteSchema": True}
+    requests = [(topic, Request("DELETE", path, query)) for topic, path in zip(topics, paths, strict=True)]
+    if len(requests) == 1:
+        session.ask(requests[0][1])
+        return UNSENT
+    session.each(requests, lambda done: f"{done} of {len(topics)} topics were deleted", "not")
     return UNSENT
 
 
@@ -450,21 +449,33 @@ def _clustered(session: Session, given: Given, method: str) -> Any:  # noqa: ANN
 def delete_cluster(session: Session, command: Command, given: Given) -> Any:  # noqa: ANN401
     """With ``--all``: after the namespaces that are in it alone, and their tenants."""
     cluster = given.places["cluster"]
+    leaving: dict[str, list[str]] = {}
+
+    def hits() -> str:
+        if not given["all"]:
+            return ""
+        leaving.update(_leaving(session, cluster))
+        namespaces = [name for each in leaving.values() for name in each]
+        tenants = named([*leaving], "tenant", "tenants")
+        return f"{tenants} and {named(namespaces, 'namespace', 'namespaces')}"
+
+    session.agree(question_of(command, given), hits)
     if given["all"]:
-        for tenant in session.look(f"{_BASE}/tenants"):
-            _leave(session, tenant, cluster)
+        # Those that somebody agreed to, and none that came meanwhile.
+        for tenant, namespaces in (leaving if session.is_to_ask else _leaving(session, cluster)).items():
+            for namespace in namespaces:
+                session.ask(Request("DELETE", f"{_BASE}/namespaces/{_paths.namespace(namespace)}", {"force": True}))
+            session.ask(Request("DELETE", f"{_BASE}/tenants/{_paths.text(tenant)}"))
     return session.ask(Request("DELETE", f"{_BASE}/clusters/{_paths.text(cluster)}"))
 
 
-def _leave(session: Session, tenant: str, cluster: str) -> None:
-    """A cluster: a tenant of it alone is deleted with its namespaces."""
-    path = f"{_BASE}/tenants/{_paths.text(tenant)}"
-    allowed = session.look(path).get("allowedClusters", [])
-    if allowed != [cluster]:
-        return
-    for namespace in session.look(f"{_BASE}/namespaces/{_paths.text(tenant)}"):
-        session.ask(Request("DELETE", f"{_BASE}/namespaces/{_paths.namespace(namespace)}", {"force": True}))
-    session.ask(Request("DELETE", path))
+def _leaving(session: Session, cluster: str) -> dict[str, list[str]]:
+    """Tenants that are in this cluster alone, each with its namespaces."""
+    found: dict[str, list[str]] = {}
+    for tenant in session.look(f"{_BASE}/tenants"):
+        if session.look(f"{_BASE}/tenants/{_paths.text(tenant)}").get("allowedClusters", []) == [cluster]:
+            found[tenant] = list(session.look(f"{_BASE}/namespaces/{_paths.text(tenant)}"))
+    return found
 
 
 def list_clusters(session: Session, command: Command, given: Given) -> Any:  # noqa: ANN401

@@ -17,6 +17,7 @@ import typer
 
 from geminga.app.commands.client_security import add_security
 from geminga.app.commands.client_session import DEFAULT_URL, Json, Token, Url, run_client
+from geminga.app.lifecycle.terminal_text import shown_on
 from geminga.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -193,7 +194,8 @@ class Printer:
         """Print one."""
         self.shown += 1
         if not self._is_hidden:
-            print(self.json_of(message) if self._is_json else self.line_of(message), flush=True)
+            text = self.json_of(message) if self._is_json else self.line_of(message)
+            print(shown_on(sys.stdout, text), flush=True)
 
     def line_of(self, message: Message[Any]) -> str:
         """For people."""

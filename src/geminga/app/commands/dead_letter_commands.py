@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from geminga.app.commands.client_security import add_security
 from geminga.app.commands.client_session import DEFAULT_URL, Json, Token, Url, run_client
+from geminga.app.lifecycle.terminal_text import shown_on
 
 if TYPE_CHECKING:
     from geminga.app.handles.redrive import Redriven
@@ -31,12 +33,13 @@ def list_(letters: Letters, url: Url = DEFAULT_URL, token: Token = "", json_line
         for partition in await client.get_topic_partitions(letters):
             async for line in read_lines(client, partition, command="dead-letters list"):
                 if json_line:
-                    print(message_line(line))
+                    print(shown_on(sys.stdout, message_line(line)))
                     continue
                 told = line.properties
                 data = "(null)" if line.payload is None else line.payload.decode("utf-8", "backslashreplace")
                 whose = f"{told.get(names.REAL_TOPIC, '-')} {told.get(names.REAL_SUBSCRIPTION, '-')}"
-                print(f"[{line.id} of {whose} {told.get(names.ORIGIN_MESSAGE_ID, '-')}] {data}")
+                text = f"[{line.id} of {whose} {told.get(names.ORIGIN_MESSAGE_ID, '-')}] {data}"
+                print(shown_on(sys.stdout, text))
 
     run_client(url, token, work)
 
@@ -59,7 +62,6 @@ def redrive(
 ) -> None:
     """Send letters back to the topics that they came from: each once, in transactions."""
     import json
-    import sys
 
     is_agreed = True
 

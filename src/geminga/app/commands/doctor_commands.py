@@ -8,6 +8,7 @@ import typer
 
 from geminga.app.commands.admin_commands import DEFAULT_ADMIN_URL, AdminUrl, AsJson, Topic
 from geminga.app.commands.credentials import ClientSecurity
+from geminga.app.lifecycle.terminal_text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -81,9 +82,9 @@ def doctor(
         print(json.dumps({name: [each._asdict() for each in findings] for name, findings in found.items()}, indent=2))
     else:
         for name, findings in found.items():
-            print(f"{name}: {'nothing stands in the way' if not findings else ''}".rstrip())
+            print(visible(f"{name}: {'nothing stands in the way' if not findings else ''}".rstrip(), is_name=True))
             for each in findings:
-                print(f"  {each.cause} ({each.severity}): {each.sentence}\n    {each.mends}")
+                print(visible(f"  {each.cause} ({each.severity}): {each.sentence}\n    {each.mends}"))
     if any(found.values()):
         raise typer.Exit(1)
 
@@ -125,14 +126,14 @@ async def _show_backlogs(admin: AdminClient, namespace: str, count: int, watch: 
             told = [each.row._asdict() | {"entries_per_s": each.entries_per_s} for each in found[:count]]
             print(json.dumps({"backlogs": told, "untold": untold, "refused": refused}), flush=True)
         else:
-            print(table(found[:count], time.time_ns() // 1_000_000), flush=True)
+            print(visible(table(found[:count], time.time_ns() // 1_000_000)), flush=True)
             if len(found) > count:
                 print(f"and {len(found) - count} more", flush=True)
             if untold:
-                print(f"nobody tells of {len(untold)} topics now: {', '.join(untold[:5])}", file=sys.stderr)
+                print(visible(f"nobody tells of {len(untold)} topics now: {', '.join(untold[:5])}"), file=sys.stderr)
             if refused:
                 some = "".join(f"\n  {whose}: {why}" for whose, why in list(refused.items())[:5])
-                print(f"{len(refused)} could not be looked at, such as{some}", file=sys.stderr)
+                print(visible(f"{len(refused)} could not be looked at, such as{some}"), file=sys.stderr)
         if not watch:
             return
         await asyncio.sleep(watch)

@@ -6,6 +6,8 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from geminga.app.lifecycle.terminal_text import visible
+
 Value = object
 
 
@@ -54,12 +56,12 @@ def _plain(value: Value) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping | Sequence) and not isinstance(value, str):
-        return ", ".join(map(str, value)) or "none"
-    return str(value)
+        return ", ".join(visible(str(each), is_name=True) for each in value) or "none"
+    return visible(str(value), is_name=True)
 
 
 def _title(key: str) -> str:
     """``markDeletePosition`` and ``mark_delete`` as words; a name with other characters stays as it is."""
     if not re.fullmatch(r"[A-Za-z_]+", key):
-        return key
+        return visible(key, is_name=True)
     return re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", key).lower()

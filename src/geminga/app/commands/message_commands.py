@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from geminga.app.commands.admin_commands import DEFAULT_ADMIN_URL, AdminUrl
 from geminga.app.commands.client_security import add_security, said_security
 from geminga.app.commands.client_session import DEFAULT_URL, Json, Token, Url, run_client
+from geminga.app.lifecycle.terminal_text import shown_on
 from geminga.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -79,7 +81,8 @@ def browse(
             )
             async for line in lines:
                 if wanted.wants(line):
-                    print(message_line(line) if json_line else _text(line), flush=follow)
+                    text = message_line(line) if json_line else _text(line)
+                    print(shown_on(sys.stdout, text), flush=follow)
                     shown += 1
                     if shown == count:
                         return

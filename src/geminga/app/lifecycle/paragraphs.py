@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
+from geminga.app.lifecycle.terminal_text import shown_on
+
 #: Columns that paragraphs are wrapped to on a terminal.
 PARAGRAPH_COLUMNS: Final = 100
 
@@ -27,7 +29,7 @@ def shown_paragraph(sentence: str) -> str:
 
 def print_paragraph(sentence: str) -> None:
     """:func:`shown_paragraph` on standard error: wrapped on a terminal, else one line, which can be searched."""
-    text = shown_paragraph(sentence)
+    text = shown_on(sys.stderr, shown_paragraph(sentence))
     if _as_line is None and sys.stderr.isatty():
         import textwrap
 

@@ -5,6 +5,7 @@ with a page: what goes wrong is one sentence and what to do next.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -48,6 +49,8 @@ _log = get_logger(__name__)
 
 #: Pages that are being made at a time, over all visitors; further ones are told to come back.
 PAGES_MAX: Final = 32
+#: Of them for the same credentials or certificate: who may see little does not keep all others out.
+PAGES_OF_ONE_MAX: Final = 16
 #: Seconds that a page has to be made.
 PAGE_S_MAX: Final = 30.0
 #: Seconds after which one may come back.
@@ -121,8 +124,9 @@ class Console:
         self._seen = SeenLately()
         #: What a broken page says is worth a line, and not one for each visitor.
         self._warnings = SparseWarnings(_log, mounted.monotonic)
-        #: Pages that are being made.
+        #: Pages that are being made, and how many of them for whom.
         self._running = 0
+        self._running_of = Counter[str | bytes]()
         self._changes = Changes()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -156,10 +160,12 @@ class Console:
     async def _served(self, request: Request, path: str, visitor: Visitor) -> Response:
         # Before it takes a place: a form that comes slowly holds nobody else back.
         form = await self._form(request, visitor) if request.method == "POST" else {}
-        if self._running >= PAGES_MAX:
-            sentence = f"{PAGES_MAX} pages are being made already; try again in a moment."
+        whose = visitor.authorization or _certificate(request) or ""
+        if self._running >= PAGES_MAX or (whose and self._running_of[whose] >= PAGES_OF_ONE_MAX):
+            sentence = f"{self._running} pages are being made already; try again in a moment."
             return self._plain(503, sentence, {"Retry-After": str(RETRY_AFTER_S)})
         self._running += 1
+        self._running_of[whose] += 1
         try:
             async with asyncio.timeout(PAGE_S_MAX):
                 return await self._made(request, path, visitor, form)
@@ -167,6 +173,9 @@ class Console:
             raise Refusal(f"This page was not made within {PAGE_S_MAX:.0f} seconds.", 504) from None
         finally:
             self._running -= 1
+            self._running_of[whose] -= 1
+            if not self._running_of[whose]:
+                del self._running_of[whose]
 
     async def _made(self, request: Request, path: str, visitor: Visitor, form: Mapping[str, str]) -> Response:
         if path == _LOGIN:

@@ -64,8 +64,13 @@ class Visitors:
 
 
 def remember(response: Response, request: Request, visitor: Visitor) -> None:
-    """Have the browser bring the name along, for as long as it runs."""
+    """Have the browser bring the name along, for as long as it runs.
+
+    One that it brought is not said again: an answer that is late would take back the name of a login meanwhile.
+    """
     name = _cookie(request)
+    if name_of(request.headers.get("cookie", ""), name) == visitor.name:
+        return
     cookie = SimpleCookie()
     cookie[name] = visitor.name
     cookie[name]["path"] = ROOT

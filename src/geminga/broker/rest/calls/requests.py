@@ -114,7 +114,7 @@ def decoded_text(request: Request, name: str) -> str:
 
 def form_text(request: Request, name: str) -> str:
     """An element of the path that is encoded as a form's text, in which a plus sign is a space; raises 400 or 412."""
-    return _checked_text(_decoded(request.path_params[name], name, unquote_plus), name)
+    return _decoded(request.path_params[name], name, unquote_plus)
 
 
 def subscription_name(request: Request) -> str:
@@ -133,11 +133,22 @@ def _twice_decoded(request: Request, name: str) -> str:
 
     What the second time decodes to no text, such as ``100%25`` of a tool that encodes once, is what it was.
     """
-    once = path_text(request, name)
+    # As the path has it none has control characters: Pulsar's tools encode twice.
+    once = _uncontrolled(decoded_text(request, name), name)
     try:
-        return _checked_text(unquote_plus(once, errors="strict"), name)
+        return _subscription(unquote_plus(once, errors="strict"))
     except UnicodeDecodeError:
-        return once
+        return _subscription(once)
+
+
+def _subscription(name: str) -> str:
+    """A name that clients may have made, whatever is in it: else nobody could delete it. Raises 412."""
+    from geminga.wire.pulsar.texts import SUBSCRIPTION_BYTES_MAX  # with the first path that names one
+
+    size = len(name.encode("utf-8", "surrogatepass"))
+    if not 0 < size <= SUBSCRIPTION_BYTES_MAX:
+        raise RestError(412, f"subscription has {size} bytes; 1 to {SUBSCRIPTION_BYTES_MAX} are allowed")
+    return name
 
 
 #: Parameter of a path -> how its subscription is decoded. Pulsar's tools encode by the route: below a topic's
@@ -145,8 +156,8 @@ def _twice_decoded(request: Request, name: str) -> str:
 #: path alone.
 SUBSCRIPTIONS: Final[Mapping[str, Callable[[Request, str], str]]] = {
     "subscription": _twice_decoded,
-    "form_subscription": form_text,
-    "path_subscription": path_text,
+    "form_subscription": lambda request, name: _uncontrolled(_subscription(form_text(request, name)), name),
+    "path_subscription": lambda request, name: _uncontrolled(_subscription(decoded_text(request, name)), name),
 }
 
 
@@ -160,8 +171,16 @@ def _decoded(raw: str, name: str, decode: Callable[..., str]) -> str:
 
 
 def _checked_text(text: str, name: str) -> str:
+    return _uncontrolled(_sized(text, name), name)
+
+
+def _sized(text: str, name: str) -> str:
     if not text or len(text) > NAME_CHARACTERS_MAX:
         raise RestError(412, f"{name} has {len(text)} characters; 1 to {NAME_CHARACTERS_MAX} are allowed")
+    return text
+
+
+def _uncontrolled(text: str, name: str) -> str:
     if any(character < " " for character in text):
         raise RestError(412, f"{name} can not hold control characters")
     return text
@@ -200,12 +219,22 @@ def domain_of(request: Request) -> str:
 
 
 def topic_of(request: Request, domain: str = "") -> TopicName:
-    """The topic of the path, whose domain is given where the path names none; raises 412 for an invalid name."""
-    domain, local = domain or domain_of(request), form_text(request, "topic")
+    """The topic of the path, whose domain is given where the path names none; raises 412 for an invalid name.
+
+    It may have control characters: clients may have made such a topic, and else nobody could delete it.
+    """
+    domain, local = domain or domain_of(request), _sized(form_text(request, "topic"), "topic")
     tenant, namespace = path_text(request, "tenant"), path_text(request, "namespace")
-    if not is_valid_named_entity(tenant) or not is_valid_named_entity(namespace) or not local.strip():
+    if not is_valid_named_entity(tenant) or not is_valid_named_entity(namespace) or not local.strip(" "):
         raise RestError(412, "Topic name is not valid")
     return TopicName.parse(f"{domain}://{tenant}/{namespace}/{local}")
+
+
+def new_topic_of(request: Request) -> TopicName:
+    """The same, of one that may be made by that: raises 412 also for control characters in its name."""
+    name = topic_of(request)
+    _uncontrolled(name.local_name, "topic")
+    return name
 
 
 def number_setting(request: Request, key: str) -> int:

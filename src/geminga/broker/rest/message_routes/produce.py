@@ -25,8 +25,8 @@ from geminga.broker.rest.calls.requests import (
     RestError,
     context_of,
     json_response,
+    new_topic_of,
     path_int,
-    topic_of,
 )
 from geminga.broker.rest.calls.routing import Route
 from geminga.broker.rest.message_routes.core.produce_request import (
@@ -79,7 +79,7 @@ BESIDE_MESSAGE_BYTES: Final = 512
 
 async def produce(request: Request) -> Response:
     """Publish to a topic; to a partitioned one, to all its partitions."""
-    context, name = context_of(request), topic_of(request)
+    context, name = context_of(request), new_topic_of(request)
     given = await _given(request, name)
     partitions = await context.topics.registry.partitioned_count(name, create=True)
     if not partitions:
@@ -97,14 +97,14 @@ async def produce(request: Request) -> Response:
 
 async def produce_to_partition(request: Request) -> Response:
     """Publish to one partition."""
-    name = topic_of(request)
+    name = new_topic_of(request)
     partition = await _partition(request)
     return await _publish(request, name, await _given(request, name), lambda _: partition)
 
 
 async def _partition(request: Request) -> TopicName:
     """Raises RestError for one that the topic has not."""
-    name, index = topic_of(request), path_int(request, "partition")
+    name, index = new_topic_of(request), path_int(request, "partition")
     if PARTITION_SUFFIX in name.local_name:
         raise RestError(400, f"Topic name can't contain '{PARTITION_SUFFIX}' suffix.")
     partitions = await context_of(request).topics.registry.partitioned_count(name)

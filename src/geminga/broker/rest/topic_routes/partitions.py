@@ -21,6 +21,7 @@ from geminga.broker.rest.calls.requests import (
     json_body,
     json_response,
     namespace_of,
+    new_topic_of,
     no_content,
     topic_of,
 )
@@ -50,7 +51,7 @@ async def create(request: Request) -> Response:
             properties = {key: text_of(value, key) for key, value in given.items() if value is not None}
             check_properties_size("a topic", properties)
         body = body.get("partitions")
-    count, name = _count(body), topic_of(request)
+    count, name = _count(body), new_topic_of(request)
     # As in Pulsar: its partitions could be taken for those of another topic.
     refuse_partition_name(name)
     await require_namespace(context_of(request).topics, name)
@@ -98,7 +99,7 @@ async def update(request: Request) -> Response:
 
 async def create_missing(request: Request) -> Response:
     """Create those partitions that are not there: what a stop or a crash cut off is completed."""
-    topics, name = context_of(request).topics, topic_of(request)
+    topics, name = context_of(request).topics, new_topic_of(request)
     refuse_partition_name(name)
     if not await is_partitioned(topics, name):
         await require_namespace(topics, name)

@@ -24,6 +24,7 @@ from geminga.broker.rest.calls.requests import (
     flag,
     json_body,
     json_response,
+    new_topic_of,
     no_content,
     path_int,
     position_of,
@@ -82,7 +83,7 @@ async def list_subscriptions(request: Request) -> Response:
 
 async def create_subscription(request: Request) -> Response:
     """Create a durable subscription at the position in the body (default: latest); makes the topic if allowed."""
-    topics, name = context_of(request).topics, topic_of(request)
+    topics, name = context_of(request).topics, new_topic_of(request)
     subscription = subscription_name(request)
     body = await json_body(request)
     position = LATEST if body is None else position_of(body)

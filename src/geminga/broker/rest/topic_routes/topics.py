@@ -26,6 +26,7 @@ from geminga.broker.rest.calls.requests import (
     json_response,
     message_id_json,
     namespace_of,
+    new_topic_of,
     no_content,
     nothing_set,
     text_map_body,
@@ -102,7 +103,7 @@ async def create_topic(request: Request) -> Response:
     properties = await text_map_body(request)
     check_properties_size("a topic", properties)
     namespace_of(request)  # has a reason of its own
-    topics, name = context_of(request).topics, topic_of(request)
+    topics, name = context_of(request).topics, new_topic_of(request)
     await require_namespace(topics, name)
     await _refuse_partition_of_nothing(topics, name)
     if not await topics.registry.exists(name):
