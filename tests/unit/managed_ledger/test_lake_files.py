@@ -233,3 +233,22 @@ def test_a_former_owner_that_is_late_leaves_the_manifest_of_the_next_one_alone(i
         assert not ml.tenure.is_over
 
     in_lake_world(scenario)
+
+
+def test_a_file_whose_digest_type_is_damaged_is_read_from_the_bookies_or_told_as_damaged():
+    """Nothing protects a footer: an error that is none of storage closes the topic, and is met by the next load."""
+
+    async def scenario(w):
+        ml, offloading = await w.offloaded(15)
+        (path,) = (path for path in w.lake_store.files if path.endswith(".parquet"))
+        whole = w.lake_store.files[path]
+        assert whole.count(b'"CRC32C"') == 1
+        w.lake_store.files[path] = whole.replace(b'"CRC32C"', b'"CRC32B"')
+        ledger = await ml.reader.open_to_read(ml.ledgers.infos[0])
+        assert list(await ledger.read_entries(0, 9)) == [b"m%d" % number for number in range(10)]
+        await w.world.sleep(3600 * 4)
+        with pytest.raises(CorruptionError, match="CRC32B"):
+            await offloading.look()
+        assert not record_of(ml.ledgers.infos[0]).is_bookkeeper_deleted, "it is the only copy that can be read"
+
+    run(scenario)
