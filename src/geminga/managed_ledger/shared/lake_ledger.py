@@ -22,7 +22,7 @@ from geminga.model.errors import (
     NoSuchLedgerError,
     StorageError,
 )
-from geminga.runtime import answer_of, get_logger, spawn
+from geminga.runtime import again, answer_of, get_logger, spawn
 from geminga.wire.bookkeeper.digest import DigestType
 from geminga.wire.managed_ledger.offload_context import OffloadRecord, decode_offload_context
 
@@ -181,7 +181,7 @@ class LakeLedger:
                 try:
                     self._fallback = await _instead(self._name, self.ledger_id, self._bookies, error)
                 except StorageError as failure:
-                    done(failure)
+                    done(again(failure))  # this frame has who is told, and the error has this frame
                     return
         if self._fallback is not None:
             self._fallback.read(first, last, done, bytes_max=bytes_max)
