@@ -53,7 +53,7 @@ from geminga.model.errors import (
     DiskIOError,
     StorageError,
 )
-from geminga.runtime import Runtime, crash_point, get_logger, spawn
+from geminga.runtime import Runtime, again, crash_point, get_logger, spawn
 
 _log = get_logger(__name__)
 
@@ -337,7 +337,7 @@ class LocalBookie:
                 self.room.fail("bookie readmission", error)
             done((DiskFullError if is_full else DiskIOError)(f"readmission in {self._storage.directory}: {error}"))
         except StorageError as error:
-            done(error)
+            done(again(error))  # this frame has who is told, and the error has this frame
         else:
             self.fence(ledger_id, master_key=master_key, done=done)
 

@@ -20,7 +20,7 @@ from geminga.bookie.ledger_storage import LedgerStorage
 from geminga.bookie.ports import LiveLedgers
 from geminga.model.bookie_port import IDS_END
 from geminga.model.errors import StorageError
-from geminga.runtime import crash_point, next_turn
+from geminga.runtime import again, crash_point, next_turn
 
 
 class Readmission:
@@ -48,7 +48,7 @@ class Readmission:
             return False
         refused = self._refusal(ledger_id, master_key)
         if refused is not None:
-            raise refused
+            raise again(refused)
         live = await self._ledgers.live_ledger_ids()
         if live is None:
             raise StorageError(f"ledger {ledger_id} is not taken again: which ledgers exist can not be told now")
@@ -69,7 +69,7 @@ class Readmission:
         self._journal.add(records[1], (), len(records[1]), (), lambda _, error: durable.set_result(error))
         error = await durable
         if error is not None:
-            raise error
+            raise again(error)
         await self._flush()
 
 

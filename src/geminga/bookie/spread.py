@@ -28,7 +28,7 @@ from geminga.model.bookie_port import (
     WriteLacDone,
 )
 from geminga.model.errors import StorageError
-from geminga.runtime import Runtime
+from geminga.runtime import Runtime, value_of
 
 
 class SpreadBookie:
@@ -171,5 +171,7 @@ class SpreadBookie:
                 await part.close()
             except (OSError, StorageError) as failed:
                 error = failed
-        if error is not None:
-            raise error
+        try:
+            value_of(error)
+        finally:
+            del error  # see value_of

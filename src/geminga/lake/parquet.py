@@ -22,6 +22,7 @@ from geminga.lake.core.rows import MESSAGE, RowBuffer
 from geminga.lake.store import LakeStore
 from geminga.model import TopicName
 from geminga.model.errors import CorruptionError, DiskIOError, MissingFileError, StorageError, invariant
+from geminga.wire.bookkeeper.digest import DigestType
 
 FORMAT_VERSION: Final = 1
 #: A row group is ended by the entry that brings it to one of these.
@@ -345,6 +346,9 @@ def _facts_of(topic: str, document: Mapping[str, Any], uid: str) -> LedgerFacts:
     ledger_id, entries, length, created, closed = (int(document[key]) for key in numbers)
     custom = {str(key): base64.b64decode(value) for key, value in document["customMetadata"].items()}
     ensemble, write, ack = (int(document[key]) for key in ("ensembleSize", "writeQuorum", "ackQuorum"))
+    digest_type = str(document["digestType"])
+    if digest_type not in DigestType.__members__:
+        raise CorruptionError(f"{digest_type!r} is no type of digest")
     return LedgerFacts(
         topic,
         ledger_id,
@@ -353,7 +357,7 @@ def _facts_of(topic: str, document: Mapping[str, Any], uid: str) -> LedgerFacts:
         length,
         created,
         closed,
-        str(document["digestType"]),
+        digest_type,
         ensemble,
         write,
         ack,

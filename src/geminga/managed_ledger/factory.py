@@ -327,7 +327,7 @@ class ManagedLedgerFactory:
             return 0
         from geminga.managed_ledger.offload import lake_files
 
-        return await lake_files.retry(self._services)
+        return await lake_files.retry(self._services, self._runtime.rng)
 
     # ---- the timer
 

@@ -28,6 +28,12 @@ def test_a_topic_with_one_ledger_or_none_keeps_it():
 
 #: The size of the open ledger stands apart.
 STATS = {"ledgers": LEDGERS, "currentLedgerSize": 150}
+#: Of a topic that was loaded anew after the command: nothing was begun since, and nothing is known of before.
+SAID = {
+    "internalStats": STATS,
+    "offload": {"status": "NOT_RUN", "lastError": ""},
+    "lake": {"ledgers": [{"isOffloaded": True}], "restore": {"status": "NOT_RUN", "restored": 0, "lastError": ""}},
+}
 HOLE = {"ledgerId": 17, "entries": 3, "isLost": True, "error": "file is not there", "unreadOf": {"sub": 3}}
 
 
@@ -38,8 +44,8 @@ def admin():
 
     class Answers(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            is_stats = self.path.endswith("/internalStats")
-            self._answer(json.dumps(STATS if is_stats else {"holes": [HOLE], "skipped": []}))
+            said = SAID.get(self.path.rpartition("/")[2], {"holes": [HOLE], "skipped": []})
+            self._answer(json.dumps(said))
 
         def do_PUT(self) -> None:
             self._answer(json.dumps(HOLE))
@@ -106,3 +112,13 @@ def test_nothing_is_offloaded_while_all_ledgers_are_smaller_than_what_is_to_stay
     address, asked = admin
     assert "Nothing to offload" in run(address, "offload", "orders", "-s", "450").stdout
     assert [each[0] for each in asked] == ["GET"]
+
+
+@pytest.mark.parametrize("words", [("offload", "orders", "--wait"), ("restore", "orders")])
+def test_what_a_topic_that_was_loaded_anew_left_undone_is_no_success(admin, words):
+    address, asked = admin
+    told = run(address, *words)
+    assert told.exit_code != 0
+    assert "loaded anew" in str(told.exception)
+    assert "success" not in told.output
+    assert [each[0] for each in asked] == ["GET", "PUT", "GET"]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 from collections.abc import Awaitable, Callable, Generator
 
 from geminga.broker.compaction.ledger import CompactedLedger
 from geminga.broker.compaction.paced import PacedWork
 from geminga.broker.compaction.run import name_it
 from geminga.broker.handlers.producer_names import ProducerNames
+from geminga.broker.rest.message_routes.consumers import HttpConsumer, JoinedConsumer
+from geminga.broker.rest.message_routes.core.held import Acked
 from geminga.broker.system_topics.table import TopicTable
 from geminga.broker.topic import delayed_snapshots
 from geminga.model.errors import DiskIOError, GemingaError, MetadataUnavailableError, StorageError
@@ -25,6 +28,7 @@ from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 from support.worlds.lake_world import MemoryLakeStore
 from support.worlds.policy_levels import run_quietly
 from support.worlds.schema_world import SchemaWorld, run_with_schemas
+from unit.broker.rest.message_routes.test_consume import Web
 
 CALLS = 5
 
@@ -78,6 +82,23 @@ def test_delays_that_can_not_be_stored_leave_nothing() -> None:
         handle = await world.bookkeeper.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
         await handle.close()
         assert await failing(lambda: delayed_snapshots._append(handle, bytes(1000))) == []
+
+    run_with_schemas(scenario)
+
+
+def test_schema_that_can_not_be_stored_leaves_nothing(caplog) -> None:
+    caplog.set_level(logging.CRITICAL, "geminga")  # what is logged is kept, with its errors
+
+    async def scenario(world: SchemaWorld) -> None:
+        async def write() -> None:
+            world.new_process()  # one that takes the bookie for a good one
+            world.bookie.add_error = DiskIOError("eio")
+            try:
+                await world.store._write_entry("public/default/topic", bytes(1000))
+            finally:
+                world.bookie.add_error = None
+
+        assert await failing(write) == []
 
     run_with_schemas(scenario)
 
@@ -197,3 +218,19 @@ def test_acknowledgment_that_a_transaction_can_not_have_leaves_nothing() -> None
         assert found == []
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+def test_acknowledgment_over_http_that_is_not_stored_leaves_nothing() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        web = Web(world)
+        await web.make()
+        topic = world.broker.registry.loaded[TOPIC]
+        (member,) = topic.subscriptions["s"].consumers
+        consumer = HttpConsumer("c", "", TopicName.parse(TOPIC), "s", 1000, 1000)
+        consumer.members[1] = JoinedConsumer(-1, member)
+        await web.produce("a")
+        await topic.ledger.close()
+        acked = Acked(-1, topic.ledger.ledgers.first_position, 0, 1)
+        assert await failing(lambda: consumer._store([acked], is_cumulative=False)) == []
+
+    run_with_broker(scenario)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable
 
 from geminga.lake.group_cache import GroupCache
@@ -10,6 +11,7 @@ from geminga.lake.service import StopSignal
 from geminga.model.errors import DiskIOError, GemingaError, StorageError
 from geminga.runtime import answer_of, next_turn
 from support.house.uncollected import uncollected
+from support.worlds.lake_world import POLICY
 
 CALLS = 5
 
@@ -58,6 +60,22 @@ def test_failed_reads_leave_nothing(in_world) -> None:
         assert found == []
 
     in_world(scenario)
+
+
+def test_failed_reads_of_a_file_in_the_lake_leave_nothing(in_lake_world) -> None:
+    async def scenario(w) -> None:
+        ml, _ = await w.offloaded(15, POLICY._replace(deletion_lag_ms=0))
+        ledger = await ml.reader.open_to_read(ml.ledgers.infos[0])
+        w.lake_store.fail["read"] = OSError(errno.EIO, "no")
+        await together(lambda: ledger.read_entries(0, 9))
+        with uncollected() as found:
+            await failing(lambda: ledger.read_entries(0, 9))
+            await together(lambda: ledger.read_entries(0, 9))
+            await failing(lambda: ml.reader.open_to_read(ml.ledgers.infos[0]))
+            await next_turn()
+        assert found == []
+
+    in_lake_world(scenario)
 
 
 def test_error_of_a_ledger_that_is_withheld_does_not_grow_by_its_readers(in_world) -> None:

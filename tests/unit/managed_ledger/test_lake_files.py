@@ -15,7 +15,7 @@ from geminga.managed_ledger.rules.positions import LedgerInfo
 from geminga.managed_ledger.shared.metadata_io import ledger_path
 from geminga.model.errors import CorruptionError, LedgerFencedError, StorageError
 from geminga.wire.managed_ledger.offload_context import OffloadRecord, encode_offload_context
-from support.worlds.lake_world import POLICY, PROPERTIES, LakeWorld
+from support.worlds.lake_world import POLICY, PROPERTIES, LakeWorld, MemoryLakeStore
 from support.worlds.ledger_world import NAME
 
 OTHER = f"{NAME}-other"
@@ -89,9 +89,9 @@ def test_a_note_of_a_file_that_the_list_names_still_does_nothing_and_goes_an_hou
         ml, _ = await w.offloaded(15)
         services = ml._services
         await lake_files.note(services, NAME, ml.stored.created_ms, ml.ledgers.infos)
-        assert await lake_files.retry(services) == 1
+        assert await w.factory.retry_lake_deletions() == 1
         await w.world.sleep(lake_files.STALE_MS / 1000)
-        assert await lake_files.retry(services) == 0
+        assert await w.factory.retry_lake_deletions() == 0
         assert await lake_files.waiting(w.store) == []
         assert len(w.lake_store.ledgers) == 1
 
@@ -110,7 +110,7 @@ def test_a_list_that_can_not_be_read_keeps_the_files_of_its_own_topic_alone(uid,
         other = LedgerInfo(7, entries=1, offload_context=encode_offload_context(OffloadRecord(uid, "f", PROPERTIES)))
         await lake_files.note(ml._services, OTHER, 1, [other])
         await w.store.put(ledger_path(OTHER), b"\xff no list", expected_version=None)
-        assert await lake_files.retry(ml._services) == 1
+        assert await w.factory.retry_lake_deletions() == 1
         assert w.lake_store.ledgers == []
         assert [one.name for one in await lake_files.waiting(w.store)] == [OTHER]
         assert f"{OTHER}: the file of ledger 7, {uid}, stays" in caplog.text
@@ -233,3 +233,77 @@ def test_a_former_owner_that_is_late_leaves_the_manifest_of_the_next_one_alone(i
         assert not ml.tenure.is_over
 
     in_lake_world(scenario)
+
+
+def test_a_file_whose_digest_type_is_damaged_is_read_from_the_bookies_or_told_as_damaged():
+    """Nothing protects a footer: an error that is none of storage closes the topic, and is met by the next load."""
+
+    async def scenario(w):
+        ml, offloading = await w.offloaded(15)
+        (path,) = (path for path in w.lake_store.files if path.endswith(".parquet"))
+        whole = w.lake_store.files[path]
+        assert whole.count(b'"CRC32C"') == 1
+        w.lake_store.files[path] = whole.replace(b'"CRC32C"', b'"CRC32B"')
+        ledger = await ml.reader.open_to_read(ml.ledgers.infos[0])
+        assert list(await ledger.read_entries(0, 9)) == [b"m%d" % number for number in range(10)]
+        await w.world.sleep(3600 * 4)
+        with pytest.raises(CorruptionError, match="CRC32B"):
+            await offloading.look()
+        assert not record_of(ml.ledgers.infos[0]).is_bookkeeper_deleted, "it is the only copy that can be read"
+
+    run(scenario)
+
+
+async def notes_of(w, services, properties, count: int) -> list[str]:
+    """Noted deletions of that many files below one root; their uids."""
+    prefix = "a" if properties is PROPERTIES else "0"
+    uids = [prefix + f"{number:031x}" for number in range(count)]
+    for number, uid in enumerate(uids):
+        record = OffloadRecord(uid, "filesystem", properties)
+        info = LedgerInfo(number, entries=1, offload_context=encode_offload_context(record))
+        await lake_files.note(services, OTHER, 1, [info])
+    return uids
+
+
+def test_a_root_that_is_away_is_asked_for_a_few_files_a_time_and_holds_up_no_other():
+    """Each answer of a bucket that is away takes minutes, in the lane of all small files."""
+
+    async def scenario(w):
+        away = MemoryLakeStore()
+        away.fail["list"] = OSError(errno.EIO, "nobody answers")
+        w.factory._open_lake_store = lambda driver, found: away if "region" in found else w.lake_store
+        services = (await w.filled(1))._services
+        await notes_of(w, services, {**PROPERTIES, "region": "away"}, 100)
+        await notes_of(w, services, PROPERTIES, 20)
+        assert await w.factory.retry_lake_deletions() == 100
+        assert len(away.calls) == lake_files.FAILURES_MAX
+        away.fail.clear()
+        assert await w.factory.retry_lake_deletions() == 0
+        assert await lake_files.waiting(w.store) == []
+
+    run(scenario)
+
+
+def test_files_that_can_not_be_deleted_do_not_keep_those_behind_them():
+    async def scenario(w):
+        services = (await w.filled(1))._services
+        uids = await notes_of(w, services, PROPERTIES, 3 * lake_files.FAILURES_MAX)
+        refused = set(uids[: 2 * lake_files.FAILURES_MAX])
+        delete = w.lake_store.delete
+
+        def delete_some(path: str) -> None:
+            if any(uid in path for uid in refused):
+                raise PermissionError(errno.EACCES, "not yours")
+            delete(path)
+
+        w.lake_store.delete = delete_some
+        for _ in range(3):
+            await w.factory.retry_lake_deletions()
+        assert {deletion.uid for deletion in await lake_files.waiting(w.store)} == refused
+        # All have failed; of these the last can be deleted now.
+        refused.remove(uids[2 * lake_files.FAILURES_MAX - 1])
+        for _ in range(20):
+            await w.factory.retry_lake_deletions()
+        assert {deletion.uid for deletion in await lake_files.waiting(w.store)} == refused
+
+    run(scenario)

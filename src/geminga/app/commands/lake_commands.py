@@ -11,6 +11,7 @@ from geminga.app.commands.admin_commands import DEFAULT_ADMIN_URL, AdminUrl, AsJ
 
 #: Seconds between two questions of a command that waits.
 _ASK_AGAIN_S: Final = 0.5
+_LOADED_ANEW: Final = "the topic was loaded anew meanwhile, give the command again"
 
 commands = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Ledgers of topics as Parquet files.")
 
@@ -75,6 +76,8 @@ def _wait(admin_url: str, path: str) -> None:
         found = cast("dict[str, object]", ask(admin_url, f"{path}/offload"))
         if found["status"] == "ERROR":
             raise UnavailableError(f"the offload failed: {found['lastError']}")
+        if found["status"] == "NOT_RUN":
+            raise UnavailableError(f"the offload was cut off: {_LOADED_ANEW}")
         if found["status"] != "RUNNING":
             print("Offload was a success")
             return
@@ -118,6 +121,8 @@ def restore(topic: Topic, admin_url: AdminUrl = DEFAULT_ADMIN_URL) -> None:
             break
         time.sleep(_ASK_AGAIN_S)
     left = sum(bool(ledger["isOffloaded"]) for ledger in cast("list[dict[str, object]]", found["ledgers"]))
+    if left and found["restore"]["status"] == "NOT_RUN":
+        raise UnavailableError(f"the restore was cut off, {left} ledgers are in the lake: {_LOADED_ANEW}")
     print(f"{found['restore']['restored']} ledgers are on the bookies alone again, {left} are in the lake")
 
 

@@ -199,7 +199,11 @@ class Every:
         if self._error is not None:
             if self._task is not None:
                 self._task.uncancel()
-            raise self._error
+            error, self._error = self._error, None
+            try:
+                raise error
+            finally:
+                del error  # see runtime's value_of
 
     def _again(self) -> None:
         try:

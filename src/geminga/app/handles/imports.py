@@ -29,7 +29,7 @@ from geminga.client import (
 from geminga.client.producer_rules.router import partition_of_key
 from geminga.client.schema import SchemaInfo, SchemaType
 from geminga.model.errors import ConfigurationError
-from geminga.runtime import Raised, attempt_await, spawn
+from geminga.runtime import Raised, again, attempt_await, spawn
 
 #: Messages between two looks at how far it is.
 NOTED_EACH: Final = 10_000
@@ -207,7 +207,7 @@ class _Publisher:
         """Hand it over; its sequence id is its line, so that a broker knows what it has. Raises what an earlier one
         met."""
         if self._error is not None:
-            raise self._error
+            raise again(self._error)
         was_alone, is_large = self._alone > 0, len(line.payload or b"") > ALONE_ABOVE_BYTES
         self._alone = ALONE_LINES if is_large else max(0, self._alone - 1)
         producer = self._producer
@@ -248,11 +248,11 @@ class _Publisher:
         is_large = len(line.payload or b"") > ALONE_ABOVE_BYTES
         producer = await self._create(line.schema_version, f"{self._progress.producer_name}-again", is_alone=is_large)
         try:
-            again = _Publisher(self._client, self._topic, self._progress)
-            again._hand_over(producer, line, number)
-            await again._unless_stalled(producer.flush())
-            if again._error is not None:
-                raise again._error
+            anew = _Publisher(self._client, self._topic, self._progress)
+            anew._hand_over(producer, line, number)
+            await anew._unless_stalled(producer.flush())
+            if anew._error is not None:
+                raise again(anew._error)
         finally:
             await producer.close()
         self._progress.filled(number)
@@ -262,7 +262,7 @@ class _Publisher:
         if self._producer is not None:
             await self._unless_stalled(self._producer.flush())
         if self._error is not None:
-            raise self._error
+            raise again(self._error)
 
     async def settle(self) -> list[int]:
         """Hear of the rest where one was refused: lines that are gaps now."""
@@ -288,8 +288,9 @@ class _Publisher:
                 task.cancel()
         if not task.done():
             raise Timeout(f"no receipt of {self._topic} for {STALLED_S:.0f} seconds")
-        if isinstance(outcome := task.result(), Raised):
-            raise outcome.error
+        outcome = task.result()
+        if isinstance(outcome, Raised):
+            raise again(outcome.error)
 
     async def close(self) -> None:
         """It is no longer needed."""

@@ -37,7 +37,7 @@ from geminga.model.errors import (
 )
 from geminga.model.limits import METADATA_VALUE_BYTES_MAX
 from geminga.model.position import Position
-from geminga.runtime import crash_point, get_logger
+from geminga.runtime import again, crash_point, get_logger
 
 #: The locators are below, one per topic: ``/schemas/{tenant}/{namespace}/{topic}``.
 ROOT: Final = "/schemas"
@@ -200,7 +200,7 @@ class SchemaStore:
         error = await written
         if error is not None:
             await self._delete_ledger(handle.ledger_id)
-            raise error
+            raise again(error)
         crash_point(crash_points.ENTRY_WRITTEN)
         await handle.close()
         crash_point(crash_points.LEDGER_CLOSED)

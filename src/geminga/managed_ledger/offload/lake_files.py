@@ -7,6 +7,7 @@ list names the file still: then the change that it was written for never came.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -18,7 +19,7 @@ from geminga.metadata import cas
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import CorruptionError, StorageError
 from geminga.model.topic_name import encode_again
-from geminga.runtime import crash_point, get_logger
+from geminga.runtime import Rng, crash_point, get_logger
 from geminga.wire.managed_ledger import decode_managed_ledger_info
 from geminga.wire.managed_ledger.offload_context import decode_offload_context
 
@@ -26,6 +27,8 @@ ROOT: Final = "/geminga/lake-deletions"
 #: Of a note whose file is still named.
 STALE_MS: Final = 3600 * 1000
 _ERROR_CHARACTERS_MAX: Final = 500
+#: Files of one root in a row that can not be deleted, until its others are left for later.
+FAILURES_MAX: Final = 8
 _VERSION: Final = 1
 _log = get_logger(__name__)
 
@@ -117,16 +120,22 @@ async def _put(metadata: MetadataStore, deletion: FileDeletion) -> None:
 
 
 async def carry_out(services: StorageServices, deletions: Sequence[FileDeletion]) -> int:
-    """Delete files that no list names; how many are left. Each failure is noted and told, and done again later."""
+    """Delete files that no list names; how many are left. Each failure is noted and told, and done again later.
+
+    A bucket that is away answers after minutes: of a root where nothing goes the rest is left for later.
+    """
     left = 0
+    in_a_row: Counter[str] = Counter()
     for deletion in deletions:
-        if deletion.not_before_ms > services.clock.wall_ms():
+        root = json.dumps((deletion.driver, dict(deletion.properties)), sort_keys=True)
+        if deletion.not_before_ms > services.clock.wall_ms() or in_a_row[root] == FAILURES_MAX:
             left += 1
             continue
         try:
             await _delete(services, deletion)
+            in_a_row[root] = 0
         except StorageError as error:
-            left += 1
+            left, in_a_row[root] = left + 1, in_a_row[root] + 1
             told = f"{deletion.name}: the file of ledger {deletion.ledger_id}, {deletion.uid}"
             _log.warning("%s, was not deleted, it is tried again: %s", told, error)
             await _tell(services, deletion, str(error))
@@ -167,8 +176,11 @@ async def waiting(metadata: MetadataStore) -> list[FileDeletion]:
     return found
 
 
-async def retry(services: StorageServices) -> int:
-    """Delete what earlier attempts left, of all topics; how many are left. Raises MetadataError."""
+async def retry(services: StorageServices, rng: Rng) -> int:
+    """Delete what earlier attempts left, of all topics; how many are left. Raises MetadataError.
+
+    What failed before comes last, and begins anywhere: else what fails for ever would keep others from their turn.
+    """
     due: list[FileDeletion] = []
     left = 0
     for deletion in await waiting(services.metadata):
@@ -186,7 +198,9 @@ async def retry(services: StorageServices) -> int:
             await cas.remove(services.metadata, _path(deletion.uid))
         else:
             left += 1
-    return left + await carry_out(services, due)
+    fresh, failed = [one for one in due if not one.error], [one for one in due if one.error]
+    begin = rng.below(len(failed)) if failed else 0
+    return left + await carry_out(services, [*fresh, *failed[begin:], *failed[:begin]])
 
 
 async def _is_named(metadata: MetadataStore, deletion: FileDeletion) -> bool:

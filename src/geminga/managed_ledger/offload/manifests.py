@@ -77,6 +77,7 @@ async def _write_one(stored: StoredList, services: StorageServices, root: Root) 
     """As :func:`write`, in one root."""
     directory = topic_directory(stored.name)
     before = await root.read_manifest(directory)
+    known: Mapping[str, ManifestLedger] = {} if before is None else {one.uid: one for one in before.ledgers}
     async with stored.lock():
         version, created_ms = stored.version, stored.created_ms
         ids = [info.ledger_id for info in stored.ledgers.infos]
@@ -85,13 +86,13 @@ async def _write_one(stored: StoredList, services: StorageServices, root: Root) 
             for info in stored.ledgers.infos
             if (record := _ours(info)) is not None
             and record.is_complete
-            and (record.driver, record.properties) == (root.driver, root.properties)
+            # What its manifest names lies here, though policies had another name for it, as another endpoint.
+            and ((record.driver, record.properties) == (root.driver, root.properties) or record.uid in known)
         ]
         is_later = before is not None and (before.created_ms, before.list_version) > (created_ms, version)
         is_later = is_later and not stored.is_deleted
         if is_later:
             await stored.require_ours()
-    known: Mapping[str, ManifestLedger] = {} if before is None else {one.uid: one for one in before.ledgers}
     if before is not None and is_later:
         # It is of what came behind the backup that the metadata were brought back from, and would count for ever.
         await root.delete_topic(directory, before.created_ms)

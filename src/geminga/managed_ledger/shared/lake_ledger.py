@@ -11,7 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from geminga.lake.core.names import ledger_file, topic_directory
-from geminga.lake.service import Lake, LakeFile
+from geminga.lake.service import Lake, LakeFile, Root
 from geminga.managed_ledger.rules.positions import LedgerInfo
 from geminga.managed_ledger.shared.ports import Ledger, Ledgers, PayloadsDone
 from geminga.model.errors import (
@@ -22,7 +22,7 @@ from geminga.model.errors import (
     NoSuchLedgerError,
     StorageError,
 )
-from geminga.runtime import answer_of, get_logger, spawn
+from geminga.runtime import again, answer_of, get_logger, spawn
 from geminga.wire.bookkeeper.digest import DigestType
 from geminga.wire.managed_ledger.offload_context import OffloadRecord, decode_offload_context
 
@@ -90,15 +90,15 @@ async def open_file(lake: Lake, name: str, info: LedgerInfo, record: OffloadReco
 async def missing_files(lake: Lake, name: str, infos: Sequence[LedgerInfo]) -> list[str]:
     """Of ledgers that are in the lake, the files that are not there. Raises StorageError."""
     directory = topic_directory(name)
-    there: dict[str, set[str]] = {}
+    there: dict[Root, set[str]] = {}  # by where it is two buckets of one name would be one
     missing: list[str] = []
     for info in infos:
         record = decode_offload_context(info.offload_context)
         root = await lake.root(record.driver, record.properties)
-        if root.where not in there:
-            there[root.where] = {file.name for file in await root.list(directory)}
+        if root not in there:
+            there[root] = {file.name for file in await root.list(directory)}
         file = ledger_file(info.ledger_id, record.uid)
-        if file not in there[root.where]:
+        if file not in there[root]:
             missing.append(f"{root.where}/{directory}/{file}")
     return missing
 
@@ -181,7 +181,7 @@ class LakeLedger:
                 try:
                     self._fallback = await _instead(self._name, self.ledger_id, self._bookies, error)
                 except StorageError as failure:
-                    done(failure)
+                    done(again(failure))  # this frame has who is told, and the error has this frame
                     return
         if self._fallback is not None:
             self._fallback.read(first, last, done, bytes_max=bytes_max)

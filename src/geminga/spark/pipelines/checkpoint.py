@@ -12,7 +12,12 @@ from datetime import UTC, datetime
 from typing import IO, Any, Final, Self
 
 from geminga.runtime.local_file import make_private_directories, private, read_local_file
-from geminga.spark.pipelines.core.checkpoint_text import latest_number, parse_offsets
+from geminga.spark.pipelines.core.checkpoint_text import (
+    CheckpointDamagedError,
+    LoggedOffsets,
+    latest_number,
+    parse_offsets,
+)
 from geminga.spark.pipelines.core.definition import Pipeline
 from geminga.spark.pipelines.core.identity import CheckpointInUseError, check_change, definition_json
 from geminga.spark.pipelines.files import local_directory, write_synced
@@ -42,9 +47,7 @@ class PipelineCheckpoint:
 
     def __enter__(self) -> Self:
         own = os.path.join(self.path, DIRECTORY)
-        stored = stored_definition(self.path)
-        if stored is not None:
-            check_change(stored, self._pipeline, self.path)
+        self._checked()  # nothing is made in what is no checkpoint of this pipeline
         make_private_directories(own)
         self._lock = lock = open(os.path.join(own, LOCK), "a+", encoding="utf-8", opener=private)
         try:
@@ -53,6 +56,7 @@ class PipelineCheckpoint:
                 raise CheckpointInUseError(
                     f"{self.path}: a process{f' ({holder})' if holder else ''} runs this pipeline already"
                 )
+            stored = self._checked()  # whoever had the lock before may have begun it
             lock.seek(0)
             lock.truncate()
             since = datetime.now(UTC).isoformat(timespec="seconds")
@@ -66,6 +70,13 @@ class PipelineCheckpoint:
                 lock.close()
             raise
         return self
+
+    def _checked(self) -> str | None:
+        """The stored definition, which may go on with this one; None: a new checkpoint."""
+        stored = stored_definition(self.path)
+        if stored is not None:
+            check_change(stored, self._pipeline, self.path)
+        return stored
 
     def __exit__(self, *_: object) -> None:
         if self._lock is not None:
@@ -154,9 +165,8 @@ def read_state(path: str) -> CheckpointState:
     offsets: tuple[Mapping[str, Any] | None, ...] = ()
     if done >= 0 or begun >= 0:
         at = done if done >= 0 else begun
-        logged = parse_offsets(read_local_file(os.path.join(directory, "offsets", str(at))).decode())
+        logged, planned = _logged(os.path.join(directory, "offsets", str(at)))
         watermark_ms = logged.watermark_ms
-        planned = datetime.fromtimestamp(logged.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
         offsets = logged.sources if done >= 0 else ()
     return CheckpointState(
         directory,
@@ -170,6 +180,16 @@ def read_state(path: str) -> CheckpointState:
         offsets,
         definition,
     )
+
+
+def _logged(path: str) -> tuple[LoggedOffsets, str]:
+    """What a file of the offset log says, and when it was planned as ISO time. Raises CheckpointDamagedError."""
+    try:
+        logged = parse_offsets(read_local_file(path).decode())
+        planned = datetime.fromtimestamp(logged.timestamp_ms / 1000, UTC)
+    except (FileNotFoundError, ValueError, OverflowError, CheckpointDamagedError) as error:
+        raise CheckpointDamagedError(f"{path}: {error}") from None
+    return logged, planned.isoformat(timespec="milliseconds")
 
 
 def _names(directory: str) -> list[str]:

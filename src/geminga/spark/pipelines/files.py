@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+from contextlib import suppress
+from typing import Final
 
 from geminga.runtime.local_file import naming, private
+
+#: What mounts say that have no hard links.
+_NO_LINKS: Final = frozenset((errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK))
 
 
 def local_directory(path: str) -> str | None:
@@ -16,13 +22,35 @@ def local_directory(path: str) -> str | None:
 
 def write_synced(path: str, text: str) -> None:
     """Replace a small file in one step; it is on stable storage then."""
-    temporary = f"{path}.new"
+    temporary = _written_beside(path, f"{path}.new", text)
+    os.replace(temporary, path)
+    sync_directory(os.path.dirname(path))
+
+
+def write_new_synced(path: str, text: str) -> bool:
+    """A small file, as :func:`write_synced`, unless there is one: False then."""
+    temporary = _written_beside(path, f"{path}.{os.getpid()}.new", text)
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LINKS or os.path.exists(path):
+            raise
+        os.replace(temporary, path)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+        sync_directory(os.path.dirname(path))
+    return True
+
+
+def _written_beside(path: str, temporary: str, text: str) -> str:
     with naming(path), open(temporary, "w", encoding="utf-8", opener=private) as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(temporary, path)
-    sync_directory(os.path.dirname(path))
+    return temporary
 
 
 def sync_directory(path: str) -> None:

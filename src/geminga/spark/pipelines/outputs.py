@@ -16,12 +16,12 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from geminga.runtime.local_file import read_local_file
 from geminga.spark.pipelines.core.checkpoint_text import latest_number
 from geminga.spark.pipelines.core.identity import CheckpointInUseError
-from geminga.spark.pipelines.files import local_directory, write_synced
+from geminga.spark.pipelines.files import local_directory, write_new_synced
 
 if TYPE_CHECKING:
     from geminga.spark.pipelines.core.definition import Pipeline
@@ -40,26 +40,35 @@ def claim(directory: str, owner_file: str, pipeline: Pipeline, *, may_adopt: boo
     os.makedirs(directory, exist_ok=True)
     owner = local_directory(pipeline.checkpoint_path) or pipeline.checkpoint_path
     path = os.path.join(directory, owner_file)
-    try:
-        found = json.loads(read_local_file(path))["checkpoint"]
-    except FileNotFoundError:
+    found = _owner(path)
+    if found is None:
         # What a kill in the middle of this left is no file of anybody.
         others = [name for name in os.listdir(directory) if not name.startswith(owner_file)]
         if others and not may_adopt:
             raise CheckpointInUseError(
                 f"{directory}: has files that are not this pipeline's, such as {min(others)}: expected an empty "
                 "directory. (A new checkpoint begins anew: give it a new directory, or delete this one)"
-            ) from None
-        write_synced(path, json.dumps({"format": 1, "pipeline": pipeline.name, "checkpoint": owner}) + "\n")
-        return
-    except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointInUseError(f"{path} can not be read ({error}): it says whose the directory is") from None
+            )
+        text = json.dumps({"format": 1, "pipeline": pipeline.name, "checkpoint": owner}) + "\n"
+        if write_new_synced(path, text):
+            return
+        found = _owner(path)  # another one began at the same time
     # As it was written before: relative to where the program ran.
     if found not in (owner, pipeline.checkpoint_path):
         raise CheckpointInUseError(
             f"{directory}: was made with another checkpoint, {found}. A new checkpoint begins anew: give it a new "
             "directory, or delete this one"
         )
+
+
+def _owner(path: str) -> Any:  # noqa: ANN401 (JSON)
+    """The checkpoint that an owner's file names; None: there is no such file. Raises CheckpointInUseError."""
+    try:
+        return json.loads(read_local_file(path))["checkpoint"]
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointInUseError(f"{path} can not be read ({error}): it says whose the directory is") from None
 
 
 def claim_files(pipeline: Pipeline) -> None:

@@ -222,3 +222,28 @@ def test_somebody_who_asks_whether_a_pipeline_runs_does_not_keep_it_from_running
         assert len(refused) == 3
         with pytest.raises(CheckpointInUseError, match="runs this pipeline already"):
             PipelineCheckpoint(pipeline).__enter__()
+
+
+def test_checkpoint_that_became_anothers_before_it_was_locked_is_refused(tmp_path, monkeypatch) -> None:
+    """Both looked at it when it was new; the other one had the lock first, ran and ended."""
+    pipeline = Pipeline("p", (Source(topics=("a",)),), Sink(topic="b"), checkpoint=str(tmp_path))
+    other = replace(pipeline, name="other")
+
+    class Flock:
+        """The other one's whole run comes before the first try."""
+
+        LOCK_EX, LOCK_SH, LOCK_NB, LOCK_UN = fcntl.LOCK_EX, fcntl.LOCK_SH, fcntl.LOCK_NB, fcntl.LOCK_UN
+
+        @staticmethod
+        def flock(file, how) -> None:
+            monkeypatch.undo()
+            with PipelineCheckpoint(other):
+                pass
+            fcntl.flock(file, how)
+
+    monkeypatch.setattr(checkpoints, "fcntl", Flock)
+    with pytest.raises(CheckpointInUseError, match="is the checkpoint of the pipeline other, not of p"):
+        PipelineCheckpoint(pipeline).__enter__()
+    assert '"other"' in (stored_definition(str(tmp_path)) or "")
+    with PipelineCheckpoint(other):
+        pass

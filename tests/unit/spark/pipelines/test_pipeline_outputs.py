@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
 
-from geminga.spark.pipelines import CheckpointInUseError, Pipeline, Sink, Source
+from geminga.spark.pipelines import CheckpointInUseError, Pipeline, Sink, Source, outputs
 from geminga.spark.pipelines.files import local_directory
 from geminga.spark.pipelines.outputs import (
     ASIDE,
@@ -94,6 +96,34 @@ def test_a_new_checkpoint_at_the_old_place_does_not_take_a_table_that_is_ahead_o
     (tmp_path / "checkpoint" / "offsets" / "3").unlink()
     with pytest.raises(CheckpointInUseError, match=r"has batch 3, and the checkpoint .* is at -1"):
         TableWriter(None, pipeline)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("owner", [FILES_OWNER, TABLE_OWNER])
+def test_of_two_that_claim_a_new_directory_at_a_time_one_has_it(tmp_path, monkeypatch, owner) -> None:
+    directory, read = str(tmp_path / "out"), outputs.read_local_file
+
+    def nobodys_then_the_others(path: str) -> bytes:
+        monkeypatch.undo()
+        try:
+            return read(path)
+        finally:
+            claim(directory, owner, made(tmp_path, "other"))
+
+    monkeypatch.setattr(outputs, "read_local_file", nobodys_then_the_others)
+    with pytest.raises(CheckpointInUseError, match="was made with another checkpoint"):
+        claim(directory, owner, made(tmp_path))
+    claim(directory, owner, made(tmp_path, "other"))
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [owner]
+
+
+def test_a_directory_without_hard_links_is_claimed_too(tmp_path, monkeypatch) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "no hard links here")
+
+    monkeypatch.setattr(os, "link", refused)
+    claim(str(tmp_path / "out"), TABLE_OWNER, made(tmp_path))
+    with pytest.raises(CheckpointInUseError, match="was made with another checkpoint"):
+        claim(str(tmp_path / "out"), TABLE_OWNER, made(tmp_path, "other"))
 
 
 @pytest.mark.parametrize("owner", [FILES_OWNER, TABLE_OWNER])

@@ -189,11 +189,30 @@ def test_a_reporter_prints_lines_or_json(capsys) -> None:
 def test_the_offset_log_is_read_and_damage_is_told() -> None:
     logged = parse_offsets(OFFSETS)
     assert (logged.watermark_ms, logged.sources) == (123, ({"t": {}, "v": 1}, None))
-    for damaged in ("", "v2\n{}", "v1\nno json", "v1\n{}", 'v1\n{"batchWatermarkMs":"x","batchTimestampMs":1}'):
+    for damaged in (
+        *("", "v2\n{}", "v1\nno json", "v1\n{}", 'v1\n{"batchWatermarkMs":"x","batchTimestampMs":1}'),
+        *('v1\n{"batchWatermarkMs":Infinity,"batchTimestampMs":1}', "v1\n" + "[" * 100_000),
+    ):
         with pytest.raises(CheckpointDamagedError):
             parse_offsets(damaged)
     assert latest_number(["3", "12", ".12.crc", "x"]) == 12
     assert latest_number([]) == -1
+
+
+@pytest.mark.parametrize(
+    "damaged", [b"v1\n\xff", b'v1\n{"batchWatermarkMs":1,"batchTimestampMs":1%d}' % 10**30, b"", None]
+)
+def test_state_of_a_checkpoint_whose_offsets_are_damaged_says_so(tmp_path, damaged) -> None:
+    """``damaged``: None: a batch was committed whose offsets are not there."""
+    with checkpoints.PipelineCheckpoint(pipeline_at(tmp_path)):
+        pass
+    for log in ("offsets", "commits"):
+        (tmp_path / log).mkdir()
+    (tmp_path / "commits" / "3").write_text("v1\n{}", encoding="utf-8")
+    if damaged is not None:
+        (tmp_path / "offsets" / "3").write_bytes(damaged)
+    with pytest.raises(CheckpointDamagedError, match="offsets/3"):
+        checkpoints.read_state(str(tmp_path))
 
 
 def test_the_watermark_of_a_batch_is_the_logged_one(tmp_path) -> None:

@@ -23,7 +23,7 @@ from geminga.broker.subscription.consumer import NO_EPOCH
 from geminga.broker.subscription.entry_filter import words_of_bits
 from geminga.broker.subscription.subscription import Subscription
 from geminga.model.errors import ConflictError, GemingaError, NotAllowedError, UnavailableError
-from geminga.runtime import Contained, get_logger
+from geminga.runtime import Contained, again, get_logger
 from geminga.wire.pulsar.hot import AckedId
 
 if TYPE_CHECKING:
@@ -280,7 +280,7 @@ class HttpConsumer:
         for one_done in waiting:
             error = one_done.result() if one_done.done() else UnavailableError("not known to be stored in time")
             if error is not None:
-                raise error
+                raise again(error)
 
     def give_back(self, refs: Sequence[MessageRef] | None) -> list[MessageRef]:
         """Have them sent again, or all that is held; the ids that are none of what it holds. Raises NotAllowedError.

@@ -33,7 +33,7 @@ def parse_offsets(text: str) -> LoggedOffsets:
         metadata = json.loads(lines[1])
         sources = tuple(None if line == "-" else json.loads(line) for line in lines[2:] if line)
         return LoggedOffsets(int(metadata["batchWatermarkMs"]), int(metadata["batchTimestampMs"]), sources)
-    except (ValueError, KeyError, IndexError, TypeError) as error:
+    except (ValueError, KeyError, IndexError, TypeError, OverflowError, RecursionError) as error:
         raise CheckpointDamagedError(f"a file of the offset log can not be read: {error}") from None
 
 
