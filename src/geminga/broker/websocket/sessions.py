@@ -300,7 +300,7 @@ class _ReceivingSession(SocketSession, ABC):
         super().__init__(topic, peer, counts)
         self._inbox = inbox
         self._source = source
-        source.watch_prefetched(self._came)
+        source.watch_prefetched(self._came, inbox.limit_bytes)
         self._task: asyncio.Task[None] | None = None
         self._wake: asyncio.Future[None] | None = None
 
@@ -366,6 +366,11 @@ class _ReceivingSession(SocketSession, ABC):
     def may_send(self) -> bool:
         """Whether its peer takes messages now."""
         return self.socket is not None and self.socket.is_writable and self._is_window_open()
+
+    @property
+    def has_pieces(self) -> bool:
+        """Whether pieces of messages wait for the others."""
+        return self._source.pieces_bytes() > 0
 
     def cut_off(self) -> None:
         """Let go what waits for it."""

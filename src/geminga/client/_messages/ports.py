@@ -127,6 +127,10 @@ class Delivery(Protocol):
         """Entries came that gave no message."""
         ...
 
+    def on_pieces(self, more_bytes: int) -> None:
+        """So many bytes more of pieces, or fewer, wait for the rest of their messages."""
+        ...
+
     def drop_prefetched(self, is_dropped: Callable[[EntryBatch], bool]) -> None:
         """Forget what was prefetched and not received."""
         ...
