@@ -126,8 +126,9 @@ class Receiver(Protocol):
 
 
 class ReceiverRoom:
-    """Bytes that wait in the broker for peers of sockets. Beyond the limit, of those that take nothing or have
-    pieces of messages whoever has most waiting is cut off: its messages stay in their topics, and are there when it comes again."""
+    """Bytes that wait in the broker for peers of sockets. Beyond the limit, of those that take nothing or have pieces
+    of messages whoever has most waiting is cut off: its messages stay in their topics, and are there when it comes
+    again."""
 
     __slots__ = ("_held", "cut_off_count", "held_bytes", "limit_bytes")
 
