@@ -17,7 +17,13 @@ from geminga.broker.websocket.core.parameters import consumer_parameters, produc
 from geminga.broker.websocket.opening import OpeningError
 from geminga.broker.websocket.room import STUCK_S
 from geminga.broker.websocket.service import INTERVAL_S, LOOK_S, LOOKED_AT_PER_TURN
-from geminga.broker.websocket.sessions import BATCH_MESSAGES_MAX, OPERATIONS_MAX, SMALL_BATCH, ConsumerSession
+from geminga.broker.websocket.sessions import (
+    BATCH_MESSAGES_MAX,
+    KNOWN_IDS_MAX,
+    OPERATIONS_MAX,
+    SMALL_BATCH,
+    ConsumerSession,
+)
 from geminga.broker.websocket.socket import WebSocket
 from geminga.client import MessageId
 from geminga.client._transport.handshake import CLIENT_VERSION
@@ -630,3 +636,26 @@ def test_message_in_pieces_that_is_larger_than_all_that_may_wait_stays_in_its_to
         assert world.broker.topics[TOPIC].subscriptions["s"].cursor.backlog_count == 2, "it is for who can take it"
 
     with_sockets(story, inbox_bytes_max=100_000)
+
+
+def test_ids_of_large_batches_that_were_told_are_taken_however_many_were_told_since() -> None:
+    """A socket in pull mode knows the last 10,000; those before were told all the same."""
+
+    async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
+        receiving = await consumer(sockets, pullMode="true")
+        sending = await producer(
+            sockets, batchingEnabled="true", batchingMaxMessages="2000", maxPendingMessages="10000"
+        )
+        count = KNOWN_IDS_MAX + 2000
+        for _ in range(count):
+            sending.tell(payload="")
+        await sending.arrived(count)
+        receiving.tell(type="permit", permitMessages=count)
+        await receiving.arrived(count)
+        for text in receiving.texts:
+            receiving.tell(messageId=json.loads(text)["messageId"])
+        await pause(5)
+        assert receiving.protocol.close_rcvd is None
+        assert world.broker.topics[TOPIC].subscriptions["s"].cursor.backlog_count == 0
+
+    with_sockets(story)
