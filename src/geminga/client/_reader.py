@@ -125,9 +125,9 @@ class Reader(Generic[T]):
         """See :meth:`Consumer.watch_prefetched`."""
         self._consumer.watch_prefetched(hook, chunked_bytes_max)
 
-    def pieces_bytes(self) -> int:
-        """See :meth:`Consumer.pieces_bytes`."""
-        return self._consumer.pieces_bytes()
+    def kept_bytes(self) -> int:
+        """See :meth:`Consumer.kept_bytes`."""
+        return self._consumer.kept_bytes()
 
     def prefetched_bytes(self) -> int:
         """See :meth:`Consumer.prefetched_bytes`."""

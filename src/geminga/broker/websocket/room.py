@@ -118,17 +118,17 @@ class Receiver(Protocol):
         """Whether its peer takes messages now."""
 
     @property
-    def has_pieces(self) -> bool:
-        """Whether pieces of messages wait for the others, which may never come."""
+    def keeps_more(self) -> bool:
+        """Whether pieces of messages wait for the others, which may never come, or refused ids for their time."""
 
     def cut_off(self) -> None:
         """Let go what waits for it."""
 
 
 class ReceiverRoom:
-    """Bytes that wait in the broker for peers of sockets. Beyond the limit, of those that take nothing or have pieces
-    of messages whoever has most waiting is cut off: its messages stay in their topics, and are there when it comes
-    again."""
+    """Bytes that wait in the broker for peers of sockets. Beyond the limit, of those that take nothing or keep
+    pieces or refused ids whoever has most waiting is cut off: its messages stay in their topics, and are there when it
+    comes again."""
 
     __slots__ = ("_held", "cut_off_count", "held_bytes", "limit_bytes")
 
@@ -147,7 +147,7 @@ class ReceiverRoom:
             return
         self._held[receiver] = size_bytes
         while self.held_bytes > self.limit_bytes:
-            stuck = [one for one in self._held if not one.may_send or one.has_pieces]
+            stuck = [one for one in self._held if not one.may_send or one.keeps_more]
             if not stuck:
                 return
             most = max(stuck, key=self._held.__getitem__)

@@ -369,9 +369,9 @@ class _ReceivingSession(SocketSession, ABC):
         return self.socket is not None and self.socket.is_writable and self._is_window_open()
 
     @property
-    def has_pieces(self) -> bool:
-        """Whether pieces of messages wait for the others."""
-        return self._source.pieces_bytes() > 0
+    def keeps_more(self) -> bool:
+        """Whether pieces of messages wait for the others, or refused ids for their time."""
+        return self._source.kept_bytes() > 0
 
     def cut_off(self) -> None:
         """Let go what waits for it."""
@@ -428,7 +428,7 @@ class ConsumerSession(_ReceivingSession):
         self.subscription = subscription
         #: Told ids, and what they are: newest last.
         self._known: dict[str, MessageId] = {}
-        #: Large batches that were named by such ids, with how often they may be until they are done, and their messages.
+        #: Large batches that were named by such ids: how often they are named until they are done, and their messages.
         self._batches: dict[tuple[int, int, int], tuple[int, int]] = {}
         self._batch_messages = 0
         #: What is to be told the client, each with the id that it is about.

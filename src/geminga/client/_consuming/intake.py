@@ -359,7 +359,7 @@ class Intake:
         """Before the message that they became is told of: nothing waits twice."""
         was, self._pieces_bytes = self._pieces_bytes, self._entries.chunks.size_bytes
         if self._pieces_bytes != was:
-            self._delivery.on_pieces(self._pieces_bytes - was)
+            self._delivery.on_kept(self._pieces_bytes - was)
 
     def _can_come(self) -> bool:
         """Whether the broker may send, and all that it sent was received."""

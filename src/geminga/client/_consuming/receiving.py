@@ -46,8 +46,8 @@ class Receiving(Generic[T]):
         "_topics",
         "_turns",
         "is_open",
+        "kept_bytes",
         "on_prefetched",
-        "pieces_bytes",
     )
 
     def __init__(
@@ -69,8 +69,8 @@ class Receiving(Generic[T]):
         self.is_open = subscription.options.message_listener is None
         #: Hears of entries that came, with the bytes of all that wait.
         self.on_prefetched: Callable[[int], None] | None = None
-        #: Bytes of pieces that wait for the rest of their messages.
-        self.pieces_bytes = 0
+        #: Bytes of pieces that wait for the rest of their messages, and of ids that wait to be asked for again.
+        self.kept_bytes = 0
 
     @property
     def count(self) -> int:
@@ -79,8 +79,8 @@ class Receiving(Generic[T]):
 
     @property
     def bytes_waiting(self) -> int:
-        """Bytes of what was prefetched and not received, pieces of messages among it."""
-        return self._queue.total_bytes + self.pieces_bytes
+        """Bytes of what was prefetched and not received, and of what is kept beside it."""
+        return self._queue.total_bytes + self.kept_bytes
 
     def check(self) -> None:
         """Whether the application may receive; raises OperationNotSupported, AlreadyClosed."""
@@ -340,9 +340,9 @@ class Receiving(Generic[T]):
         if self.on_prefetched is not None:
             self.on_prefetched(self.bytes_waiting)
 
-    def on_pieces(self, more_bytes: int) -> None:
-        """So many bytes more of pieces, or fewer, wait for the rest of their messages."""
-        self.pieces_bytes += more_bytes
+    def on_kept(self, more_bytes: int) -> None:
+        """So many bytes more, or fewer, are kept: of pieces of messages, and of ids to ask for again."""
+        self.kept_bytes += more_bytes
         if self.on_prefetched is not None:
             self.on_prefetched(self.bytes_waiting)
 

@@ -334,9 +334,9 @@ class SubscriptionConsumer(Consumer[T]):
         """See :meth:`Consumer.prefetched_bytes`."""
         return self.receiving.bytes_waiting
 
-    def pieces_bytes(self) -> int:
-        """See :meth:`Consumer.pieces_bytes`."""
-        return self.receiving.pieces_bytes
+    def kept_bytes(self) -> int:
+        """See :meth:`Consumer.kept_bytes`."""
+        return self.receiving.kept_bytes
 
     def has_reached_end_of_topic(self) -> bool:
         """See :meth:`Consumer.has_reached_end_of_topic`."""

@@ -127,8 +127,8 @@ class Delivery(Protocol):
         """Entries came that gave no message."""
         ...
 
-    def on_pieces(self, more_bytes: int) -> None:
-        """So many bytes more of pieces, or fewer, wait for the rest of their messages."""
+    def on_kept(self, more_bytes: int) -> None:
+        """So many bytes more, or fewer, are kept: of pieces of messages, and of ids to ask for again."""
         ...
 
     def drop_prefetched(self, is_dropped: Callable[[EntryBatch], bool]) -> None:

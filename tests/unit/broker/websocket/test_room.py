@@ -71,9 +71,9 @@ def test_room_cuts_off_who_holds_most_without_an_answer_for_so_long_and_others_w
 
 
 class Receiver:
-    def __init__(self, *, may_send: bool = False, has_pieces: bool = False) -> None:
+    def __init__(self, *, may_send: bool = False, keeps_more: bool = False) -> None:
         self.may_send = may_send
-        self.has_pieces = has_pieces
+        self.keeps_more = keeps_more
         self.was_cut_off = False
 
     def cut_off(self) -> None:
@@ -100,7 +100,7 @@ def test_inbox_lets_those_be_whose_peers_take_messages() -> None:
 
 def test_inbox_has_no_room_for_pieces_whose_others_never_come() -> None:
     room = ReceiverRoom(100)
-    quick, most, less = Receiver(may_send=True), *(Receiver(may_send=True, has_pieces=True) for _ in range(2))
+    quick, most, less = Receiver(may_send=True), *(Receiver(may_send=True, keeps_more=True) for _ in range(2))
     room.holds(quick, 60)
     room.holds(less, 10)
     room.holds(most, 31)

@@ -659,3 +659,29 @@ def test_ids_of_large_batches_that_were_told_are_taken_however_many_were_told_si
         assert world.broker.topics[TOPIC].subscriptions["s"].cursor.backlog_count == 0
 
     with_sockets(story)
+
+
+@pytest.mark.parametrize("how", ["ledgers", "entries"])
+def test_refused_ids_that_wait_count_as_what_waits(how: str) -> None:
+    """Whoever invents them decides how many wait, and for up to 24 days."""
+
+    async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
+        honest = await consumer(sockets, negativeAckRedeliveryDelay=str(2**31 - 1))
+        sending = await producer(sockets)
+        sending.tell(payload="YQ==")
+        (message,) = await honest.told()
+        honest.tell(messageId=message["messageId"], type="negativeAcknowledge")
+        hostile = await consumer(sockets, negativeAckRedeliveryDelay=str(2**31 - 1))
+        for number in range(1, 1000):
+            ledger, entry = (number, 0) if how == "ledgers" else (7, number << 20)
+            told = message_id_text(MessageId(-1, ledger, entry).serialize())
+            hostile.tell(messageId=told, type="negativeAcknowledge")
+        assert await hostile.ended() == (1013, "more messages wait for sockets than the broker has room for")
+        assert honest.protocol.close_rcvd is None
+        assert 0 < sockets.service.metrics()["geminga_websocket_inbox_bytes"] < 5_000
+        honest.tell(messageId=message["messageId"])
+        await pause(1)
+        assert sockets.service.metrics()["geminga_websocket_inbox_bytes"] == 0
+        assert world.broker.topics[TOPIC].subscriptions["s"].cursor.backlog_count == 0
+
+    with_sockets(story, inbox_bytes_max=100_000)
