@@ -28,6 +28,8 @@ LOAD_S = 0.4
 ROUNDS = 2
 #: Longer than a session lives.
 PAUSE_S = 36.0
+#: A session's time-out, as long as a process may be silent behind it, and time to start.
+HUNG_S_MAX = 150.0
 ROUNDS_LONG = int(os.environ.get("CRASH_ROUNDS", "100")) // 5
 
 
@@ -236,8 +238,25 @@ def test_pause_that_outlives_a_session_loses_nothing_acknowledged(tmp_path: Path
     assert "was ended by" not in log
 
 
-def _wait_served_again(process: StandaloneProcess, times: int) -> None:
-    for _ in range(400):
+@pytest.mark.long
+def test_process_that_hangs_is_replaced_and_loses_nothing_acknowledged(tmp_path: Path) -> None:
+    with standalone(tmp_path, "--brokers", "2") as process:
+        load = Load(process, tmp_path)
+        threading.Event().wait(LOAD_S)
+        hung = children_of(process)[0]
+        os.kill(hung, signal.SIGSTOP)
+        _wait_served_again(process, 1, HUNG_S_MAX)
+        assert hung not in children_of(process)
+        threading.Event().wait(LOAD_S)
+        assert load.check() > 0
+        assert process.stop() == 0
+    log = process.log.read_text(encoding="utf-8")
+    assert "lives and is not heard of: it is ended unless it is within 60 s" in log
+    assert log.count("was ended by SIGKILL") == 1
+
+
+def _wait_served_again(process: StandaloneProcess, times: int, patience_s: float = 20.0) -> None:
+    for _ in range(int(patience_s / 0.05)):
         if process.log.read_text(encoding="utf-8").count(" serves again ") >= times:
             return
         threading.Event().wait(0.05)

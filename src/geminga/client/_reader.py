@@ -121,9 +121,13 @@ class Reader(Generic[T]):
         if last is not None:
             await self._consumer.acknowledge_cumulative(last)
 
-    def watch_prefetched(self, hook: Callable[[int], None]) -> None:
+    def watch_prefetched(self, hook: Callable[[int], None], chunked_bytes_max: int = 0) -> None:
         """See :meth:`Consumer.watch_prefetched`."""
-        self._consumer.watch_prefetched(hook)
+        self._consumer.watch_prefetched(hook, chunked_bytes_max)
+
+    def kept_bytes(self) -> int:
+        """See :meth:`Consumer.kept_bytes`."""
+        return self._consumer.kept_bytes()
 
     def prefetched_bytes(self) -> int:
         """See :meth:`Consumer.prefetched_bytes`."""

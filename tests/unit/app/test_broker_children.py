@@ -46,7 +46,16 @@ class World:
         self.ended: list[str] = []
         self.heard = asyncio.Event()
         command = (sys.executable, "-c", program)
-        self.children = BrokerChildren([(0, 0)] * count, self.plan, self.has_ended, command=command)
+        #: Those of whom nothing is heard.
+        self.silent: set[str] = set()
+        self.asked = 0
+        self.children = BrokerChildren(
+            [(0, 0)] * count, self.plan, self.has_ended, self.is_heard, command=command, look_s=0.01
+        )
+
+    def is_heard(self, name: str) -> bool:
+        self.asked += 1
+        return name not in self.silent
 
     def plan(self, number: int, name: str, broker_port: int, web_port: int) -> ChildPlan:
         return ChildPlan(number, name, str(self.directory), "t", LogOptions(), broker_port, web_port, 30_000, ())
@@ -138,6 +147,46 @@ def test_one_that_ends_is_started_again_at_the_ports_it_had(tmp_path: Path, capl
 
     asyncio.run(main())
     assert "was ended by SIGKILL: another is started in 0.5 s" in caplog.text
+
+
+def test_one_that_lives_and_hangs_is_told_of_and_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its bundles go to others, and nobody answered at its ports, which are the standalone's."""
+
+    async def main() -> None:
+        world = World(tmp_path, SERVES)
+        await world.children.start()
+        hung, well = world.children.pids()
+        await world.until(lambda: world.asked > 4)
+        os.kill(hung, signal.SIGSTOP)
+        world.silent.add("broker-0.1")
+        await world.until(lambda: "serves again" in caplog.text)
+        assert world.ended == ["broker-0.1"]
+        assert world.told("broker-0.2")["broker_port"] == 1000
+        assert world.children.pids()[1] == well
+        await world.children.close()
+
+    asyncio.run(main())
+    assert "lives and is not heard of: it is ended unless it is within 0.6 s" in caplog.text
+    assert "was ended by SIGKILL: another is started in 0.5 s" in caplog.text
+
+
+def test_one_that_does_not_hear_that_it_is_to_end_is_not_waited_for(tmp_path: Path) -> None:
+    async def main() -> None:
+        world = World(
+            tmp_path,
+            SERVES.replace("lambda *_: sys.exit(0)", "signal.SIG_IGN").replace("read()", "read(0)")
+            + "while True: signal.pause()",
+        )
+        await world.children.start()
+        await world.until(lambda: world.asked > 4)
+        closing = asyncio.ensure_future(world.children.close())
+        await next_turn()
+        world.silent |= {"broker-0.1", "broker-1.1"}
+        async with asyncio.timeout(20):
+            await closing
+        assert sorted(world.ended) == ["broker-0.1", "broker-1.1"]
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """The broker processes of a standalone: started, told what they are, started again when they end, stopped in order.
 
+One that lives and is not heard of any more is told of, and ended after a while, or nobody would serve its ports again.
+
 Each has a pipe for its standard input, which tells it first what to do and then nothing: when this process is gone,
 however it went, the pipe ends, and with it the child. Its standard output tells that it serves.
 """
@@ -15,10 +17,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from geminga.app.servers.core.broker_children import ChildPlan, Restarts
+from geminga.app.servers.core.broker_children import LOOK_S, SILENT_LOOKS_MAX, ChildPlan, Hearing, Restarts
 from geminga.app.servers.listeners import Addresses
 from geminga.model.errors import UnavailableError
-from geminga.runtime import get_logger, spawn
+from geminga.runtime import get_logger, spawn, wait_ms
 
 COMMAND: Final = (sys.executable, "-m", "geminga.app.servers.broker_child")
 #: Bytes of what a child writes to its standard output that are read at once.
@@ -58,15 +60,20 @@ class BrokerChildren:
         ports: Sequence[tuple[int, int]],
         plan: Callable[[int, str, int, int], ChildPlan],
         ended: Callable[[str], Awaitable[None]],
+        is_heard: Callable[[str], bool],
         *,
         command: Sequence[str] = COMMAND,
+        look_s: float = LOOK_S,
     ) -> None:
         """``ports``: the broker's and the web port of each, 0: the kernel's choice.
 
         ``plan(number, name, broker_port, web_port)``: what one is told. ``ended(name)``: it is gone for certain.
+        ``is_heard(name)``: its session lives. ``look_s``: between two looks at that.
         """
         self._plan = plan
         self._ended = ended
+        self._is_heard = is_heard
+        self._look_s = look_s
         self._command = command
         self._children = [_Child(number, *pair) for number, pair in enumerate(ports)]
         self._stop = asyncio.Event()
@@ -138,11 +145,15 @@ class BrokerChildren:
         if self._stop.is_set():
             _tell(process, signal.SIGTERM)
         plan = self._plan(child.number, name, child.broker_port, child.web_port)
-        served = await _first_line(process, plan)
-        if served is not None:
-            self._serves(child, served)
-            await _drained(process)
-        code = await process.wait()
+        watching = spawn(self._watch(child.number, name, process), name=f"watch-broker-process-{child.number}")
+        try:
+            served = await _first_line(process, plan)
+            if served is not None:
+                self._serves(child, served)
+                await _drained(process)
+            code = await process.wait()
+        finally:
+            watching.cancel()
         child.process = None
         await self._ended(name)
         return (
@@ -150,6 +161,22 @@ class BrokerChildren:
             if code < 0
             else f"(pid {process.pid}) ended with {code}"
         )
+
+    async def _watch(self, number: int, name: str, process: asyncio.subprocess.Process) -> None:
+        """Also while all end: nobody waits for one that does not hear that it is to."""
+        hearing = Hearing()
+        while not hearing.hangs:
+            await wait_ms(self._look_s * 1000)
+            hearing.look(is_heard=self._is_heard(name))
+            if hearing.fell_silent:
+                _log.error(
+                    "broker process %d (pid %d) lives and is not heard of: it is ended unless it is within %g s",
+                    number,
+                    process.pid,
+                    SILENT_LOOKS_MAX * self._look_s,
+                )
+        _log.error("broker process %d (pid %d) hangs: it is ended", number, process.pid)
+        _tell(process, signal.SIGKILL)
 
     def _serves(self, child: _Child, served: _Served) -> None:
         child.broker_port, child.web_port = served.addresses.broker_port, served.addresses.web_port

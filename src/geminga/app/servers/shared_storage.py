@@ -46,7 +46,7 @@ from geminga.wire.bookkeeper.codes import FRAME_BYTES_MAX
 #: Bytes of the token that tells this life's children from those of an earlier one.
 TOKEN_BYTES: Final = 16
 #: Pulsar's ``metadataStoreSessionTimeoutMillis``: a broker process that hangs, or is paused, for so long loses its
-#: bundles. One that ends loses them at once.
+#: bundles. One that ends loses them at once; one that goes on hanging is ended (``core.broker_children``).
 SESSION_TIMEOUT_MS: Final = 30_000
 
 _log = get_logger(__name__)
@@ -160,7 +160,7 @@ class SharedStorageServer(StandaloneServer):
                 self._assignments,
             )
 
-        children = self.children = BrokerChildren(self._ports, plan, server.end_sessions_of)
+        children = self.children = BrokerChildren(self._ports, plan, server.end_sessions_of, server.has_session_of)
         self._closers.append(("broker processes", children.close))
         return await children.start()
 

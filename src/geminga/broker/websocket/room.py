@@ -117,18 +117,23 @@ class Receiver(Protocol):
     def may_send(self) -> bool:
         """Whether its peer takes messages now."""
 
+    @property
+    def keeps_more(self) -> bool:
+        """Whether pieces of messages wait for the others, which may never come, or refused ids for their time."""
+
     def cut_off(self) -> None:
         """Let go what waits for it."""
 
 
 class ReceiverRoom:
-    """Bytes that wait in the broker for peers of sockets. Beyond the limit, of those that take nothing whoever has most
-    waiting is cut off: its messages stay in their topics, and are there when it comes again."""
+    """Bytes that wait in the broker for peers of sockets. Beyond the limit, of those that take nothing or keep
+    pieces or refused ids whoever has most waiting is cut off: its messages stay in their topics, and are there when it
+    comes again."""
 
-    __slots__ = ("_held", "_limit_bytes", "cut_off_count", "held_bytes")
+    __slots__ = ("_held", "cut_off_count", "held_bytes", "limit_bytes")
 
     def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
+        self.limit_bytes = limit_bytes
         #: Bytes of each that has any, in the order in which their first came.
         self._held: dict[Receiver, int] = {}
         self.held_bytes = 0
@@ -141,8 +146,8 @@ class ReceiverRoom:
             self._held.pop(receiver, None)
             return
         self._held[receiver] = size_bytes
-        while self.held_bytes > self._limit_bytes:
-            stuck = [one for one in self._held if not one.may_send]
+        while self.held_bytes > self.limit_bytes:
+            stuck = [one for one in self._held if not one.may_send or one.keeps_more]
             if not stuck:
                 return
             most = max(stuck, key=self._held.__getitem__)

@@ -67,7 +67,8 @@ OPERATIONS_MAX: Final = 1000
 #: Ids that a socket in pull mode acknowledges by what it was told: of several topics, say. Those of one topic say all
 #: themselves.
 KNOWN_IDS_MAX: Final = 10_000
-#: Messages of a socket's batches that it names by ids it was not told; each entry has a bit for each, until it is done.
+#: Messages of a socket's batches that it names by ids it was not told, or that are not known any more; each entry has a
+#: bit for each, until it is done.
 BATCH_MESSAGES_MAX: Final = 1 << 20
 #: Those of smaller batches, as clients make them, do not count.
 SMALL_BATCH: Final = 1024
@@ -300,7 +301,7 @@ class _ReceivingSession(SocketSession, ABC):
         super().__init__(topic, peer, counts)
         self._inbox = inbox
         self._source = source
-        source.watch_prefetched(self._came)
+        source.watch_prefetched(self._came, inbox.limit_bytes)
         self._task: asyncio.Task[None] | None = None
         self._wake: asyncio.Future[None] | None = None
 
@@ -367,6 +368,11 @@ class _ReceivingSession(SocketSession, ABC):
         """Whether its peer takes messages now."""
         return self.socket is not None and self.socket.is_writable and self._is_window_open()
 
+    @property
+    def keeps_more(self) -> bool:
+        """Whether pieces of messages wait for the others, or refused ids for their time."""
+        return self._source.kept_bytes() > 0
+
     def cut_off(self) -> None:
         """Let go what waits for it."""
         if self.socket is not None:
@@ -422,6 +428,8 @@ class ConsumerSession(_ReceivingSession):
         self.subscription = subscription
         #: Told ids, and what they are: newest last.
         self._known: dict[str, MessageId] = {}
+        #: Large batches that were named by such ids: how often they are named until they are done, and their messages.
+        self._batches: dict[tuple[int, int, int], tuple[int, int]] = {}
         self._batch_messages = 0
         #: What is to be told the client, each with the id that it is about.
         self._operations: deque[tuple[ConsumerFrame, MessageId | None]] = deque()
@@ -504,10 +512,23 @@ class ConsumerSession(_ReceivingSession):
             found = MessageId.deserialize(message_id_bytes(told))
         except ValueError as error:
             raise FrameError(ErrorCode.NOT_JSON, f"messageId {told[:40]!r}: {error}") from None
-        self._batch_messages += found.batch_size() if found.batch_size() > SMALL_BATCH else 0
-        if self._batch_messages > BATCH_MESSAGES_MAX:
-            raise FrameError(ErrorCode.NOT_JSON, f"messageId {told[:40]!r}: too large batches that it was not told")
+        if found.batch_size() > SMALL_BATCH:
+            self._count_batch(found, told)
         return found
+
+    def _count_batch(self, found: MessageId, told: str) -> None:
+        """Raises FrameError."""
+        batch = (found.partition(), found.ledger_id(), found.entry_id())
+        # Of what size it is the first of them says: another size would be no batch of this one's.
+        left, size = self._batches.pop(batch, (found.batch_size(),) * 2)
+        if left == size:
+            self._batch_messages += size
+            if self._batch_messages > BATCH_MESSAGES_MAX:
+                raise FrameError(ErrorCode.NOT_JSON, f"messageId {told[:40]!r}: too large batches that it was not told")
+        if left > 1:
+            self._batches[batch] = left - 1, size
+        else:
+            self._batch_messages -= size
 
     def _is_window_open(self) -> bool:
         return self._window.is_open

@@ -273,6 +273,10 @@ class EntryReader:
             return None
 
     def _assembled(self, key: EntryKey, metadata: pb.MessageMetadata, payload: bytes) -> tuple[bytes, EntryKey] | None:
+        # Told by each piece, and the last one's is what is gone by: none is believed for another.
+        if not self.chunks.bounds.has_room(metadata.total_chunk_msg_size, metadata.uncompressed_size):
+            self._on_discard(key, Discard.TOO_LARGE, 1)
+            return None
         chunk = Chunk(
             metadata.uuid,
             metadata.chunk_id,

@@ -67,6 +67,7 @@ class Intake:
         "_gate",
         "_is_read_whole",
         "_passed_over",
+        "_pieces_bytes",
         "_redelivery",
         "_source",
         "_subscription",
@@ -102,7 +103,11 @@ class Intake:
         self._redelivery = redelivery
         self._entries = EntryReader(
             topic,
-            ChunkAssembly(options.max_pending_chunked_message, options.expire_time_of_incomplete_chunked_message_ms),
+            ChunkAssembly(
+                options.max_pending_chunked_message,
+                options.expire_time_of_incomplete_chunked_message_ms,
+                subscription.chunk_bounds,
+            ),
             decryptor=subscription.decryptor,
             crypto_failure_action=options.crypto_failure_action,
             now_ms=self._now_ms,
@@ -134,6 +139,8 @@ class Intake:
         self._damaged: EntryKey | None = None
         #: The last entry that came and gave no message, since everything came again last.
         self._passed_over: EntryKey | None = None
+        #: Bytes of pieces that were told of.
+        self._pieces_bytes = 0
 
     # ---- its life
 
@@ -154,6 +161,7 @@ class Intake:
         if self.key_gate is not None:
             self.pass_over(self.key_gate.clear())
         self._entries.chunks.clear()
+        self._tell_pieces()
         self._passed_over = None
 
     def close(self) -> None:
@@ -165,6 +173,8 @@ class Intake:
         if self.key_gate is not None:
             self.key_gate.close()
         self._entries.close()
+        self._entries.chunks.clear()
+        self._tell_pieces()
         self._source = _NOBODY
 
     # ---- frames
@@ -174,6 +184,8 @@ class Intake:
         arrived: list[EntryBatch] = []
         gate = self.key_gate
         read = self._entries.read(frames) if gate is None else gate.read(frames)
+        if self._pieces_bytes or self._entries.chunks:
+            self._tell_pieces()
         is_holding = gate is not None and gate.is_holding
         self._subscription.counters.entries_received += len(read)
         is_simple = self._is_read_whole and self.start is None and self.returned is None
@@ -295,7 +307,8 @@ class Intake:
         if then is Fate.ACKNOWLEDGE:
             self._acks.sender.add(key)
         elif then is Fate.KEEP:
-            _log.warning("%s: entry %d:%d can not be decrypted", source.topic, *key)
+            what = "can not be decrypted" if why is Discard.DECRYPTION else "is of a message too large to put together"
+            _log.warning("%s: entry %d:%d %s", source.topic, *key, what)
             self._redelivery.received(key, 0)
         elif then is Fate.REFUSE:
             _log.warning("%s: entry %d:%d is discarded: %s", source.topic, *key, why.name.lower())
@@ -339,7 +352,14 @@ class Intake:
             _log.warning("%s: parts of a message that never came whole are acknowledged", self._source.topic)
         for entry in expired:
             self._acks.sender.add(entry)
+        self._tell_pieces()
         self._await_expiry()
+
+    def _tell_pieces(self) -> None:
+        """Before the message that they became is told of: nothing waits twice."""
+        was, self._pieces_bytes = self._pieces_bytes, self._entries.chunks.size_bytes
+        if self._pieces_bytes != was:
+            self._delivery.on_kept(self._pieces_bytes - was)
 
     def _can_come(self) -> bool:
         """Whether the broker may send, and all that it sent was received."""

@@ -46,6 +46,7 @@ class Receiving(Generic[T]):
         "_topics",
         "_turns",
         "is_open",
+        "kept_bytes",
         "on_prefetched",
     )
 
@@ -68,6 +69,8 @@ class Receiving(Generic[T]):
         self.is_open = subscription.options.message_listener is None
         #: Hears of entries that came, with the bytes of all that wait.
         self.on_prefetched: Callable[[int], None] | None = None
+        #: Bytes of pieces that wait for the rest of their messages, and of ids that wait to be asked for again.
+        self.kept_bytes = 0
 
     @property
     def count(self) -> int:
@@ -76,8 +79,8 @@ class Receiving(Generic[T]):
 
     @property
     def bytes_waiting(self) -> int:
-        """Bytes of what was prefetched and not received."""
-        return self._queue.total_bytes
+        """Bytes of what was prefetched and not received, and of what is kept beside it."""
+        return self._queue.total_bytes + self.kept_bytes
 
     def check(self) -> None:
         """Whether the application may receive; raises OperationNotSupported, AlreadyClosed."""
@@ -335,7 +338,13 @@ class Receiving(Generic[T]):
         """Entries arrived."""
         self._arrivals.arrived(self._queue.extend(entries))
         if self.on_prefetched is not None:
-            self.on_prefetched(self._queue.total_bytes)
+            self.on_prefetched(self.bytes_waiting)
+
+    def on_kept(self, more_bytes: int) -> None:
+        """So many bytes more, or fewer, are kept: of pieces of messages, and of ids to ask for again."""
+        self.kept_bytes += more_bytes
+        if self.on_prefetched is not None:
+            self.on_prefetched(self.bytes_waiting)
 
     def on_passed_over(self) -> None:
         """Entries came that gave no message: who waits for one asks again, or learns that there is none left."""

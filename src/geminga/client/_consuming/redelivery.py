@@ -56,6 +56,10 @@ class Asking(Protocol):
         """A message of an entry is in the dead-letter topic: it need not come again."""
         ...
 
+    def on_kept(self, more_bytes: int) -> None:
+        """So many bytes more, or fewer, are kept of ids to ask for again."""
+        ...
+
 
 class _Nobody:
     """Nothing is asked for any more: what was not acknowledged comes to somebody else."""
@@ -78,6 +82,9 @@ class _Nobody:
     def acknowledge_buried(self, entry: EntryBatch, index: int) -> None:
         """See :class:`Asking`."""
 
+    def on_kept(self, more_bytes: int) -> None:
+        """See :class:`Asking`."""
+
 
 class Redelivery:
     """The trackers of one consumer of one topic, with their timers."""
@@ -87,6 +94,7 @@ class Redelivery:
         "_dead",
         "_era",
         "_given_back",
+        "_kept_bytes",
         "_loop",
         "_nack_timer",
         "_nack_timer_ms",
@@ -116,6 +124,8 @@ class Redelivery:
             timeout_ms = options.unacked_messages_timeout_ms
             tick_ms = min(options.unacked_messages_tick_ms, timeout_ms)
             self._unacked = UnackedTracker(timeout_ms, tick_ms, options.ack_timeout_redelivery_backoff)
+        #: Of ids that wait, as was told.
+        self._kept_bytes = 0
         self._tick_timer: asyncio.TimerHandle | None = None
         #: Delivered entries that will not be redelivered once more.
         self._dead: dict[EntryKey, EntryBatch] = {}
@@ -151,8 +161,8 @@ class Redelivery:
         """All of an entry was acknowledged."""
         if self._unacked is not None:
             self._unacked.remove(key)
-        if self._nacks.count:
-            self._nacks.discard(key)
+        if self._nacks.count and self._nacks.discard(key):
+            self._tell_kept()
         if self._dead:
             self._dead.pop(key, None)
 
@@ -169,6 +179,7 @@ class Redelivery:
             self._unacked.remove(key)
         self._nacks.add(key, self._loop.time() * 1000, redelivery_count)
         self._arm_nacks()
+        self._tell_kept()
 
     def given_back(self, given: GivenBack) -> None:
         """A transaction was aborted.
@@ -192,6 +203,7 @@ class Redelivery:
     def clear(self) -> None:
         """Everything comes again anyway."""
         self._nacks.clear()
+        self._tell_kept()
         if self._unacked is not None:
             self._unacked.clear()
         self._dead.clear()
@@ -206,6 +218,11 @@ class Redelivery:
         """The consumer is closed, and not known here any more."""
         self.clear()
         self._asking = _Nobody()
+
+    def _tell_kept(self) -> None:
+        was, self._kept_bytes = self._kept_bytes, self._nacks.size_bytes
+        if self._kept_bytes != was:
+            self._asking.on_kept(self._kept_bytes - was)
 
     # ---- timers
 
@@ -225,6 +242,7 @@ class Redelivery:
         # The timer may be early by the clock's resolution.
         keys = self._nacks.due(max(self._loop.time() * 1000, self._nack_timer_ms))
         self._arm_nacks()
+        self._tell_kept()
         if keys:
             if self._subscription.interceptors is not None:
                 self._subscription.interceptors.refused(self._ids(keys))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from geminga.client._consuming.dead_letter import DeadLetters
 from geminga.client._consuming.entries import Decryptor
 from geminga.client._messages.consumer_interceptors import Interceptors
 from geminga.client._messages.consumer_options import ConsumerOptions, InitialPosition
+from geminga.client.consumer_rules.chunk_assembly import ChunkBounds
 from geminga.client.rules.stats import ConsumerCounters
 
 
@@ -25,6 +26,8 @@ class Subscription:
     decryptor: Decryptor | None
     #: None: nothing is buried or put off.
     dead_letters: DeadLetters | None
+    #: Of messages in pieces.
+    chunk_bounds: ChunkBounds = field(default_factory=ChunkBounds)
 
     def of_added_partition(self) -> Subscription:
         """For a partition that was added since this one looked: all of it is newer, wherever the subscription starts.

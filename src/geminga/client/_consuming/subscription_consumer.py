@@ -325,13 +325,18 @@ class SubscriptionConsumer(Consumer[T]):
         self.condition.check_open()
         return [(await topic.last_message_ids())[1] for topic in self.held.all()]
 
-    def watch_prefetched(self, hook: Callable[[int], None]) -> None:
+    def watch_prefetched(self, hook: Callable[[int], None], chunked_bytes_max: int = 0) -> None:
         """See :meth:`Consumer.watch_prefetched`."""
+        self._subscription.chunk_bounds.message_bytes_max = chunked_bytes_max
         self.receiving.on_prefetched = hook
 
     def prefetched_bytes(self) -> int:
         """See :meth:`Consumer.prefetched_bytes`."""
         return self.receiving.bytes_waiting
+
+    def kept_bytes(self) -> int:
+        """See :meth:`Consumer.kept_bytes`."""
+        return self.receiving.kept_bytes
 
     def has_reached_end_of_topic(self) -> bool:
         """See :meth:`Consumer.has_reached_end_of_topic`."""

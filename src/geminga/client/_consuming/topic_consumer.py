@@ -426,6 +426,10 @@ class TopicConsumer:
         """Forget what was prefetched of these, and not of what came of the same entries since."""
         self._delivery.drop_prefetched(lambda entry: entry in batches)
 
+    def on_kept(self, more_bytes: int) -> None:
+        """So many bytes more, or fewer, are kept of ids to ask for again."""
+        self._delivery.on_kept(more_bytes)
+
     def negative_acknowledge(self, key: EntryKey, redelivery_count: int) -> None:
         """A message of an entry could not be processed."""
         self._redelivery.negative_acks(key, redelivery_count)

@@ -240,12 +240,18 @@ class Consumer(ABC, Generic[T]):
         """Up to where the subscription is acknowledged on each topic or partition; None: the broker does not say."""
 
     @abstractmethod
-    def watch_prefetched(self, hook: Callable[[int], None]) -> None:
-        """``hook`` hears of messages that came, with the bytes of all that wait to be received."""
+    def watch_prefetched(self, hook: Callable[[int], None], chunked_bytes_max: int = 0) -> None:
+        """``hook`` hears of what came or is kept (:meth:`kept_bytes`), with the bytes of all that wait to be received.
+
+        ``chunked_bytes_max``: a message in pieces that is larger, or inflates to more, stays in its topic; 0: any."""
 
     @abstractmethod
     def prefetched_bytes(self) -> int:
-        """Of messages that wait to be received; an entry counts whole until its last one is."""
+        """Of messages that wait to be received, an entry whole until its last one is, and of what is kept."""
+
+    @abstractmethod
+    def kept_bytes(self) -> int:
+        """Of pieces that wait for the rest of their messages, and of ids that wait to be asked for again."""
 
     @abstractmethod
     def has_reached_end_of_topic(self) -> bool:

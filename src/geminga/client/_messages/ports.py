@@ -127,6 +127,10 @@ class Delivery(Protocol):
         """Entries came that gave no message."""
         ...
 
+    def on_kept(self, more_bytes: int) -> None:
+        """So many bytes more, or fewer, are kept: of pieces of messages, and of ids to ask for again."""
+        ...
+
     def drop_prefetched(self, is_dropped: Callable[[EntryBatch], bool]) -> None:
         """Forget what was prefetched and not received."""
         ...

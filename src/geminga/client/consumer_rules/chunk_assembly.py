@@ -50,6 +50,18 @@ class _Pending:
 
 
 @dataclass(slots=True)
+class ChunkBounds:
+    """Of all topics of a consumer."""
+
+    #: Bytes of a message in pieces, and of what it inflates to; 0: any.
+    message_bytes_max: int = 0
+
+    def has_room(self, *sizes_bytes: int) -> bool:
+        """Whether a message of such sizes may be put together."""
+        return not self.message_bytes_max or max(sizes_bytes) <= self.message_bytes_max
+
+
+@dataclass(slots=True)
 class ChunkResult:
     """What a piece led to."""
 
@@ -67,10 +79,16 @@ class ChunkResult:
 class ChunkAssembly:
     """Messages under way at one consumer of one topic. Times are milliseconds of a clock that does not go back."""
 
-    __slots__ = ("_expire_ms", "_pending", "_pending_max", "_whole")
+    __slots__ = ("_expire_ms", "_pending", "_pending_max", "_whole", "bounds")
 
-    def __init__(self, pending_max: int = PENDING_MAX_DEFAULT, expire_ms: float = EXPIRE_MS_DEFAULT) -> None:
-        """``pending_max`` 0: no limit, ``expire_ms`` 0: never."""
+    def __init__(
+        self,
+        pending_max: int = PENDING_MAX_DEFAULT,
+        expire_ms: float = EXPIRE_MS_DEFAULT,
+        bounds: ChunkBounds | None = None,
+    ) -> None:
+        """``pending_max`` 0: no limit, ``expire_ms`` 0: never; ``bounds`` None: none."""
+        self.bounds = bounds or ChunkBounds()
         self._pending_max = pending_max
         self._expire_ms = expire_ms
         #: By uuid, oldest first.
@@ -80,6 +98,11 @@ class ChunkAssembly:
 
     def __len__(self) -> int:
         return len(self._pending)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the pieces that wait for others."""
+        return sum(pending.size for pending in self._pending.values())
 
     @property
     def next_expiry_ms(self) -> float | None:

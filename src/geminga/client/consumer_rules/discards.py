@@ -17,6 +17,8 @@ class Discard(Enum):
     DECRYPTION = 4
     #: A piece of a message that waits for its other pieces.
     CHUNK = 5
+    #: A piece of a message that is larger than the application takes.
+    TOO_LARGE = 6
 
 
 class Fate(Enum):
@@ -50,5 +52,7 @@ def fate(why: Discard, *, was_damaged: bool, drops_undecryptable: bool) -> Fate:
             return Fate.REFUSE if was_damaged else Fate.READ_AGAIN
         case Discard.DECRYPTION:
             return Fate.ACKNOWLEDGE if drops_undecryptable else Fate.KEEP
+        case Discard.TOO_LARGE:
+            return Fate.KEEP
         case Discard.BROKEN | Discard.DECOMPRESSION:
             return Fate.REFUSE

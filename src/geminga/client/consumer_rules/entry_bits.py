@@ -67,6 +67,11 @@ class EntryBits:
         self.discard(entry_id)
 
     @property
+    def chunk_count(self) -> int:
+        """Chunks that have an id."""
+        return len(self._chunks)
+
+    @property
     def size_bytes(self) -> int:
         """Memory of the chunks and of the table that holds them."""
         return sys.getsizeof(self._chunks) + sum(map(sys.getsizeof, self._chunks.values())) + 32 * len(self._chunks)

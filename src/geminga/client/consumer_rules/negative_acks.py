@@ -24,6 +24,9 @@ _TICK_SHARE: Final = 3
 _DELAY_MS_FLOOR: Final = 100
 #: As many entry ids of one ledger in one bucket become bits.
 _FEW: Final = 48
+#: Bytes that a ledger takes, one in a bucket, and neighbours in one chunk of bits, wherever they are kept: about.
+_LEDGER_BYTES: Final = 400
+_CHUNK_BYTES: Final = 600
 
 EntryKey = tuple[int, int]
 _EntryIds: TypeAlias = "array[int] | EntryBits"
@@ -38,7 +41,17 @@ def precision_ms(delay_ms: float) -> int:
 class NegativeAcks:
     """What one consumer wants redelivered, and when. Times are milliseconds of any clock that does not go back."""
 
-    __slots__ = ("_backoff", "_buckets", "_delay_ms", "_pending", "_precision_ms", "_times", "count")
+    __slots__ = (
+        "_backoff",
+        "_buckets",
+        "_chunks",
+        "_delay_ms",
+        "_in_buckets",
+        "_pending",
+        "_precision_ms",
+        "_times",
+        "count",
+    )
 
     def __init__(self, delay_ms: float = DELAY_MS_DEFAULT, backoff: RedeliveryBackoff | None = None) -> None:
         self._delay_ms = delay_ms
@@ -51,6 +64,14 @@ class NegativeAcks:
         self._pending: dict[int, EntryBits] = {}
         #: Entries that wait.
         self.count = 0
+        #: Chunks of bits in ``_pending``, and ledgers in buckets.
+        self._chunks = 0
+        self._in_buckets = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory of all that wait, about."""
+        return _LEDGER_BYTES * (len(self._pending) + self._in_buckets) + _CHUNK_BYTES * self._chunks
 
     @property
     def next_due_ms(self) -> int | None:
@@ -65,7 +86,9 @@ class NegativeAcks:
             pending = self._pending[ledger_id] = EntryBits()
         elif entry_id in pending:
             return False
+        self._chunks -= pending.chunk_count
         pending.add(entry_id)
+        self._chunks += pending.chunk_count
         self.count += 1
         delay_ms = self._delay_ms if self._backoff is None else self._backoff.next(redelivery_count)
         width = self._precision_ms
@@ -77,6 +100,7 @@ class NegativeAcks:
         entries = ledgers.get(ledger_id)
         if entries is None:
             ledgers[ledger_id] = array("Q", (entry_id,))
+            self._in_buckets += 1
         elif isinstance(entries, array):
             entries.append(entry_id)
             if len(entries) >= _FEW:
@@ -96,6 +120,9 @@ class NegativeAcks:
             entries = ledgers.get(ledger_id)
             if entries is not None and entry_id in entries:
                 entries.remove(entry_id)
+                if not entries:
+                    del ledgers[ledger_id]
+                    self._in_buckets -= 1
                 break
         return True
 
@@ -104,6 +131,7 @@ class NegativeAcks:
         found: list[EntryKey] = []
         while self._times and self._times[0] <= now_ms:
             ledgers = self._buckets.pop(heappop(self._times))
+            self._in_buckets -= len(ledgers)
             for ledger_id, entries in ledgers.items():
                 pending = self._pending[ledger_id] if entries else None
                 for entry_id in entries:
@@ -118,10 +146,12 @@ class NegativeAcks:
         self._times.clear()
         self._buckets.clear()
         self._pending.clear()
-        self.count = 0
+        self.count = self._chunks = self._in_buckets = 0
 
     def _forget(self, ledger_id: int, pending: EntryBits, entry_id: int) -> None:
+        self._chunks -= pending.chunk_count
         pending.discard(entry_id)
+        self._chunks += pending.chunk_count
         self.count -= 1
         if not pending:
             del self._pending[ledger_id]
@@ -132,5 +162,11 @@ class NegativeAcks:
         waiting = sum(len(entries) for entries in self._pending.values())
         invariant(
             in_buckets == waiting == self.count, f"{in_buckets} in buckets, {waiting} waiting, {self.count} counted"
+        )
+        chunks = sum(entries.chunk_count for entries in self._pending.values())
+        in_buckets = sum(map(len, self._buckets.values()))
+        invariant(
+            (chunks, in_buckets) == (self._chunks, self._in_buckets),
+            f"{chunks} chunks, {self._chunks} counted; {in_buckets} ledgers in buckets, {self._in_buckets} counted",
         )
         invariant(sorted(self._times) == sorted(self._buckets), "times and buckets differ")

@@ -112,6 +112,10 @@ class MetadataServer:
         if self._ending:
             await asyncio.wait(self._ending)
 
+    def has_session_of(self, name: str) -> bool:
+        """Whether the process that calls itself ``name`` has a session, heard of within its time-out."""
+        return any(session.name == name for session in self._sessions.values())
+
     def expire(self, session_id: int) -> None:
         """End one session as after a long silence."""
         session = self._sessions.get(session_id)

@@ -11,8 +11,10 @@ from geminga.app.servers.core.broker_children import (
     RESTART_S_MAX,
     RESTART_S_MIN,
     SERVED_S,
+    SILENT_LOOKS_MAX,
     Assignment,
     ChildPlan,
+    Hearing,
     Restarts,
     child_entries,
     decode_plan,
@@ -101,3 +103,17 @@ def test_who_ends_again_and_again_is_waited_for_longer_up_to_a_limit() -> None:
     assert waits[:3] == [RESTART_S_MIN, 2 * RESTART_S_MIN, 4 * RESTART_S_MIN]
     assert waits[-2:] == [RESTART_S_MAX, RESTART_S_MAX]
     assert restarts.wait_s(SERVED_S) == RESTART_S_MIN
+
+
+def test_one_that_was_heard_once_hangs_after_so_many_looks_without_it() -> None:
+    hearing = Hearing()
+    for _ in range(SILENT_LOOKS_MAX + 1):
+        hearing.look(is_heard=False)
+        assert (hearing.fell_silent, hearing.hangs) == (False, False), "it starts"
+    for _ in range(2):
+        hearing.look(is_heard=True)
+        for look in range(1, SILENT_LOOKS_MAX):
+            hearing.look(is_heard=False)
+            assert (hearing.fell_silent, hearing.hangs) == (look == 1, False)
+    hearing.look(is_heard=False)
+    assert hearing.hangs

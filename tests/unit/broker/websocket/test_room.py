@@ -71,8 +71,9 @@ def test_room_cuts_off_who_holds_most_without_an_answer_for_so_long_and_others_w
 
 
 class Receiver:
-    def __init__(self, *, may_send: bool = False) -> None:
+    def __init__(self, *, may_send: bool = False, keeps_more: bool = False) -> None:
         self.may_send = may_send
+        self.keeps_more = keeps_more
         self.was_cut_off = False
 
     def cut_off(self) -> None:
@@ -95,3 +96,12 @@ def test_inbox_lets_those_be_whose_peers_take_messages() -> None:
     room.leaves(quick)
     room.leaves(quick)
     assert (room.held_bytes, room.cut_off_count) == (0, 1)
+
+
+def test_inbox_has_no_room_for_pieces_whose_others_never_come() -> None:
+    room = ReceiverRoom(100)
+    quick, most, less = Receiver(may_send=True), *(Receiver(may_send=True, keeps_more=True) for _ in range(2))
+    room.holds(quick, 60)
+    room.holds(less, 10)
+    room.holds(most, 31)
+    assert (quick.was_cut_off, most.was_cut_off, less.was_cut_off) == (False, True, False)

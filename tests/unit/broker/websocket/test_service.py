@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import weakref
+import zlib
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -16,14 +17,21 @@ from geminga.broker.websocket.core.parameters import consumer_parameters, produc
 from geminga.broker.websocket.opening import OpeningError
 from geminga.broker.websocket.room import STUCK_S
 from geminga.broker.websocket.service import INTERVAL_S, LOOK_S, LOOKED_AT_PER_TURN
-from geminga.broker.websocket.sessions import BATCH_MESSAGES_MAX, OPERATIONS_MAX, SMALL_BATCH, ConsumerSession
+from geminga.broker.websocket.sessions import (
+    BATCH_MESSAGES_MAX,
+    KNOWN_IDS_MAX,
+    OPERATIONS_MAX,
+    SMALL_BATCH,
+    ConsumerSession,
+)
 from geminga.broker.websocket.socket import WebSocket
 from geminga.client import MessageId
 from geminga.client._transport.handshake import CLIENT_VERSION
 from geminga.model.errors import UnavailableError
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
-from support.worlds.broker_world import BrokerWorld, run_with_broker
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.worlds.broker_world import BrokerWorld, Client, run_with_broker, send_frame
 from support.worlds.policy_levels import set_topic
 from support.worlds.rights_world import ACCESS, Story, tell
 from support.worlds.web_sockets import Peer, SocketWorld
@@ -555,3 +563,125 @@ def test_ids_of_large_batches_that_nobody_was_told_cost_no_memory(size: int, ids
         assert (code, reason.rpartition(": ")[2]) == (4003, "too large batches that it was not told")
 
     with_sockets(story)
+
+
+async def send_pieces(client: Client, uuid: str, pieces: list[bytes], count: int, **metadata: object) -> None:
+    """Of a message of ``count`` pieces those that are there."""
+    total = metadata.pop("total", sum(map(len, pieces)) * count // len(pieces))
+    for index, piece in enumerate(pieces):
+        told = {
+            "uuid": uuid,
+            "num_chunks_from_msg": count,
+            "total_chunk_msg_size": total,
+            "chunk_id": index,
+            **metadata,
+        }
+        client.send_bytes(send_frame(0, piece, metadata=told, is_chunk=True))
+        await client.receipt()
+
+
+def test_pieces_of_messages_that_never_come_whole_count_as_what_waits() -> None:
+    """Whoever sends them decides how many wait; each socket's client keeps those of ten messages for a minute."""
+
+    async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
+        given = consumer_parameters({"subscriptionType": "Shared"})
+        most, less = [
+            await sockets.socket(await sockets.service.open_consumer(sockets.admitted(), topic, "s", given))
+            for topic in (TOPIC, f"{TOPIC}-less")
+        ]
+        client = await world.client()
+        await client.create_producer(TOPIC)
+        for number in range(3):
+            await send_pieces(client, f"u{number}", [b"x" * 30_000], 2)
+        other = await world.client()
+        await other.create_producer(f"{TOPIC}-less")
+        await send_pieces(other, "u", [b"x" * 8_000], 2)
+        await pause(1)
+        assert sockets.service.metrics()["geminga_websocket_inbox_bytes"] == 98_000
+        await send_pieces(client, "u3", [b"x" * 30_000], 2)
+        assert await most.ended() == (1013, "more messages wait for sockets than the broker has room for")
+        found = sockets.service.metrics()
+        assert (found["geminga_websocket_cut_off_total"], found["geminga_websocket_inbox_bytes"]) == (1, 8_000)
+        # A message that becomes whole goes on, and what never does is gone after its time.
+        await send_pieces(other, "v", [b"a", b"b"], 2)
+        assert [one["payload"] for one in await less.told()] == ["YWI="]
+        assert sockets.service.metrics()["geminga_websocket_inbox_bytes"] == 8_000
+        await pause(120)
+        assert sockets.service.metrics()["geminga_websocket_inbox_bytes"] == 0
+
+    with_sockets(story, inbox_bytes_max=100_000)
+
+
+@pytest.mark.parametrize("how", ["as it is", "inflated"])
+def test_message_in_pieces_that_is_larger_than_all_that_may_wait_stays_in_its_topic(how: str) -> None:
+    """A few kilobytes can be inflated to 4 GiB, in the broker."""
+
+    async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
+        receiving = await consumer(sockets)
+        client = await world.client()
+        await client.create_producer(TOPIC)
+        if how == "inflated":
+            deflated = zlib.compress(bytes(100_001))
+            half, metadata = len(deflated) // 2, {"compression": pb.ZLIB, "uncompressed_size": 100_001}
+            await send_pieces(client, "u", [deflated[:half], deflated[half:]], 2, total=len(deflated), **metadata)
+        else:
+            await send_pieces(client, "u", [bytes(50_000), bytes(50_001)], 2, total=100_001)
+        await send_pieces(client, "v", [bytes(30_000), b"z"], 2, total=30_001)
+        assert len((await receiving.told())[0]["payload"]) == 40_004
+        receiving.tell(messageId=json.loads(receiving.texts[0])["messageId"])
+        await pause(120)
+        assert len(receiving.texts) == 1
+        assert receiving.protocol.close_rcvd is None
+        assert sockets.service.metrics()["geminga_websocket_inbox_bytes"] == 0
+        assert world.broker.topics[TOPIC].subscriptions["s"].cursor.backlog_count == 2, "it is for who can take it"
+
+    with_sockets(story, inbox_bytes_max=100_000)
+
+
+def test_ids_of_large_batches_that_were_told_are_taken_however_many_were_told_since() -> None:
+    """A socket in pull mode knows the last 10,000; those before were told all the same."""
+
+    async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
+        receiving = await consumer(sockets, pullMode="true")
+        sending = await producer(
+            sockets, batchingEnabled="true", batchingMaxMessages="2000", maxPendingMessages="10000"
+        )
+        count = KNOWN_IDS_MAX + 2000
+        for _ in range(count):
+            sending.tell(payload="")
+        await sending.arrived(count)
+        receiving.tell(type="permit", permitMessages=count)
+        await receiving.arrived(count)
+        for text in receiving.texts:
+            receiving.tell(messageId=json.loads(text)["messageId"])
+        await pause(5)
+        assert receiving.protocol.close_rcvd is None
+        assert world.broker.topics[TOPIC].subscriptions["s"].cursor.backlog_count == 0
+
+    with_sockets(story)
+
+
+@pytest.mark.parametrize("how", ["ledgers", "entries"])
+def test_refused_ids_that_wait_count_as_what_waits(how: str) -> None:
+    """Whoever invents them decides how many wait, and for up to 24 days."""
+
+    async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
+        honest = await consumer(sockets, negativeAckRedeliveryDelay=str(2**31 - 1))
+        sending = await producer(sockets)
+        sending.tell(payload="YQ==")
+        (message,) = await honest.told()
+        honest.tell(messageId=message["messageId"], type="negativeAcknowledge")
+        hostile = await consumer(sockets, negativeAckRedeliveryDelay=str(2**31 - 1))
+        for number in range(1, 1000):
+            ledger, entry = (number, 0) if how == "ledgers" else (7, number << 20)
+            told = message_id_text(MessageId(-1, ledger, entry).serialize())
+            hostile.tell(messageId=told, type="negativeAcknowledge")
+        assert await hostile.ended() == (1013, "more messages wait for sockets than the broker has room for")
+        assert honest.protocol.close_rcvd is None
+        assert 0 < sockets.service.metrics()["geminga_websocket_inbox_bytes"] < 5_000
+        honest.tell(messageId=message["messageId"])
+        await pause(1)
+        assert sockets.service.metrics()["geminga_websocket_inbox_bytes"] == 0
+        assert world.broker.topics[TOPIC].subscriptions["s"].cursor.backlog_count == 0
+
+    with_sockets(story, inbox_bytes_max=100_000)

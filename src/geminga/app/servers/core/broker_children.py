@@ -14,6 +14,10 @@ RESTART_S_MIN: Final = 0.5
 RESTART_S_MAX: Final = 30.0
 #: One that served for so long did not end again.
 SERVED_S: Final = 60.0
+#: Between two looks at whether a process is heard of, and for how many it may be silent behind the end of its session:
+#: one that was paused goes on, one that hangs is ended, and another takes its ports.
+LOOK_S: Final = 1.0
+SILENT_LOOKS_MAX: Final = 60
 
 PORT_MAX: Final = 65535
 
@@ -121,6 +125,33 @@ def ports_of(count: int, broker_port: int, web_port: int, *, is_consecutive: boo
             "that have none in common"
         )
     return found
+
+
+class Hearing:
+    """Whether one life of a process hangs. Looks are counted, not seconds: who counts may be paused, too."""
+
+    __slots__ = ("_silent", "_was_heard")
+
+    def __init__(self) -> None:
+        #: Looks since it was heard last.
+        self._silent = 0
+        #: One that starts takes its time.
+        self._was_heard = False
+
+    @property
+    def fell_silent(self) -> bool:
+        """Whether the last look was the first at which it was not heard of."""
+        return self._silent == 1
+
+    @property
+    def hangs(self) -> bool:
+        """Whether it is to be waited for no longer."""
+        return self._silent >= SILENT_LOOKS_MAX
+
+    def look(self, *, is_heard: bool) -> None:
+        """Its session lives, or does not."""
+        self._was_heard = self._was_heard or is_heard
+        self._silent = self._silent + 1 if self._was_heard and not is_heard else 0
 
 
 class Restarts:
