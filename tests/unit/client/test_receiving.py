@@ -52,7 +52,7 @@ class Source:
         self.topic = TopicName.parse("t")
         self.permits = Permits(Line(), capacity)
         self.flow = self.permits.flow
-        redelivery = Redelivery(subscription, self.topic, self)  # type: ignore[arg-type]
+        redelivery = Redelivery(subscription, self.topic, self, lambda _: None)  # type: ignore[arg-type]
         self.acks = Acknowledgment(
             subscription, redelivery, consumer_id=7, topic="t", is_persistent=True, timeout_ms=30_000
         )

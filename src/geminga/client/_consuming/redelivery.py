@@ -7,7 +7,7 @@ that was redelivered as often as the dead-letter policy allows goes to the dead-
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
@@ -56,10 +56,6 @@ class Asking(Protocol):
         """A message of an entry is in the dead-letter topic: it need not come again."""
         ...
 
-    def on_kept(self, more_bytes: int) -> None:
-        """So many bytes more, or fewer, are kept of ids to ask for again."""
-        ...
-
 
 class _Nobody:
     """Nothing is asked for any more: what was not acknowledged comes to somebody else."""
@@ -82,9 +78,6 @@ class _Nobody:
     def acknowledge_buried(self, entry: EntryBatch, index: int) -> None:
         """See :class:`Asking`."""
 
-    def on_kept(self, more_bytes: int) -> None:
-        """See :class:`Asking`."""
-
 
 class Redelivery:
     """The trackers of one consumer of one topic, with their timers."""
@@ -99,6 +92,7 @@ class Redelivery:
         "_nack_timer",
         "_nack_timer_ms",
         "_nacks",
+        "_on_kept",
         "_subscription",
         "_tick_timer",
         "_topic",
@@ -107,11 +101,15 @@ class Redelivery:
         "has_timeout",
     )
 
-    def __init__(self, subscription: Subscription, topic: TopicName, asking: Asking) -> None:
+    def __init__(
+        self, subscription: Subscription, topic: TopicName, asking: Asking, on_kept: Callable[[int], None]
+    ) -> None:
+        """``on_kept`` hears of bytes more, or fewer, that ids take which wait to be asked for again."""
         options = subscription.options
         self._subscription = subscription
         self._topic = topic
         self._asking: Asking = asking
+        self._on_kept: Callable[[int], None] | None = on_kept
         self._loop = asyncio.get_running_loop()
         self._nacks = NegativeAcks(options.negative_ack_redelivery_delay_ms, options.negative_ack_redelivery_backoff)
         self._nack_timer: asyncio.TimerHandle | None = None
@@ -218,11 +216,12 @@ class Redelivery:
         """The consumer is closed, and not known here any more."""
         self.clear()
         self._asking = _Nobody()
+        self._on_kept = None
 
     def _tell_kept(self) -> None:
         was, self._kept_bytes = self._kept_bytes, self._nacks.size_bytes
-        if self._kept_bytes != was:
-            self._asking.on_kept(self._kept_bytes - was)
+        if self._on_kept is not None and self._kept_bytes != was:
+            self._on_kept(self._kept_bytes - was)
 
     # ---- timers
 

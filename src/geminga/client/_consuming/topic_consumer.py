@@ -122,7 +122,7 @@ class TopicConsumer:
         self.last_received = LastReceived(options, delivery, start_message_id)
         #: What was received last when everything began to come again.
         self._received_before: EntryBatch | None = None
-        self._redelivery = Redelivery(subscription, topic, self)
+        self._redelivery = Redelivery(subscription, topic, self, delivery.on_kept)
         self.acks = Acknowledgment(
             subscription,
             self._redelivery,
@@ -425,10 +425,6 @@ class TopicConsumer:
     def drop_rest(self, batches: Collection[EntryBatch]) -> None:
         """Forget what was prefetched of these, and not of what came of the same entries since."""
         self._delivery.drop_prefetched(lambda entry: entry in batches)
-
-    def on_kept(self, more_bytes: int) -> None:
-        """So many bytes more, or fewer, are kept of ids to ask for again."""
-        self._delivery.on_kept(more_bytes)
 
     def negative_acknowledge(self, key: EntryKey, redelivery_count: int) -> None:
         """A message of an entry could not be processed."""
