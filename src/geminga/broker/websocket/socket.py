@@ -447,6 +447,8 @@ class WebSocket(asyncio.Protocol):
                 self._heard_s = now_s
         self._has_sent, self._unread_bytes = False, unread_bytes
         limits = self._room.limits
+        # Of who is not read nothing is heard, not even that it went: that is told to who writes.
+        ping_s = limits.ping_s or (limits.idle_s if self._hold else 0.0)
         if now_s - self._unread_since_s >= STALLED_S_MAX:
             self.abort()
         elif self._close_sent_s is not None:
@@ -456,7 +458,7 @@ class WebSocket(asyncio.Protocol):
             self.close(CloseCode.POLICY_VIOLATION, f"a message took longer than {MESSAGE_S_MAX:.0f} s")
         elif limits.idle_s and not self._hold and now_s - self._heard_s >= limits.idle_s:
             self.close(CloseCode.GOING_AWAY, "Idle Timeout")
-        elif limits.ping_s and now_s - self._ping_sent_s >= limits.ping_s and self.is_writable:
+        elif ping_s and now_s - self._ping_sent_s >= ping_s and self.is_writable:
             self._ping_sent_s = now_s
             self._protocol.send_ping(PING)
             self._flush()

@@ -5,15 +5,29 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
+import struct
 from collections.abc import Awaitable, Callable
 
 import pytest
+import uvloop
 from websockets.client import ClientProtocol
 from websockets.frames import Frame, Opcode
 from websockets.protocol import State
+from websockets.uri import parse_uri
 
-from geminga.broker.websocket.socket import CLOSE_S_MAX, MESSAGE_S_MAX, STALLED_S_MAX, SocketLimits, Upgrade
-from support.worlds.web_sockets import LIMITS, Line
+from geminga.broker.websocket.socket import (
+    CLOSE_S_MAX,
+    MESSAGE_S_MAX,
+    STALLED_S_MAX,
+    SharedRoom,
+    SocketLimits,
+    Upgrade,
+    WebSocket,
+)
+from geminga.runtime import next_turn, wait_ms
+from geminga.runtime.frame_room import FrameRoom, UnreadResponses
+from support.worlds.web_sockets import LIMITS, Heard, Line
 
 
 def run(story: Callable[[], Awaitable[None]]) -> None:
@@ -214,6 +228,72 @@ def test_pings_go_out_as_often_as_is_set() -> None:
         assert [bytes(one.data) for one in line.peer.frames if one.opcode is Opcode.PING] == [b"PING", b"PING"]
 
     run(story)
+
+
+def test_who_is_not_read_is_pinged_instead_of_ended_for_silence() -> None:
+    async def story() -> None:
+        line = Line(SocketLimits(1000, idle_s=300.0, ping_s=0.0))
+        await line.settle()
+        line.socket.hold()
+        for after_s in (299, 301, 302, 600, 602):
+            line.look(after_s)
+            await line.settle()
+        assert line.socket.is_open
+        assert [one.opcode for one in line.peer.frames] == [Opcode.PING, Opcode.PING]
+        line.socket.free()
+        line.socket.send("stored")
+        await line.settle()
+        line.look(603)
+        line.look(902)
+        assert line.socket.is_open
+        await line.settle()
+        assert len(line.peer.frames) == 3
+
+    run(story)
+
+
+@pytest.mark.parametrize("loop", [uvloop.new_event_loop, asyncio.new_event_loop])
+@pytest.mark.parametrize("how", ["closes", "resets"])
+def test_peer_that_went_while_it_was_not_read_is_noticed(
+    how: str, loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """The kernel tells of it to who reads or writes; a topic that is full holds its publishers for as long as it is."""
+
+    async def story() -> None:
+        heard, limits = Heard(), SocketLimits(1000, idle_s=300.0, ping_s=0.0)
+        made: list[WebSocket] = []
+        request = ClientProtocol(parse_uri("ws://localhost/ws")).connect()
+        room = SharedRoom(limits, FrameRoom(lambda: 0.0, 1 << 20), UnreadResponses(1 << 20))
+        begin_s = asyncio.get_running_loop().time()
+
+        def accept() -> WebSocket:
+            made.append(WebSocket(Upgrade(request.headers.raw_items(), limits), room, heard, lambda _: None, begin_s))
+            return made[-1]
+
+        server = await asyncio.get_running_loop().create_server(accept, "127.0.0.1", 0)
+        _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        while not made:
+            await next_turn()
+        made[0].hold()
+        if how == "resets":
+            linger = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        writer.close()
+        await writer.wait_closed()
+        # Of who has closed the kernel learns from the answer to the first ping.
+        for looks in range(1, 1000):
+            made[0].look(begin_s + 301 * looks)
+            await wait_ms(1)
+            if heard.is_lost:
+                break
+        is_noticed = heard.is_lost
+        made[0].abort()
+        server.close()
+        await server.wait_closed()
+        assert is_noticed
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(story())
 
 
 def test_half_a_message_has_a_deadline_while_it_is_read() -> None:
