@@ -37,6 +37,7 @@ from geminga.broker.websocket.core.frames import (
     message_id_bytes,
     message_id_text,
 )
+from geminga.broker.websocket.core.named_batches import NamedBatches
 from geminga.broker.websocket.core.parameters import LONG_MAX
 from geminga.broker.websocket.core.window import CountWindow, PullWindow, PushWindow
 from geminga.broker.websocket.opening import encryption_of, leads_to_message
@@ -67,11 +68,6 @@ OPERATIONS_MAX: Final = 1000
 #: Ids that a socket in pull mode acknowledges by what it was told: of several topics, say. Those of one topic say all
 #: themselves.
 KNOWN_IDS_MAX: Final = 10_000
-#: Messages of a socket's batches that it names by ids it was not told, or that are not known any more; each entry has a
-#: bit for each, until it is done.
-BATCH_MESSAGES_MAX: Final = 1 << 20
-#: Those of smaller batches, as clients make them, do not count.
-SMALL_BATCH: Final = 1024
 #: RFC 6455.
 _NORMAL_CLOSURE: Final = 1000
 _TRY_AGAIN_LATER: Final = 1013
@@ -428,9 +424,8 @@ class ConsumerSession(_ReceivingSession):
         self.subscription = subscription
         #: Told ids, and what they are: newest last.
         self._known: dict[str, MessageId] = {}
-        #: Large batches that were named by such ids: how often they are named until they are done, and their messages.
-        self._batches: dict[tuple[int, int, int], tuple[int, int]] = {}
-        self._batch_messages = 0
+        #: Those that were named by ids that are not known.
+        self._batches = NamedBatches()
         #: What is to be told the client, each with the id that it is about.
         self._operations: deque[tuple[ConsumerFrame, MessageId | None]] = deque()
         self._operating: asyncio.Task[None] | None = None
@@ -512,23 +507,9 @@ class ConsumerSession(_ReceivingSession):
             found = MessageId.deserialize(message_id_bytes(told))
         except ValueError as error:
             raise FrameError(ErrorCode.NOT_JSON, f"messageId {told[:40]!r}: {error}") from None
-        if found.batch_size() > SMALL_BATCH:
-            self._count_batch(found, told)
+        if not self._batches.named((found.partition(), found.ledger_id(), found.entry_id()), found.batch_size()):
+            raise FrameError(ErrorCode.NOT_JSON, f"messageId {told[:40]!r}: too large batches that it was not told")
         return found
-
-    def _count_batch(self, found: MessageId, told: str) -> None:
-        """Raises FrameError."""
-        batch = (found.partition(), found.ledger_id(), found.entry_id())
-        # Of what size it is the first of them says: another size would be no batch of this one's.
-        left, size = self._batches.pop(batch, (found.batch_size(),) * 2)
-        if left == size:
-            self._batch_messages += size
-            if self._batch_messages > BATCH_MESSAGES_MAX:
-                raise FrameError(ErrorCode.NOT_JSON, f"messageId {told[:40]!r}: too large batches that it was not told")
-        if left > 1:
-            self._batches[batch] = left - 1, size
-        else:
-            self._batch_messages -= size
 
     def _is_window_open(self) -> bool:
         return self._window.is_open

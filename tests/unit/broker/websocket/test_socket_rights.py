@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from geminga.broker.websocket.service import RIGHTS_S
 from geminga.model.errors import AuthorizationError, UnavailableError
 from support.worlds.broker_world import BrokerWorld
+from support.worlds.socket_stories import SHARED, TOPIC, pause, with_sockets
 from support.worlds.web_sockets import SocketWorld
-from unit.broker.websocket.test_service import SHARED, TOPIC, pause, with_sockets
 
 
 def test_socket_ends_when_its_right_is_gone_and_not_when_nobody_knows() -> None:
