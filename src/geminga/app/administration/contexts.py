@@ -117,7 +117,9 @@ def of_pulsarctl(environment: Mapping[str, str]) -> Contexts:
     found: dict[str, dict[str, str]] = {}
     for name, place in places.items() if isinstance(places, dict) else ():
         account = accounts.get(name) if isinstance(accounts, dict) else None
-        found[name] = dict(_fields_of_pulsarctl(place or {}, account or {}))
+        if not isinstance(place, dict) or not isinstance(account, dict | None):
+            raise ContextError(f"{path} is no file of contexts of pulsarctl: {name} has no fields")
+        found[name] = dict(_fields_of_pulsarctl(place, account or {}))
     current = tree.get("current-context")
     return Contexts(current if isinstance(current, str) else "", found)
 
@@ -170,10 +172,14 @@ def of_client_conf(path: str) -> dict[str, str]:
     keys = {key: field for field, key in FIELDS.items()}
     found: dict[str, str] = {}
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        data = Path(path).read_bytes()
     except OSError as error:
         raise ContextError(f"{path}: {error.strerror}") from None
-    for line in lines:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = data.decode("latin-1")  # as Java reads it
+    for line in text.splitlines():
         key, equals, value = line.strip().partition("=")
         if equals and not key.startswith("#") and key.strip() in keys and value.strip():
             found[keys[key.strip()]] = value.strip()

@@ -145,3 +145,22 @@ def test_a_file_that_has_no_contexts_is_told(environment: dict[str, str]) -> Non
         path.write_text(text, encoding="utf-8")
         with pytest.raises(ContextError, match=r"contexts\.json"):
             chosen({}, environment)
+
+
+def test_a_client_conf_may_have_letters_of_latin_1(environment: dict[str, str], tmp_path: Path) -> None:
+    """Java's properties are in it, and a comment with an umlaut is no error."""
+    conf = tmp_path / "client.conf"
+    conf.write_bytes("# Schlüssel\nwebServiceUrl=http://dev:1\n".encode("latin-1"))
+    assert chosen({"client_conf": str(conf)}, environment)["admin-url"] == "http://dev:1"
+    conf.write_text("# Schlüssel\ntlsTrustCertsFilePath=/Schlüssel.pem\n", encoding="utf-8")
+    assert chosen({"client_conf": str(conf)}, environment)["tls-trust-cert-path"] == "/Schlüssel.pem"
+
+
+@pytest.mark.parametrize(
+    "text", ["contexts:\n  a: b\n", "auth-info:\n  a: b\ncontexts:\n  a:\n    admin-service-url: u\n"]
+)
+def test_a_word_where_pulsarctl_has_fields_is_told(text: str, environment: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ContextError, match="is no file of contexts of pulsarctl: a has no fields"):
+        all_of({**environment, "PULSARCTL_CONFIG": str(path)})

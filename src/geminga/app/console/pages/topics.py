@@ -97,7 +97,8 @@ async def subscription(view: View) -> Rendered:
     name = view.wanted("subscription")
     document = found.subscription(name)
     row = subscription_row(name, document, view.now_ms)
-    key = f"{found.name} {name}"
+    # No name of a topic: those begin with their domain, and may go on like topic and subscription together.
+    key = f"{len(found.name)} {found.name} {name}"
     view.seen.add(key, {"backlog": float(row.backlog), "out": row.rate_out}, now_ms=view.now_ms)
     consumers = consumer_rows(document)
     values = {
