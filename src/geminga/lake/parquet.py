@@ -30,6 +30,8 @@ GROUP_BYTES_MAX: Final = 8 * 1024 * 1024
 GROUP_ROWS_MAX: Final = 65_536
 #: With what stands before the payloads, which may be far more than they are.
 GROUP_HELD_BYTES_MAX: Final = 32 * 1024 * 1024
+#: A longer footer, which is one with many definitions of schemas, is read with each row group: many files are open.
+FOOTER_BYTES_KEPT_MAX: Final = 4 * 1024 * 1024
 _COMPRESSION_LEVEL: Final = 1
 _VERSION_KEY: Final = "geminga.lake.version"
 _TOPIC: Final = "geminga.topic"
@@ -207,14 +209,20 @@ class LedgerFileReader:
         self._store = store
         self._path = path
         self.where = f"{store.root}/{path}"
+        #: None: it is too long to be kept.
         self._metadata: Any = None
         with _Reading(self), store.read(path) as source:
             # A copy of its own: what a file gave may be gone with the file.
             parquet = pq.ParquetFile(source)
-            self._metadata = parquet.metadata
-            self._take_footer(dict(parquet.metadata.metadata or {}))
+            metadata = parquet.metadata
+            self._take_footer(metadata, dict(metadata.metadata or {}))
+            #: Whether it has the column ``message_id``: older files have not. Not by the footer's schema, which holds
+            #: the footer: both would wait for the collector of cycles.
+            self.has_message_ids = "message_id" in parquet.schema_arrow.names
+            if metadata.serialized_size <= FOOTER_BYTES_KEPT_MAX:
+                self._metadata = metadata
 
-    def _take_footer(self, found: Mapping[bytes, bytes]) -> None:
+    def _take_footer(self, metadata: Any, found: Mapping[bytes, bytes]) -> None:  # noqa: ANN401 (of pyarrow)
         values = {key.decode(errors="replace"): value.decode(errors="replace") for key, value in found.items()}
         version = values.get(_VERSION_KEY, "")
         if not version.isdigit():
@@ -224,9 +232,10 @@ class LedgerFileReader:
         ledger, offload, groups = (json.loads(values[key]) for key in (_LEDGER, _OFFLOAD, _GROUPS))
         self.facts = _facts_of(values[_TOPIC], ledger, str(offload["uid"]))
         self.contents = _contents_of(json.loads(values[_CONTENTS]))
-        self.schemas = tuple(_schema_of(one) for one in json.loads(values[_SCHEMAS]))
+        for one in json.loads(values[_SCHEMAS]):
+            _schema_of(one)
         self._first_entries = [int(entry) for entry in groups["firstEntries"]]
-        rows = [self._metadata.row_group(number).num_rows for number in range(self._metadata.num_row_groups)]
+        self._rows = rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
         named = names.parse_ledger_file(self._path.rpartition("/")[2])
         is_whole = (
             rows == groups["rows"]
@@ -241,9 +250,9 @@ class LedgerFileReader:
             raise CorruptionError("its footer does not say what is in it, or where it is")
 
     @property
-    def has_message_ids(self) -> bool:
-        """Whether it has the column ``message_id``: older files have not."""
-        return "message_id" in self._metadata.schema.to_arrow_schema().names
+    def footer_bytes_kept(self) -> int:
+        """What of the footer is in memory, as it is written."""
+        return 0 if self._metadata is None else int(self._metadata.serialized_size)
 
     @property
     def group_count(self) -> int:
@@ -261,8 +270,7 @@ class LedgerFileReader:
 
     def rows_of(self, group: int) -> int:
         """How many rows a row group has."""
-        rows: int = self._metadata.row_group(group).num_rows
-        return rows
+        return self._rows[group]
 
     def naming(self) -> AbstractContextManager[None]:
         """Around what is made of it: damage that shows there becomes an error that names the file."""

@@ -229,7 +229,7 @@ class FileInWork:
 class LakeFile:
     """A file that is there; see ``LedgerFileReader``."""
 
-    __slots__ = ("_lake", "_reader", "contents", "facts", "schemas", "where")
+    __slots__ = ("_lake", "_reader", "contents", "facts", "where")
 
     def __init__(self, lake: Lake, reader: LedgerFileReader) -> None:
         self._lake = lake
@@ -237,7 +237,6 @@ class LakeFile:
         self.where = reader.where
         self.facts = reader.facts
         self.contents = reader.contents
-        self.schemas = reader.schemas
 
     def group_of(self, entry_id: int) -> int:
         """The row group that has an entry."""

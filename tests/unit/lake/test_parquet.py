@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc as collector
+import tracemalloc
+
 import pytest
 
 from geminga.lake import parquet
 from geminga.lake.core import names
-from geminga.lake.parquet import LedgerFacts, LedgerFileReader, LedgerFileWriter
+from geminga.lake.parquet import LedgerFacts, LedgerFileReader, LedgerFileWriter, SchemaFacts
 from geminga.model.errors import StorageError
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import encode_entry
@@ -60,3 +63,33 @@ def test_what_arrow_does_not_take_is_told_with_its_entries(monkeypatch):
     monkeypatch.setattr(parquet, "table_of", refuse)
     with pytest.raises(StorageError, match=r"ledger 7, entries 0 to 0 can not be laid out as rows: too large"):
         file_of([encode_entry(pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1), b"x")])
+
+
+def test_an_open_file_holds_none_of_the_definitions_that_clients_put_in_its_footer():
+    """A topic has eight files open, a view of compacted messages has all: 16 MiB of definitions each are too much."""
+    store, path = MemoryLakeStore(), f"t/{names.ledger_file(7, UID)}"
+    entry = encode_entry(pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1), b"x")
+    facts = LedgerFacts("persistent://public/default/t", 7, UID, 1, 1, 1, 1, "CRC32C", 1, 1, 1, {})
+    writer = LedgerFileWriter(store, path, facts, started_ms=1, writer="test")
+    writer.add([entry])
+    definition = bytes(range(256)) * 64
+    writer.finish([SchemaFacts(number.to_bytes(8, "big"), "JSON", "n", definition, {}, 1) for number in range(512)])
+    assert len(store.files[path]) > parquet.FOOTER_BYTES_KEPT_MAX
+    del writer
+    readers = [LedgerFileReader(store, path)]  # what is loaded with the first one stays
+    collector.collect()
+    collector.disable()
+    tracemalloc.start()
+    try:
+        readers += [LedgerFileReader(store, path) for _ in range(4)]
+        held, _ = tracemalloc.get_traced_memory()
+        assert collector.collect() == 0, "a footer waits for the collector"
+    finally:
+        tracemalloc.stop()
+        collector.enable()
+    assert held < 256 * 1024
+    assert all(reader.footer_bytes_kept == 0 for reader in readers)
+    assert [entries_of(reader) for reader in readers] == [[entry]] * 5
+    assert readers[0].has_message_ids
+    small = file_of([entry])
+    assert 0 < small.footer_bytes_kept < parquet.FOOTER_BYTES_KEPT_MAX

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import json
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from geminga.lake.core.names import parse_ledger_file
@@ -442,10 +445,9 @@ def test_schemas_go_with_a_file_as_far_as_there_is_room(in_lake_world, monkeypat
             return SchemaFacts(version, "JSON", "s", b"d" * 400, {}, 5)
 
         await w.offloading(ml, find_schema=find).look()
-        root = await w.factory.lake().root("filesystem", PROPERTIES)
-        info = ml.ledgers.infos[0]
-        file = await root.open(NAME, info.ledger_id, record_of(info).uid)
-        assert [one.version[-1] for one in file.schemas] == [0, 1]
+        (file,) = (data for path, data in w.lake_store.files.items() if path.endswith(".parquet"))
+        written = json.loads(pq.read_metadata(pa.BufferReader(file)).metadata[b"geminga.schemas"])
+        assert [one["version"] for one in written] == ["00" * 8, "00" * 7 + "01"]
         assert len(asked) == 3
         assert await everything(ml) == entries
 
