@@ -10,6 +10,7 @@ from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import StorageError
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
+from geminga.runtime import spawn, wait_ms
 from support.worlds.broker_world import BrokerWorld, run_with_broker
 from support.worlds.other_cluster import OtherCluster, join, replicate
 from support.worlds.policy_levels import set_topic
@@ -185,5 +186,32 @@ def test_a_cluster_that_had_another_name_copies_nothing_to_its_old_one() -> None
         await published(world)
         await moment(1)
         assert (cursors(world), other.tries) == (set(), 0)
+
+    run_with_broker(scenario, delete_inactive_topics=False)
+
+
+def test_clusters_that_are_named_while_others_are_followed_do_not_end_the_topic() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        join(world)
+        await published(world)
+        topic = topic_of(world)
+        for number in range(12):
+            world.metadata.faults.delay_ms_max = 0
+            await world.resources.namespaces.set_policy("public/default", "replication_clusters", ["standalone"])
+            await set_topic(world, "replicationClusters", None)
+            await moment(1)
+            assert cursors(world) == set()
+            world.metadata.faults.delay_ms_max = 20
+            await world.resources.namespaces.set_policy(
+                "public/default", "replication_clusters", ["standalone", "west"]
+            )
+            following = spawn(world.broker.policies_changed("public/default"), name="follow")
+            await wait_ms(5 * number)
+            # The topic's own are followed by the topic alone, without waiting for its namespace.
+            await set_topic(world, "replicationClusters", ["standalone", "north"])
+            await following
+            await moment(1)
+            assert topic_of(world) is topic, number
+            assert cursors(world) == {CURSOR_PREFIX + "north"}
 
     run_with_broker(scenario, delete_inactive_topics=False)
