@@ -8,6 +8,7 @@ import pytest
 
 from geminga.broker.geo.migration import MADE_PROPERTY, MOVED_PROPERTY, Stage
 from geminga.broker.geo.moves import MovedTo
+from geminga.model.topic_name import TopicName
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
@@ -123,3 +124,34 @@ def test_what_says_where_it_moved_is_no_property_of_users_and_goes_when_nothing_
         assert (await topic_of(world)).ledger.stored.properties == {"a": "1"}
 
     run_with_broker(scenario)
+
+
+def test_a_topic_that_stores_nothing_and_is_gone_leads_nobody_away() -> None:
+    """It closes while it reads whether it moves."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        green = ready(world, Green("it does not answer"))
+        tried: list[str] = []
+        prepare_now = green.prepare
+
+        async def prepare_counted(topic, place) -> None:
+            tried.append(str(topic.name))
+            await prepare_now(topic, place)
+
+        green.prepare = prepare_counted  # type: ignore[method-assign]
+        for pause_ms in range(0, 40, 3):
+            name = TopicName.parse(f"non-persistent://public/default/t{pause_ms}")
+            await move(world, to=GREEN, is_moved=False)
+            await world.broker.registry.get(name, create=True)
+            world.metadata.faults.delay_ms_max = 20
+            policies = {"migrated": True, "migratedClusterUrl": GREEN}
+            await world.resources.clusters.change_policies("standalone", lambda _, now=policies: now)
+            await wait_ms(pause_ms)
+            await world.broker.registry.unload(name)
+            world.metadata.faults.delay_ms_max = 0
+            await wait_ms(1000)
+            tried.clear()
+            await wait_ms(300_000)
+            assert tried == [], pause_ms
+
+    run_with_broker(scenario, keep_alive_interval_s=1_000_000)
