@@ -100,6 +100,10 @@ class GeoReplication(TopicPart):
             if cursor is not None:
                 self.replicators[cluster] = self._clusters.copy(self._topic, cluster, cursor)
 
+    async def leave(self) -> None:
+        """Nothing is copied any more when that is answered."""
+        await self.stop_others(frozenset())
+
     async def close(self) -> None:
         """Another broker may copy from here on."""
         await _ended(self._stop())

@@ -215,3 +215,38 @@ def test_clusters_that_are_named_while_others_are_followed_do_not_end_the_topic(
             assert cursors(world) == {CURSOR_PREFIX + "north"}
 
     run_with_broker(scenario, delete_inactive_topics=False)
+
+
+@pytest.mark.parametrize("left", [["standalone"], ["standalone", "north"]])
+def test_copying_to_a_cluster_that_is_taken_out_ends_before_the_answer(left: list[str]) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        other = join(world)
+        other.close_ms = 500
+        await published(world)
+        await replicate(world, "standalone", "west", "north")
+        await moment(1)
+        assert other.linked == {"west", "north"}
+        await replicate(world, *left)
+        assert other.linked == set(left) - {"standalone"}
+
+    run_with_broker(scenario, delete_inactive_topics=False)
+
+
+def test_a_topic_that_closes_while_copying_ends_leaves_the_cursors_to_its_next_owner() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        other = join(world)
+        other.close_ms = 500
+        await published(world)
+        await replicate(world, "standalone", "west")
+        await moment(1)
+        topic = topic_of(world)
+        following = spawn(replicate(world, "standalone"), name="follow")
+        await wait_ms(100)
+        unloading = spawn(world.broker.registry.unload(topic.name), name="unload")
+        await following
+        await unloading
+        assert WEST in topic.ledger.cursors
+        assert await world.broker.registry.load(topic.name) is not topic
+        assert cursors(world) == set()
+
+    run_with_broker(scenario, delete_inactive_topics=False)
