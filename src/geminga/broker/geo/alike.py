@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from geminga.broker.geo.core.alike import NON_PARTITIONED, NamespaceTopics, made_by, mismatches
 from geminga.broker.peers.topics import topic_path
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from geminga.broker.peers.http_client import PeerAnswer
 
     Ask = Callable[[str], Awaitable[PeerAnswer]]
+
+#: Topics that a cluster is asked for at the same time: the others would wait for their turn within the time of their
+#: request, and so would who wants to copy something there.
+COUNTS_AT_ONCE: Final = 16
 
 
 async def require_alike(ask: Ask, cluster: str, namespace: str, here: NamespaceTopics) -> None:
@@ -66,9 +70,11 @@ async def _topics_there(
     single = _texts(_good(await ask(f"{path}?includeSystemTopic=true"), cluster, "topics"))
     partitions = dict.fromkeys((name for name in single if not TopicName.parse(name).is_partition), 0)
     counted = [name for name in whole if name in here.partitions]
-    counts = await asyncio.gather(*(_count(ask, cluster, name) for name in counted))
-    # One that went meanwhile will be made anew.
-    partitions |= {name: count for name, count in zip(counted, counts, strict=True) if count is not None}
+    for start in range(0, len(counted), COUNTS_AT_ONCE):
+        some = counted[start : start + COUNTS_AT_ONCE]
+        counts = await asyncio.gather(*(_count(ask, cluster, name) for name in some))
+        # One that went meanwhile will be made anew.
+        partitions |= {name: count for name, count in zip(some, counts, strict=True) if count is not None}
     keys = _object(_good(await ask("/admin/v2/brokers/configuration/runtime"), cluster, "its configuration"))
     broker = f"{keys.get('allowAutoTopicCreationType') or NON_PARTITIONED}", f"{keys.get('defaultNumPartitions')}"
     if not broker[1].isdecimal():

@@ -10,12 +10,14 @@ While it prepares everything goes on. Then nothing is published here any more: a
 is answered, so that nothing is stored twice. Consumers stay until their subscription has acknowledged all, and are told
 then. What a subscription of the other cluster begins with is what its producers sent there: so those come first; one
 that comes later is made there alone. That a topic moved is a property of its log: no later owner takes messages again.
+So is where to: while it moved and everything is made in yet another place, nobody is led away.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -45,6 +47,9 @@ SUBSCRIPTIONS_MS_MAX: Final = 10_000
 FIRST_TRY_MS_MAX: Final = 5000
 #: Property of a managed ledger: nothing is published here any more (Pulsar's name).
 MOVED_PROPERTY: Final = "migrated"
+#: The same: the place where everything was made for it, a JSON list of its four addresses. A log that an older broker
+#: wrote has none, and its clients are led to whatever place holds when it is loaded.
+MADE_PROPERTY: Final = "geminga.migrated-to"
 #: Between two tries to make what has to be there: doubled from the first to the last.
 AGAIN_FIRST_MS: Final = 500
 AGAIN_MAX_MS: Final = 60_000
@@ -63,7 +68,7 @@ class Stage(Enum):
 class TopicMigration(AdmitsSubscriptions):
     """See the module."""
 
-    __slots__ = ("_leaving", "_midst", "_place", "_task", "_topic", "_was_tried", "reason", "stage")
+    __slots__ = ("_leaving", "_made", "_midst", "_place", "_task", "_topic", "_was_tried", "reason", "stage")
 
     name: ClassVar[str] = "migration"
 
@@ -71,7 +76,10 @@ class TopicMigration(AdmitsSubscriptions):
         super().__init__()
         self._topic = topic
         self._place = _place_of(topic)
-        self.stage = Stage.MOVED if MOVED_PROPERTY in topic.ledger.stored.properties else Stage.PREPARING
+        stored = topic.ledger.stored.properties
+        self.stage = Stage.MOVED if MOVED_PROPERTY in stored else Stage.PREPARING
+        #: Where everything was made when it moved (:data:`MADE_PROPERTY`).
+        self._made = stored.get(MADE_PROPERTY, _text_of(self._place))
         #: Why it does not go on; empty: it does.
         self.reason = ""
         self._task: asyncio.Task[None] | None = None
@@ -92,7 +100,8 @@ class TopicMigration(AdmitsSubscriptions):
         """One that does not move, or not any more, takes messages."""
         stored = topic.ledger.stored
         if not is_wanted and MOVED_PROPERTY in stored.properties:
-            await stored.set_properties({key: text for key, text in stored.properties.items() if key != MOVED_PROPERTY})
+            own = (MOVED_PROPERTY, MADE_PROPERTY)
+            await stored.set_properties({key: text for key, text in stored.properties.items() if key not in own})
 
     def policies_changed(self) -> None:
         """Begin, or go on with another place."""
@@ -173,6 +182,8 @@ class TopicMigration(AdmitsSubscriptions):
         if self.stage is Stage.DRAINING:
             raise UnavailableError(f"Topic {self._topic.name} moves to another cluster: {self.reason}")
         if self.stage is Stage.MOVED and self._place is not None:
+            if self._made != _text_of(self._place):
+                raise UnavailableError(f"Topic {self._topic.name} moves on to another cluster: {self.reason}")
             raise TopicMovedError(
                 f"Topic {self._topic.name} moved to another cluster", self._place.broker_url, self._place.broker_url_tls
             )
@@ -185,9 +196,7 @@ class TopicMigration(AdmitsSubscriptions):
             try:
                 await self._move()
             except GemingaError as error:
-                if self.reason != f"{error}":
-                    _log.warning("%s does not move yet: %s", self._topic.name, error)
-                self.reason = f"{error}"
+                self._fails(error)
                 self._was_tried.set()
                 while not all(producer.is_closed for producer in self._leaving):
                     await wait_ms(LEAVING_MS)  # what they send now would overtake what was dropped
@@ -196,10 +205,20 @@ class TopicMigration(AdmitsSubscriptions):
                 await wait_ms(again_ms)
                 again_ms = min(2 * again_ms, AGAIN_MAX_MS)
         self.reason = ""
+        again_ms = AGAIN_FIRST_MS
         while True:
             self._leaving = {producer for producer in self._leaving if not producer.is_closed}
             place = self._place
-            if place is not None:
+            if place is not None and self._made != _text_of(place):
+                try:
+                    await self._make_and_note()
+                except GemingaError as error:
+                    self._fails(error)
+                    await wait_ms(again_ms)
+                    again_ms = min(2 * again_ms, AGAIN_MAX_MS)
+                    continue
+                self.reason, again_ms = "", AGAIN_FIRST_MS
+            elif place is not None:
                 for producer in [*self._topic.producers.values()]:
                     producer.move(place.broker_url, place.broker_url_tls)
                 for consumer in self._done_consumers():
@@ -223,8 +242,7 @@ class TopicMigration(AdmitsSubscriptions):
         self.reason = "the last of its subscriptions are made there"
         # Subscriptions that came meanwhile; no other can come any more once those are made that were let in before.
         await self._subscriptions_made()
-        await self._make()
-        await self._topic.ledger.stored.add_properties({MOVED_PROPERTY: "true"})
+        await self._make_and_note()
         self.stage = Stage.MOVED
         self._was_tried.set()
 
@@ -235,11 +253,24 @@ class TopicMigration(AdmitsSubscriptions):
             await wait_ms(LEAVING_MS)
         raise UnavailableError(f"{self.made_now} subscriptions are being made, for more than {SUBSCRIPTIONS_MS_MAX} ms")
 
-    async def _make(self) -> None:
+    def _fails(self, error: GemingaError) -> None:
+        if self.reason != f"{error}":
+            _log.warning("%s does not move yet: %s", self._topic.name, error)
+        self.reason = f"{error}"
+
+    async def _make_and_note(self) -> None:
+        """From then on clients are led there, whoever serves the topic."""
+        made = _text_of(await self._make())
+        await self._topic.ledger.stored.add_properties({MOVED_PROPERTY: "true", MADE_PROPERTY: made})
+        self._made = made
+
+    async def _make(self) -> OtherPlace:
+        """Where everything is made now: it may change meanwhile."""
         place, clusters = self._place, self._topic.services.remote_clusters
         if place is None or clusters is None:
             raise UnavailableError("it is not known where to")
         await clusters.prepare(self._topic, place)
+        return place
 
     def _uncopied(self) -> int:
         part = self._topic.parts.find(GeoReplication)
@@ -275,6 +306,13 @@ def send_away(consumer: Consumer, place: OtherPlace) -> None:
     moved = commands.topic_migrated(consumer.consumer_id, place.broker_url, place.broker_url_tls, is_producer=False)
     consumer.connection.output.write_soon(moved)
     consumer.disconnect()
+
+
+def _text_of(place: OtherPlace | None) -> str:
+    """As :data:`MADE_PROPERTY`; empty: there is none."""
+    if place is None:
+        return ""
+    return json.dumps([place.service_url, place.service_url_tls, place.broker_url, place.broker_url_tls])
 
 
 def _place_of(topic: PartTopic) -> OtherPlace | None:

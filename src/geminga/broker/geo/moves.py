@@ -92,11 +92,12 @@ class Moves:
         return known
 
     def place_of(self, rules: TopicRules) -> MovedTo | None:
-        """Where a topic with these rules moves to; None: it stays."""
+        """Where a topic with these rules moves to; None: it stays, as where clients have no address."""
         urls = self._policies.get("migratedClusterUrl")
         if not isinstance(urls, dict) or not (self._policies.get("migrated") is True or rules[MIGRATED]):
             return None
-        return MovedTo(*(f"{urls.get(key) or ''}" for key in URLS))
+        place = MovedTo(*(f"{urls.get(key) or ''}" for key in URLS))
+        return place if place.broker_url or place.broker_url_tls else None
 
     async def _read(self) -> None:
         async with self._lock:

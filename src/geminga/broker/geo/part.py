@@ -95,8 +95,14 @@ class GeoReplication(TopicPart):
     def policies_changed(self) -> None:
         """Have a replicator for each cluster that is named."""
         for cluster in sorted(_clusters_of(self._topic) - self.replicators.keys()):
-            cursor = self._topic.ledger.cursors[CURSOR_PREFIX + cluster]
-            self.replicators[cluster] = self._clusters.copy(self._topic, cluster, cursor)
+            cursor = self._topic.ledger.cursors.get(CURSOR_PREFIX + cluster)
+            # Rules may have come since this change was prepared: who brought them waits to prepare theirs.
+            if cursor is not None:
+                self.replicators[cluster] = self._clusters.copy(self._topic, cluster, cursor)
+
+    async def leave(self) -> None:
+        """Nothing is copied any more when that is answered."""
+        await self.stop_others(frozenset())
 
     async def close(self) -> None:
         """Another broker may copy from here on."""

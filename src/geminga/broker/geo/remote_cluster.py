@@ -95,6 +95,7 @@ class RemoteCluster:
         "_back",
         "_client",
         "_http",
+        "_is_closed",
         "_local",
         "_opening",
         "_outgoing",
@@ -125,6 +126,7 @@ class RemoteCluster:
         self._back: asyncio.Future[None] | None = None
         self._probing: asyncio.Task[None] | None = None
         self._opening = asyncio.Semaphore(OPENING_MAX)
+        self._is_closed = False
         #: Why none of its addresses answers, until one does; empty: that is not known.
         self._unreachable = ""
         uses_tls = document.get("brokerClientTlsEnabled") is True
@@ -147,6 +149,8 @@ class RemoteCluster:
         Raises GemingaError.
         """
         async with self._opening:
+            if self._is_closed:
+                raise UnavailableError(f"cluster {self.name} is not reached this way any more")
             if self._unreachable and self._back is not None:
                 # Found by somebody else meanwhile: who waited for a turn need not wait for answers, too.
                 raise AwayError(self._unreachable, self._back)
@@ -198,7 +202,8 @@ class RemoteCluster:
         return await self._http.first_answer(self._web_urls, method, path, body)
 
     async def close(self) -> None:
-        """Its links end."""
+        """Its links end, and nobody looks whether it is back; what it was asked before may still be answered."""
+        self._is_closed = True
         self._outgoing.end()
         if self._probing is not None:
             self._probing.cancel()
@@ -209,6 +214,11 @@ class RemoteCluster:
 
     def _away(self, reason: str) -> AwayError:
         """All that wait try again soon after it is back, and nobody asks until then but one."""
+        if self._is_closed:
+            # Who asks again is told how it is reached now. A probe would have nobody to end it.
+            back: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            back.set_result(None)
+            return AwayError(reason, back)
         if self._back is None:
             self._back = asyncio.get_running_loop().create_future()
             self._probing = spawn(self._probe(), name=f"wait for cluster {self.name}")

@@ -8,7 +8,6 @@ the last cluster that has partitions.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from geminga.broker.geo.residence import MAKE_ONLY, other_homes
@@ -61,7 +60,7 @@ class Sharing:
         path = f"{topic_path(name)}/partitions?updateLocalTopicOnly=true&{MAKE_ONLY}=true"
         for cluster in await self.others(name.namespace):
             answer = await self._ask(cluster, "POST", path, str(partitions).encode())
-            if not answer.is_good and answer.status != HTTPStatus.UNPROCESSABLE_ENTITY:
+            if not answer.is_good:
                 raise _refusal(cluster, f"make partitions of {name}", answer)
 
 

@@ -77,7 +77,8 @@ class NonPersistentTopic(Topic):
         place = moves.place_of(self.rules)
         if self._led_away is not None and self._led_away.place != place:
             self._end_move()
-        if place is not None and self._led_away is None:
+        # One that closed while its rules were read has nobody to end this any more.
+        if place is not None and self._led_away is None and not self.is_closing:
             self._led_away = clusters.lead_away(self, place)
 
     # ---- who publishes

@@ -167,6 +167,10 @@ class TopicPart:
     def policies_changed(self) -> None:
         """The topic's rules are others than before; also called once after :meth:`load`."""
 
+    async def leave(self) -> None:
+        """The topic's rules do not want it any more: end what is to be over when that is answered. It is dropped then,
+        unless the topic closed meanwhile. Raises nothing."""
+
     @classmethod
     def upkeep_s(cls, config: PolicyConfig) -> float | None:
         """Seconds between two calls of :meth:`upkeep` of each of its kind, with one timer for all topics; None: none.
@@ -444,7 +448,9 @@ class Parts:
                 return
             is_wanted = kind.is_wanted(self._topic)
             if not is_wanted:
-                self._remove(kind)
+                await self._remove(kind)
+                if self._is_closed:
+                    return
             await kind.prepare(self._topic, is_wanted=is_wanted)
             if is_wanted and self.find(kind) is None:
                 await self._add(kind)
@@ -462,9 +468,12 @@ class Parts:
         else:
             self._set((*self._active, part))
 
-    def _remove(self, kind: type[TopicPart]) -> None:
+    async def _remove(self, kind: type[TopicPart]) -> None:
         part = self.find(kind)
         if part is not None:
+            await part.leave()
+            if self._is_closed:
+                return
             self._set([each for each in self._active if each is not part])
             part.drop()
             self.limit_moved()

@@ -409,3 +409,28 @@ def test_who_waits_for_room_looks_again_when_there_is_less() -> None:
         assert not outgoing.is_full
 
     sim.run(main)
+
+
+def test_nobody_asks_after_a_cluster_that_was_left() -> None:
+    """What was asked before is answered later: no one waits for its being back, nor is it asked anything more."""
+
+    async def main(world: sim.SimWorld) -> None:
+        async def on_node(node: sim.SimNode) -> None:
+            resources = Resources(MemoryMetadataStore(node.runtime))
+            await resources.clusters.create("west", DATA)
+            clusters, west = OtherClusters(node.runtime, resources, BrokerConfig()), world.node("west")
+            Slow.delay_s, Slow.connections = None, 0
+            await west.run(lambda there: there.runtime.network.listen(Slow, "0.0.0.0", 8080))
+            names = [TopicName.parse(f"{TOPIC}-{number}") for number in range(OPENING_MAX + 1)]
+            opening = [asyncio.ensure_future(clusters.open("west", name)) for name in names]
+            await wait_ms(1000)
+            await clusters.close()
+            await asyncio.wait(opening)
+            assert all(isinstance(each.exception(), UnavailableError) for each in opening)
+            asked = Slow.connections
+            await wait_ms(10 * PROBE_S * 1000)
+            assert Slow.connections == asked
+
+        await world.node("broker").run(on_node)
+
+    sim.run(main)

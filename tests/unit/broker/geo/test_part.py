@@ -10,6 +10,7 @@ from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import StorageError
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
+from geminga.runtime import spawn, wait_ms
 from support.worlds.broker_world import BrokerWorld, run_with_broker
 from support.worlds.other_cluster import OtherCluster, join, replicate
 from support.worlds.policy_levels import set_topic
@@ -185,5 +186,67 @@ def test_a_cluster_that_had_another_name_copies_nothing_to_its_old_one() -> None
         await published(world)
         await moment(1)
         assert (cursors(world), other.tries) == (set(), 0)
+
+    run_with_broker(scenario, delete_inactive_topics=False)
+
+
+def test_clusters_that_are_named_while_others_are_followed_do_not_end_the_topic() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        join(world)
+        await published(world)
+        topic = topic_of(world)
+        for number in range(12):
+            world.metadata.faults.delay_ms_max = 0
+            await world.resources.namespaces.set_policy("public/default", "replication_clusters", ["standalone"])
+            await set_topic(world, "replicationClusters", None)
+            await moment(1)
+            assert cursors(world) == set()
+            world.metadata.faults.delay_ms_max = 20
+            await world.resources.namespaces.set_policy(
+                "public/default", "replication_clusters", ["standalone", "west"]
+            )
+            following = spawn(world.broker.policies_changed("public/default"), name="follow")
+            await wait_ms(5 * number)
+            # The topic's own are followed by the topic alone, without waiting for its namespace.
+            await set_topic(world, "replicationClusters", ["standalone", "north"])
+            await following
+            await moment(1)
+            assert topic_of(world) is topic, number
+            assert cursors(world) == {CURSOR_PREFIX + "north"}
+
+    run_with_broker(scenario, delete_inactive_topics=False)
+
+
+@pytest.mark.parametrize("left", [["standalone"], ["standalone", "north"]])
+def test_copying_to_a_cluster_that_is_taken_out_ends_before_the_answer(left: list[str]) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        other = join(world)
+        other.close_ms = 500
+        await published(world)
+        await replicate(world, "standalone", "west", "north")
+        await moment(1)
+        assert other.linked == {"west", "north"}
+        await replicate(world, *left)
+        assert other.linked == set(left) - {"standalone"}
+
+    run_with_broker(scenario, delete_inactive_topics=False)
+
+
+def test_a_topic_that_closes_while_copying_ends_leaves_the_cursors_to_its_next_owner() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        other = join(world)
+        other.close_ms = 500
+        await published(world)
+        await replicate(world, "standalone", "west")
+        await moment(1)
+        topic = topic_of(world)
+        following = spawn(replicate(world, "standalone"), name="follow")
+        await wait_ms(100)
+        unloading = spawn(world.broker.registry.unload(topic.name), name="unload")
+        await following
+        await unloading
+        assert WEST in topic.ledger.cursors
+        assert await world.broker.registry.load(topic.name) is not topic
+        assert cursors(world) == set()
 
     run_with_broker(scenario, delete_inactive_topics=False)

@@ -60,14 +60,19 @@ class Instance:
         found = await self.good(cluster, "GET", f"{TOPICS}{of}")
         return sorted(name.removeprefix("persistent://public/default/") for name in found)
 
-    async def add(self, runtime: Any, name: str, configuration: MemoryMetadata) -> None:
+    async def add(self, runtime: Any, name: str, configuration: MemoryMetadata, *, partitions_max: int) -> None:
         stores = [MemoryMetadataStore(runtime, of) for of in (MemoryMetadata(), configuration)]
         metadata = DividedMetadataStore(*stores, ConfigurationPaths())
 
         def sharing(resources: Resources) -> Sharing:
             return Sharing(name, resources, self.call)
 
-        config = BrokerConfig(cluster_name=name, delete_inactive_topics=False, keep_alive_interval_s=100_000)
+        config = BrokerConfig(
+            cluster_name=name,
+            delete_inactive_topics=False,
+            keep_alive_interval_s=100_000,
+            partitions_max=partitions_max,
+        )
         world = BrokerWorld(runtime, config, ManagedLedgerConfig(), store=metadata, sharing=sharing)
         urls = {"serviceUrl": f"http://{name}:8080", "brokerServiceUrl": f"pulsar://{name}:6650"}
         await initialize_cluster(world.resources, ClusterSetup(name, urls, joins=FIRST_NAMESPACES))
@@ -82,12 +87,13 @@ class Instance:
         )
 
 
-def in_an_instance(story: Callable[[Instance], Coroutine[Any, Any, None]]) -> None:
+def in_an_instance(story: Callable[[Instance], Coroutine[Any, Any, None]], *, west_partitions_max: int = 0) -> None:
     async def main(world: sim.SimWorld) -> None:
         async def on_node(node: sim.SimNode) -> None:
             instance, configuration = Instance(), MemoryMetadata()
             for name in SHARED_BY:
-                await instance.add(node.runtime, name, configuration)
+                partitions_max = west_partitions_max if name == "west" else 0
+                await instance.add(node.runtime, name, configuration, partitions_max=partitions_max)
             await story(instance)
             for each in instance.worlds.values():
                 await each.stop()
@@ -167,6 +173,26 @@ def test_new_partitions_are_everywhere_with_their_subscriptions_before_anybody_h
                 assert found == [f"of-{name}"], (name, number)
 
     in_an_instance(story)
+
+
+def test_a_number_that_another_cluster_does_not_allow_is_nobody_s() -> None:
+    """What is published there to new partitions before their subscriptions come would be lost to them."""
+
+    async def story(instance: Instance) -> None:
+        good, names = instance.good, instance.names
+        await good("east", "PUT", f"{TOPICS}/t/partitions", 1)
+        await good("west", "POST", f"{TOPICS}/t/createMissedPartitions")
+        await good("west", "PUT", f"{TOPICS}/t/subscription/s")
+        refused = await instance.ask("east", "POST", f"{TOPICS}/t/partitions", 3)
+        assert "cluster west" in refused.reason
+        assert "the maximum partitions per topic 2" in refused.reason
+        for name in SHARED_BY:
+            assert (await good(name, "GET", f"{TOPICS}/t/partitions"))["partitions"] == 1
+        await good("east", "POST", f"{TOPICS}/t/partitions", 2)
+        assert await names("west") == ["t-partition-0", "t-partition-1"]
+        assert await good("west", "GET", f"{TOPICS}/t-partition-1/subscriptions") == ["s"]
+
+    in_an_instance(story, west_partitions_max=2)
 
 
 def test_a_deletion_that_another_cluster_began_takes_nothing_here() -> None:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from geminga.broker.access.core.actions import NamespaceOperation, TenantAdministration, TopicOperation
 from geminga.broker.administration.services import AdministeredTopics
-from geminga.broker.geo.migration import MOVED_PROPERTY
+from geminga.broker.geo.migration import MADE_PROPERTY, MOVED_PROPERTY
 from geminga.broker.ownership.core.bundles import topic_hash
 from geminga.broker.registry.namespaces import TopicMode
 from geminga.broker.resources.documents import Document, Json
@@ -73,6 +73,7 @@ INTERNAL_PROPERTIES = (
     ATTACHED_PROPERTY,
     COMPACTED_PROPERTY,
     MOVED_PROPERTY,
+    MADE_PROPERTY,
 )
 
 

@@ -1,0 +1,157 @@
+"""The place that topics move to changes: nobody is led where nothing was made for them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from geminga.broker.geo.migration import MADE_PROPERTY, MOVED_PROPERTY, Stage
+from geminga.broker.geo.moves import MovedTo
+from geminga.model.topic_name import TopicName
+from geminga.runtime import wait_ms
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
+from support.worlds.policy_levels import set_namespace, topic_of
+from support.worlds.rest_world import ask, rest_application
+from unit.broker.geo.test_migration import GREEN, PLACE, Green, moved_of, moving, ready
+
+OTHER = {"serviceUrl": "http://other:8080", "brokerServiceUrl": "pulsar://other:6650"}
+OTHER_PLACE = MovedTo("http://other:8080", "", "pulsar://other:6650", "")
+
+
+async def move(world: BrokerWorld, *, to: dict[str, str], is_moved: bool = True) -> None:
+    policies = {"migrated": is_moved, "migratedClusterUrl": to}
+    await world.resources.clusters.change_policies("standalone", lambda _: policies)
+    await wait_ms(10)
+
+
+@pytest.mark.parametrize("is_loaded", [True, False])
+def test_who_moved_is_led_to_another_place_when_everything_is_made_there(is_loaded: bool) -> None:
+    """Its subscriptions would begin there with what comes after their consumers."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        green = ready(world, Green())
+        part = await moving(world)
+        await wait_ms(100)
+        assert part.stage is Stage.MOVED
+        green.prepared.clear()
+        green.refusal = "it does not answer"
+        if not is_loaded:
+            await world.broker.registry.unload((await topic_of(world)).name)
+        await move(world, to=OTHER)
+        await wait_ms(100)
+        client = await world.client()
+        client.request_producer()
+        assert (await client.error()).error == pb.ServiceNotReady
+        green.refusal = ""
+        await wait_ms(5000)
+        assert green.prepared == [(TOPIC, OTHER_PLACE)]
+        client.request_producer()
+        assert moved_of(await client.expect(Type.TOPIC_MIGRATED)) == (0, 1, OTHER["brokerServiceUrl"])
+
+    run_with_broker(scenario)
+
+
+def test_a_move_that_was_undone_while_nobody_loaded_the_topic_is_made_anew_for_another_place() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        green = ready(world, Green())
+        await moving(world)
+        await wait_ms(100)
+        await world.broker.registry.unload((await topic_of(world)).name)
+        await move(world, to=GREEN, is_moved=False)
+        green.prepared.clear()
+        await move(world, to=OTHER)
+        await topic_of(world)
+        await wait_ms(1000)
+        assert {place for _, place in green.prepared} == {OTHER_PLACE}
+
+    run_with_broker(scenario)
+
+
+def test_a_place_that_clients_can_not_go_to_is_none() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        green = ready(world, Green())
+        topic = await topic_of(world)
+        await set_namespace(world, "migrated", True)
+        await move(world, to={"serviceUrl": GREEN["serviceUrl"]}, is_moved=False)
+        await wait_ms(1000)
+        client = await world.client()
+        await client.create_producer()
+        await client.publish(0)
+        assert (green.prepared, world.broker.topic_services.moves.place_of(topic.rules)) == ([], None)
+        await move(world, to=GREEN, is_moved=False)
+        await wait_ms(1000)
+        assert moved_of(await client.expect(Type.TOPIC_MIGRATED)) == (0, 1, PLACE.broker_url)
+
+    run_with_broker(scenario)
+
+
+def test_a_place_that_changes_while_the_last_is_made_is_where_everything_is_made() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        green = ready(world, Green())
+        prepare_now = green.prepare
+
+        async def prepare_slowly(topic, place) -> None:
+            await wait_ms(1000)
+            await prepare_now(topic, place)
+
+        green.prepare = prepare_slowly  # type: ignore[method-assign]
+        client = await world.client()
+        await client.create_producer()
+        part = await moving(world)
+        await wait_ms(1500)
+        assert (part.stage, green.prepared) == (Stage.DRAINING, [(TOPIC, PLACE)])
+        await move(world, to=OTHER)
+        assert moved_of(await client.expect(Type.TOPIC_MIGRATED)) == (0, 1, OTHER["brokerServiceUrl"])
+        assert green.prepared == [(TOPIC, PLACE), (TOPIC, PLACE), (TOPIC, OTHER_PLACE)]
+
+    run_with_broker(scenario)
+
+
+def test_what_says_where_it_moved_is_no_property_of_users_and_goes_when_nothing_moves() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        ready(world, Green())
+        await moving(world)
+        await wait_ms(100)
+        application, path = rest_application(world.broker), "/admin/v2/persistent/public/default/topic/properties"
+        assert (await ask(application, "PUT", path, b'{"a":"1"}')).status == 204
+        assert json.loads((await ask(application, "GET", path)).body) == {"a": "1"}
+        properties = (await topic_of(world)).ledger.stored.properties
+        assert (properties[MOVED_PROPERTY], GREEN["serviceUrl"] in properties[MADE_PROPERTY]) == ("true", True)
+        await move(world, to=GREEN, is_moved=False)
+        await wait_ms(100)
+        assert (await topic_of(world)).ledger.stored.properties == {"a": "1"}
+
+    run_with_broker(scenario)
+
+
+def test_a_topic_that_stores_nothing_and_is_gone_leads_nobody_away() -> None:
+    """It closes while it reads whether it moves."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        green = ready(world, Green("it does not answer"))
+        tried: list[str] = []
+        prepare_now = green.prepare
+
+        async def prepare_counted(topic, place) -> None:
+            tried.append(str(topic.name))
+            await prepare_now(topic, place)
+
+        green.prepare = prepare_counted  # type: ignore[method-assign]
+        for pause_ms in range(0, 40, 3):
+            name = TopicName.parse(f"non-persistent://public/default/t{pause_ms}")
+            await move(world, to=GREEN, is_moved=False)
+            await world.broker.registry.get(name, create=True)
+            world.metadata.faults.delay_ms_max = 20
+            policies = {"migrated": True, "migratedClusterUrl": GREEN}
+            await world.resources.clusters.change_policies("standalone", lambda _, now=policies: now)
+            await wait_ms(pause_ms)
+            await world.broker.registry.unload(name)
+            world.metadata.faults.delay_ms_max = 0
+            await wait_ms(1000)
+            tried.clear()
+            await wait_ms(300_000)
+            assert tried == [], pause_ms
+
+    run_with_broker(scenario, keep_alive_interval_s=1_000_000)
