@@ -235,7 +235,8 @@ class LedgerFileReader:
         for one in json.loads(values[_SCHEMAS]):
             _schema_of(one)
         self._first_entries = [int(entry) for entry in groups["firstEntries"]]
-        self._rows = rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+        rows: list[int] = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+        self._rows = rows
         named = names.parse_ledger_file(self._path.rpartition("/")[2])
         is_whole = (
             rows == groups["rows"]
