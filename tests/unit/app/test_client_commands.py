@@ -16,7 +16,7 @@ from geminga.app.commands.cli import app_for
 from geminga.app.commands.client_commands import choice, contents, key_values, message_id, produce
 from geminga.app.commands.client_session import run_client
 from geminga.app.commands.perf_commands import Every
-from geminga.client import ConsumerType, InvalidUrl, MessageId, blocking
+from geminga.client import ConsumerType, InvalidUrl, MessageId, MessageTooBig, blocking
 from geminga.model.errors import ConfigurationError
 
 
@@ -79,6 +79,20 @@ def test_a_line_of_standard_input_is_stored_before_the_next_one_is_there(broker,
         got += [consumer.receive(10_000).data() for _ in range(2)]
     assert got == [b"one", b"two", b"three", b"", b"rest"]
     assert capsys.readouterr().out == "5 messages sent\n"
+
+
+def test_sending_that_fails_amid_says_that_others_may_be_stored(broker, tmp_path, capsys) -> None:
+    (tmp_path / "small").write_bytes(b"x")
+    (tmp_path / "large").write_bytes(bytes(6 << 20))
+    files = [str(tmp_path / name) for name in ("small", "large", "small")]
+    with pytest.raises(SystemExit, match="1"):
+        produce("partly", files=files, num_produce=2, url=broker.service_url)
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.endswith("; 6 messages were given, some of them may be stored\n")
+    # Of one the reason is all there is to say.
+    with pytest.raises(MessageTooBig):
+        produce("partly", files=files[1:2], url=broker.service_url)
 
 
 def test_sending_that_is_interrupted_is_no_success(broker, monkeypatch, interruptible) -> None:

@@ -18,7 +18,7 @@ import typer
 from geminga.app.commands.client_security import add_security
 from geminga.app.commands.client_session import DEFAULT_URL, Json, Token, Url, run_client
 from geminga.app.lifecycle.terminal_text import shown_on
-from geminga.model.errors import ConfigurationError
+from geminga.model.errors import ConfigurationError, GemingaError
 
 if TYPE_CHECKING:
     from geminga.client import Client, Message, MessageId
@@ -93,7 +93,15 @@ def produce(
         await producer.flush()
         return True
 
-    is_done = run_client(url, token, work)
+    try:
+        is_done = run_client(url, token, work)
+    except GemingaError as error:
+        if sent < 2:
+            raise
+        from geminga.app.commands.cli import fail
+
+        # The error is that of one: who sends again has to know that others are stored.
+        fail(f"{str(error) or type(error).__name__}; {sent} messages were given, some of them may be stored")
     text = f"{sent} message{'' if sent == 1 else 's'} sent"
     if not is_done:
         from geminga.app.commands.cli import fail
