@@ -63,6 +63,8 @@ class GeoReplication(TopicPart):
         if named and clusters.local not in named:
             return
         for name, cursor in [*topic.ledger.cursors.items()]:
+            if topic.is_closing:
+                return  # by now they may be the next owner's, and its rules others
             is_made_before = cursor.cursor_properties == MADE_BEFORE
             if name.startswith(CURSOR_PREFIX) and name.removeprefix(CURSOR_PREFIX) not in wanted:
                 if not is_made_before:

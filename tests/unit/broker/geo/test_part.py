@@ -232,21 +232,22 @@ def test_copying_to_a_cluster_that_is_taken_out_ends_before_the_answer(left: lis
     run_with_broker(scenario, delete_inactive_topics=False)
 
 
-def test_a_topic_that_closes_while_copying_ends_leaves_the_cursors_to_its_next_owner() -> None:
+@pytest.mark.parametrize("left", [["standalone"], ["standalone", "north"]])
+def test_a_topic_that_closes_while_copying_ends_leaves_the_cursors_to_its_next_owner(left: list[str]) -> None:
     async def scenario(world: BrokerWorld) -> None:
         other = join(world)
         other.close_ms = 500
         await published(world)
-        await replicate(world, "standalone", "west")
+        await replicate(world, "standalone", "west", "north")
         await moment(1)
         topic = topic_of(world)
-        following = spawn(replicate(world, "standalone"), name="follow")
+        following = spawn(replicate(world, *left), name="follow")
         await wait_ms(100)
         unloading = spawn(world.broker.registry.unload(topic.name), name="unload")
         await following
         await unloading
         assert WEST in topic.ledger.cursors
         assert await world.broker.registry.load(topic.name) is not topic
-        assert cursors(world) == set()
+        assert cursors(world) == {CURSOR_PREFIX + cluster for cluster in left[1:]}
 
     run_with_broker(scenario, delete_inactive_topics=False)
