@@ -235,7 +235,7 @@ class LedgerFileReader:
         for one in json.loads(values[_SCHEMAS]):
             _schema_of(one)
         self._first_entries = [int(entry) for entry in groups["firstEntries"]]
-        rows: list[int] = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+        rows = [int(metadata.row_group(number).num_rows) for number in range(metadata.num_row_groups)]
         self._rows = rows
         named = names.parse_ledger_file(self._path.rpartition("/")[2])
         is_whole = (
@@ -249,11 +249,6 @@ class LedgerFileReader:
         )
         if not is_whole:
             raise CorruptionError("its footer does not say what is in it, or where it is")
-
-    @property
-    def footer_bytes_kept(self) -> int:
-        """What of the footer is in memory, as it is written."""
-        return 0 if self._metadata is None else int(self._metadata.serialized_size)
 
     @property
     def group_count(self) -> int:
