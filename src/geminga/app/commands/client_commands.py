@@ -58,8 +58,9 @@ def produce(
     """Send messages: given with -m, from files, or the lines of standard input."""
     if not messages and not files and not stdin:
         raise ConfigurationError("nothing to send: give --messages, --files or --stdin")
-    pairs = key_values(properties or ())
+    from geminga.app.commands.cli import fail
 
+    pairs = key_values(properties or ())
     sent = 0
 
     async def work(client: Client) -> bool:
@@ -98,14 +99,10 @@ def produce(
     except GemingaError as error:
         if sent < 2:
             raise
-        from geminga.app.commands.cli import fail
-
         # The error is that of one: who sends again has to know that others are stored.
         fail(f"{str(error) or type(error).__name__}; {sent} messages were given, some of them may be stored")
     text = f"{sent} message{'' if sent == 1 else 's'} sent"
     if not is_done:
-        from geminga.app.commands.cli import fail
-
         fail(f"interrupted: {text}, the last of them may not be stored")
     print(json.dumps({"sent": sent}) if json_line else text, flush=True)
 
