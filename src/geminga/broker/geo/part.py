@@ -15,7 +15,7 @@ from typing import ClassVar, Final
 
 from geminga.broker.policies.core.record_rows import REPLICATION
 from geminga.broker.subscription.rates import Rates
-from geminga.broker.topic.parts import CopiedTopic, PartTopic, RemoteClusters, Stats, TopicPart
+from geminga.broker.topic.parts import CopiedTopic, PartTopic, RemoteClusters, Stats, TakesLeave
 from geminga.model.position import EARLIEST, LATEST
 from geminga.model.topic_name import REPLICATOR_PREFIX
 
@@ -28,7 +28,7 @@ CURSOR_PREFIX: Final = REPLICATOR_PREFIX
 MADE_BEFORE: Final = {"geminga.made-before-replication": "true"}
 
 
-class GeoReplication(TopicPart):
+class GeoReplication(TakesLeave):
     """See the module."""
 
     __slots__ = ("_clusters", "_topic", "rates", "replicators")

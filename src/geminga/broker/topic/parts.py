@@ -167,10 +167,6 @@ class TopicPart:
     def policies_changed(self) -> None:
         """The topic's rules are others than before; also called once after :meth:`load`."""
 
-    async def leave(self) -> None:
-        """The topic's rules do not want it any more: end what is to be over when that is answered. It is dropped then,
-        unless the topic closed meanwhile. Raises nothing."""
-
     @classmethod
     def upkeep_s(cls, config: PolicyConfig) -> float | None:
         """Seconds between two calls of :meth:`upkeep` of each of its kind, with one timer for all topics; None: none.
@@ -255,6 +251,15 @@ class WatchesSubscriptions(TopicPart):
 
     def subscriptions_changed(self) -> None:
         """One is replicated now, or no longer."""
+
+
+class TakesLeave(TopicPart):
+    """A part of which something is to be over when it is answered that the topic's rules do not want it any more."""
+
+    __slots__ = ()
+
+    async def leave(self) -> None:
+        """End that. It is dropped then, unless the topic closed meanwhile. Raises nothing."""
 
 
 class AdmitsSubscriptions(TopicPart):
@@ -471,9 +476,10 @@ class Parts:
     async def _remove(self, kind: type[TopicPart]) -> None:
         part = self.find(kind)
         if part is not None:
-            await part.leave()
-            if self._is_closed:
-                return
+            if isinstance(part, TakesLeave):
+                await part.leave()
+                if self._is_closed:
+                    return
             self._set([each for each in self._active if each is not part])
             part.drop()
             self.limit_moved()
