@@ -54,6 +54,12 @@ async def _held(view: View, place: _Place, role: str) -> tuple[str, ...]:
     return ()
 
 
+async def _granted(view: View, place: _Place) -> str:
+    """The role that gets something. Blanks around it were typed, unless it has rights by that name: a row's link."""
+    text = view.given("role")
+    return text if text != text.strip() and await _held(view, place, text) else role_of(text)
+
+
 async def grant_question(view: View) -> Question:
     """To which role, and what it has now."""
     place = _place(view)
@@ -67,7 +73,7 @@ async def grant_question(view: View) -> Question:
             is_harmless=True,
             back=place.page,
         )
-    role = role_of(view.given("role"))
+    role = await _granted(view, place)
     held = await _held(view, place, role)
     now = f"It has now: {', '.join(held)}. What is not ticked is taken away." if held else "It has nothing there now."
     return Question(
@@ -84,7 +90,8 @@ async def grant_question(view: View) -> Question:
 
 async def grant(view: View) -> Done:
     """They replace what the role had there."""
-    place, role = _place(view), role_of(view.given("role"))
+    place = _place(view)
+    role = await _granted(view, place)
     actions = actions_of(action for action in ACTIONS if view.form.get(action))
     if place.topic:
         await view.admin.topics.grant_permission(place.topic, role, actions)
@@ -95,7 +102,7 @@ async def grant(view: View) -> Done:
 
 async def revoke_question(view: View) -> Question:
     """What is taken."""
-    place, role = _place(view), role_of(view.wanted("role"))
+    place, role = _place(view), view.wanted("role")
     held = await _held(view, place, role)
     stays = " What the namespace gives stays." if place.topic else " What single topics give stays."
     return Question(
@@ -111,7 +118,7 @@ async def revoke_question(view: View) -> Question:
 
 async def revoke(view: View) -> Done:
     """All that the role has there."""
-    place, role = _place(view), role_of(view.wanted("role"))
+    place, role = _place(view), view.wanted("role")
     if place.topic:
         await view.admin.topics.revoke_permission(place.topic, role)
     else:

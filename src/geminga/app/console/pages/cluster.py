@@ -17,7 +17,7 @@ async def cluster(view: View) -> Rendered:
 async def replication(view: View) -> Rendered:
     """``topic``: by partition and cluster; ``namespace``: its topics that are copied, page by page."""
     values: dict[str, Any] = {"topic": "", "namespace": "", "partitions": [], "clusters": None, "page": None}
-    name = view.query.get("topic", "").strip()
+    name = view.query.get("topic", "").lstrip()
     namespace = view.query.get("namespace", "").strip()
     if name:
         values["topic"] = str(topic_named(name).partitioned_topic)
@@ -37,7 +37,7 @@ async def replication(view: View) -> Rendered:
 
 async def compaction(view: View) -> Rendered:
     """``topic``: of it, or of one of its partitions."""
-    name = view.query.get("topic", "").strip()
+    name = view.query.get("topic", "").lstrip()
     if not name:
         return Rendered("compaction.html", {"topic": "", "whole": "", "chosen": None, "compaction": None})
     chosen = await chosen_topic(view.admin, name)

@@ -35,7 +35,7 @@ async def messages(view: View) -> Rendered:
         "standings": {},
         "further": "",
     }
-    name = view.query.get("topic", "").strip()
+    name = view.query.get("topic", "").lstrip()
     if not name:
         return Rendered("messages.html", values)
     if not topic_named(name).is_persistent:

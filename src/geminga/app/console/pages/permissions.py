@@ -12,7 +12,7 @@ from geminga.app.console.tables import Page, Refusal, Rendered, View
 
 async def permissions(view: View) -> Rendered:
     """``namespace``, or ``topic``. Raises Refusal for a name that is none."""
-    topic = view.query.get("topic", "").strip()
+    topic = view.query.get("topic", "").lstrip()
     namespace = view.query.get("namespace", "").strip()
     if topic:
         parsed = topic_named(topic)

@@ -27,7 +27,7 @@ async def schemas(view: View) -> Rendered:
         "before": None,
         "difference": None,
     }
-    name = view.query.get("topic", "").strip()
+    name = view.query.get("topic", "").lstrip()
     if not name:
         return Rendered("schemas.html", values)
     topic = str(topic_named(name).partitioned_topic)
