@@ -186,6 +186,13 @@ def test_a_cluster_that_had_another_name_copies_nothing_to_its_old_one() -> None
         await published(world)
         await moment(1)
         assert (cursors(world), other.tries) == (set(), 0)
+        assert topic_of(world).parts.find(GeoReplication) is None
+        # Nor to others, whose cursors stay: it is not said that this one has the topic.
+        await replicate(world, "standalone", "west")
+        await replicate(world, "its old name", "west")
+        await published(world)
+        await moment(1)
+        assert (cursors(world), other.payloads, other.linked) == ({WEST}, [], set())
 
     run_with_broker(scenario, delete_inactive_topics=False)
 
