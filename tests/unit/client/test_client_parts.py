@@ -100,10 +100,11 @@ def test_a_client_numbers_its_consumers_and_producers_over_all_their_topics() ->
 def test_nothing_is_acknowledged_that_may_still_be_read(why: Discard, was_damaged: bool, drops: bool) -> None:
     then = fate(why, was_damaged=was_damaged, drops_undecryptable=drops)
     comes_again = why in (Discard.OLD_EPOCH, Discard.CHUNK) or (why is Discard.CHECKSUM and not was_damaged)
-    may_be_decrypted = why is Discard.DECRYPTION and not drops
-    assert (then in (Fate.ACKNOWLEDGE, Fate.REFUSE)) == (not comes_again and not may_be_decrypted)
-    assert (then is Fate.REFUSE) == (then is not Fate.ACKNOWLEDGE and not comes_again and not may_be_decrypted)
-    assert (then is Fate.KEEP) == may_be_decrypted
+    # Others may decrypt it, or have room for it.
+    is_for_others = why is Discard.TOO_LARGE or (why is Discard.DECRYPTION and not drops)
+    assert (then in (Fate.ACKNOWLEDGE, Fate.REFUSE)) == (not comes_again and not is_for_others)
+    assert (then is Fate.REFUSE) == (then is not Fate.ACKNOWLEDGE and not comes_again and not is_for_others)
+    assert (then is Fate.KEEP) == is_for_others
     assert (then is Fate.ACKNOWLEDGE) == (why is Discard.DECRYPTION and drops)
 
 

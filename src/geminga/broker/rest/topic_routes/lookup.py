@@ -11,7 +11,7 @@ from starlette.responses import PlainTextResponse, Response
 from geminga.broker.access.core.actions import NamespaceOperation, TopicOperation
 from geminga.broker.ownership.endpoints import Endpoint
 from geminga.broker.rest.calls.owners import is_authoritative, redirection
-from geminga.broker.rest.calls.requests import context_of, json_response, topic_of
+from geminga.broker.rest.calls.requests import context_of, json_response, new_topic_of, topic_of
 from geminga.broker.rest.calls.routing import DOMAIN, Route
 from geminga.broker.rest.namespace_routes.bundles import cut_of
 from geminga.model.errors import NotFoundError
@@ -24,7 +24,7 @@ async def lookup(request: Request) -> Response:
     """
     topics = context_of(request).topics
     listener = request.query_params.get("listenerName") or request.headers.get("X-Pulsar-ListenerName", "")
-    name = topic_of(request)
+    name = new_topic_of(request)
     if await topics.resources.namespaces.find(name.namespace) is None:
         raise NotFoundError(f"Namespace not found{name.missing_hint}")
     places = context_of(request).lookup
