@@ -52,7 +52,7 @@ class SchemaStory:
         self.metadata = store
         self.bookkeeper = bookkeeper = BookKeeper(node.runtime, store, LocalBookiePool({"b": bookie}))
         self.store = (EagerStore if self.names_first else SchemaStore)(store, bookkeeper, SchemaQuorums(1, 1, 1))
-        self.registry = SchemaRegistry(node.runtime.clock, self.store)
+        self.registry = SchemaRegistry(node.runtime.clock, node.runtime.threads, self.store)
         return bookie
 
     async def live(self, node: SimNode, *, is_last: bool) -> None:

@@ -256,10 +256,9 @@ class BrokerWorld:
 
         ``ownership``: which topics are the broker's; None: all. ``bookies``: so many. ``is_shared``: another broker may
         be there that does not know yet that it lost its topics. ``telemetry``: spans. ``lake_store``: where
-        ledgers are offloaded to, by threads that run at once. ``sharing``: who has its configuration in ``store``, too.
+        ledgers are offloaded to. ``sharing``: who has its configuration in ``store``, too.
         """
-        if lake_store is not None:
-            runtime = replace(runtime, threads=SimThreads(inline=True))
+        runtime = replace(runtime, threads=SimThreads(inline=True))
         self.lake_store = lake_store
         self.telemetry = telemetry
         self.sharing = sharing

@@ -34,7 +34,7 @@ class SchemaWorld:
         bookkeeper = BookKeeper(self.runtime, self.metadata, LocalBookiePool({"b": self.bookie}), config)
         self.bookkeeper = bookkeeper
         self.store = SchemaStore(self.metadata, bookkeeper, SchemaQuorums(1, 1, 1))
-        self.registry = SchemaRegistry(self.runtime.clock, self.store)
+        self.registry = SchemaRegistry(self.runtime.clock, self.runtime.threads, self.store)
         return self.registry
 
     async def live_ledgers(self) -> set[int]:

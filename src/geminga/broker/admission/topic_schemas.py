@@ -25,7 +25,7 @@ from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import IncompatibleSchemaError
 from geminga.model.topic_name import TopicName
-from geminga.runtime import Clock
+from geminga.runtime import Runtime
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, encode_version
 
@@ -44,7 +44,7 @@ class Schemas:
 
     def __init__(
         self,
-        clock: Clock,
+        runtime: Runtime,
         metadata: MetadataStore,
         ledgers: ManagedLedgerFactory,
         *,
@@ -58,7 +58,7 @@ class Schemas:
         self._rules = rules
         self._exists = exists
         self.store = SchemaStore(metadata, ledgers.bookkeeper, quorums)
-        self.registry = SchemaRegistry(clock, self.store)
+        self.registry = SchemaRegistry(runtime.clock, runtime.threads, self.store)
 
     # ---- policies
 

@@ -310,7 +310,7 @@ class Broker:
             return await self.resources.partitioned_topics.find(name) is not None
 
         return Schemas(
-            self.runtime.clock,
+            self.runtime,
             self.metadata,
             self.ledgers,
             rules=lambda name: self.policies.rules(name),

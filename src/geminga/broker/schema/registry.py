@@ -8,9 +8,11 @@ set, and a lost race starts over with what the winner stored. Versions count fro
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from geminga.broker.schema.core.compatibility import (
     identity_of,
@@ -33,8 +35,8 @@ from geminga.model.errors import (
     StorageError,
 )
 from geminga.model.topic_name import TopicName
-from geminga.runtime import Turns, again
-from geminga.runtime.ports import Clock
+from geminga.runtime import Turns, again, carried_out, next_turn
+from geminga.runtime.ports import Clock, Threads
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
 
 if TYPE_CHECKING:
@@ -44,6 +46,14 @@ if TYPE_CHECKING:
 ATTEMPTS_MAX: Final = 16
 #: Versions that a schema is compared with in one turn of the loop, at most.
 COMPARED_PER_TURN: Final = 10
+#: Bytes of definitions that are read on the loop's thread: 4 ms of work.
+READ_HERE_BYTES_MAX: Final = 16 * 1024
+#: Bytes of two definitions that are compared there: unions of records multiply.
+COMPARED_HERE_BYTES_MAX: Final = 2 * 1024
+#: The thread for what is longer.
+LANE: Final = "schemas"
+
+T = TypeVar("T")
 
 
 def schema_id_of(name: TopicName) -> str:
@@ -52,13 +62,48 @@ def schema_id_of(name: TopicName) -> str:
     return f"{whole.namespace}/{whole.encoded_local_name}"
 
 
+class DefinitionWork:
+    """Reading and comparing definitions, which clients write: what may take long is done on a thread, one at a time.
+
+    A definition of 5 MB takes two and a half seconds of work; comparing it with another can take half a second more.
+    Whoever waits for the thread, waits here, where it can be called off.
+    """
+
+    __slots__ = ("_free", "_threads")
+
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
+        self._free = asyncio.Lock()
+
+    async def do(
+        self, work: Callable[[], T], *, read: Sequence[SchemaInfo] = (), compared: Sequence[SchemaInfo] = ()
+    ) -> T:
+        """What ``work`` gives, which reads or compares these. Raises what it does, StorageError without a thread."""
+        if (
+            sum(len(info.schema) for info in read) <= READ_HERE_BYTES_MAX
+            and sum(len(info.schema) for info in compared) <= COMPARED_HERE_BYTES_MAX
+        ):
+            return work()
+        await self._free.acquire()
+        return await carried_out(self._on_thread(work), name="a schema's definition")
+
+    async def _on_thread(self, work: Callable[[], T]) -> T:
+        try:
+            return await self._threads.call(LANE, work)
+        except OSError as error:
+            raise StorageError(f"the schema can not be looked at now: {error}") from error
+        finally:
+            self._free.release()
+
+
 class SchemaRegistry:
     """See the module."""
 
-    __slots__ = ("_clock", "_identities", "_store", "_turns", "operations")
+    __slots__ = ("_clock", "_definitions", "_identities", "_store", "_turns", "operations")
 
-    def __init__(self, clock: Clock, store: SchemaStore) -> None:
+    def __init__(self, clock: Clock, threads: Threads, store: SchemaStore) -> None:
         self._clock = clock
+        self._definitions = DefinitionWork(threads)
         self._store = store
         self.operations = SchemaOperations(clock.monotonic)
         self._identities = Identities()
@@ -109,7 +154,7 @@ class SchemaRegistry:
 
     async def find_version(self, schema_id: str, info: SchemaInfo) -> int | None:
         """The version that is this schema; None if there is none. Raises InvalidSchemaError."""
-        _require_valid(info)
+        await self._require_valid(info)
         return await self._version_of(info, await self.live(schema_id))
 
     async def version_by_hash(self, schema_id: str, definition: bytes) -> int | None:
@@ -145,7 +190,7 @@ class SchemaRegistry:
 
         Raises IncompatibleSchemaError, InvalidSchemaError, StorageError.
         """
-        _require_valid(info)
+        await self._require_valid(info)
         with self.operations.timed(PUT, schema_id):
             return await self._put_if_absent(schema_id, info, strategy, may_add, user)
 
@@ -165,7 +210,7 @@ class SchemaRegistry:
                 if not may_add:
                     raise IncompatibleSchemaError("Schema not found and schema auto updating is disabled.")
                 if live:
-                    await self._compare(schema_id, obstacles(info, [schema.info for schema in live], strategy))
+                    await self._compare(schema_id, info, live, partial(obstacles, strategy=strategy))
                 version = _next_version(found.locator)
                 stored = SchemaInfo(schema_id, info.type, info.schema, info.properties)
                 schema = StoredSchema(version, stored, self._clock.wall_ms(), user)
@@ -175,21 +220,21 @@ class SchemaRegistry:
 
     async def check(self, schema_id: str, info: SchemaInfo, strategy: Strategy) -> None:
         """Raise IncompatibleSchemaError unless the schema could be added beside those there are."""
-        _require_valid(info)
+        await self._require_valid(info)
         live = await self.live(schema_id)
         if not live and strategy is not Strategy.ALWAYS_COMPATIBLE:
             raise IncompatibleSchemaError("Do not have existing schema.")
-        await self._compare(schema_id, obstacles(info, [schema.info for schema in live], strategy))
+        await self._compare(schema_id, info, live, partial(obstacles, strategy=strategy))
 
     async def check_consumer(self, schema_id: str, info: SchemaInfo, strategy: Strategy) -> None:
         """Raise IncompatibleSchemaError unless a consumer with this schema can read the topic."""
-        _require_valid(info)
+        await self._require_valid(info)
         if strategy is Strategy.ALWAYS_COMPATIBLE:
             return
         live = await self.live(schema_id)
         if not live:
             raise IncompatibleSchemaError("Topic does not have schema to check")
-        await self._compare(schema_id, obstacles_for_consumer(info, [schema.info for schema in live], strategy))
+        await self._compare(schema_id, info, live, partial(obstacles_for_consumer, strategy=strategy))
 
     # ---- delete
 
@@ -222,21 +267,36 @@ class SchemaRegistry:
 
     # ---- inside
 
-    async def _compare(self, schema_id: str, found: Iterator[str]) -> None:
-        """``found``: of each version why the schema does not fit it; empty: it does. Raises IncompatibleSchemaError."""
-        turns, reason = self._turns_of_work(), ""
-        for reason in found:
-            if reason:
-                break
-            if turns.is_over():
-                await turns.next()
+    async def _require_valid(self, info: SchemaInfo) -> None:
+        reason = await self._definitions.do(partial(why_invalid, info), read=(info,))
+        if reason:
+            raise InvalidSchemaError(reason)
+
+    async def _compare(
+        self,
+        schema_id: str,
+        info: SchemaInfo,
+        live: Sequence[StoredSchema],
+        compare: Callable[[SchemaInfo, Sequence[SchemaInfo]], Iterator[str]],
+    ) -> None:
+        """``compare`` gives why the schema does not fit a version (empty: it does). Raises IncompatibleSchemaError."""
+        existing = [schema.info for schema in live]
+        largest = max(existing, key=lambda old: len(old.schema), default=info)
+        step = partial(_first_obstacle, compare(info, existing))
+        while (reason := await self._definitions.do(step, compared=(info, largest))) == "":
+            await next_turn()
         self.operations.compared(schema_id, is_compatible=not reason)
         if reason:
             raise IncompatibleSchemaError(reason)
 
-    def _turns_of_work(self) -> Turns:
-        """A definition may be large, and there may be very many of them."""
-        return Turns(self._clock, steps_max=COMPARED_PER_TURN)
+    async def _identity_of(self, info: SchemaInfo) -> bytes | None:
+        """Of a stored schema."""
+        try:
+            return self._identities.of(info)
+        except KeyError:
+            identity = await self._definitions.do(partial(identity_of, info), read=(info,))
+        self._identities.keep(info, identity)
+        return identity
 
     async def _version_of(self, info: SchemaInfo, live: Sequence[StoredSchema]) -> int | None:
         # Most producers bring exactly what is there: no definition is parsed for them.
@@ -248,13 +308,16 @@ class SchemaRegistry:
             ):
                 return schema.version
         alike = [schema for schema in live if schema.info.type is info.type]
-        identity = identity_of(info) if alike else None
+        if not alike:
+            return None
+        identity = await self._definitions.do(partial(identity_of, info), read=(info,))
         if identity is not None:
-            turns = self._turns_of_work()
+            # A definition may be large, and there may be very many of them.
+            turns = Turns(self._clock, steps_max=COMPARED_PER_TURN)
             for schema in alike:
                 if turns.is_over():
                     await turns.next()
-                if self._identities.of(schema.info) == identity:
+                if await self._identity_of(schema.info) == identity:
                     return schema.version
         return None
 
@@ -298,7 +361,10 @@ def _next_version(locator: Locator | None) -> int:
     return locator.newest.version + 1 if locator is not None else 0
 
 
-def _require_valid(info: SchemaInfo) -> None:
-    reason = why_invalid(info)
-    if reason:
-        raise InvalidSchemaError(reason)
+def _first_obstacle(found: Iterator[str]) -> str | None:
+    """Of the next few versions; empty: none of them is any, None: there are no more."""
+    reason = None
+    for reason in islice(found, COMPARED_PER_TURN):
+        if reason:
+            break
+    return reason

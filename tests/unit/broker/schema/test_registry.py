@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import errno
+import json
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
 from geminga.broker.schema.core.strategy import Strategy
-from geminga.broker.schema.registry import schema_id_of
+from geminga.broker.schema.registry import COMPARED_HERE_BYTES_MAX, READ_HERE_BYTES_MAX, SchemaRegistry, schema_id_of
 from geminga.model.errors import CorruptionError, IncompatibleSchemaError, InvalidSchemaError, StorageError
 from geminga.model.topic_name import TopicName
 from geminga.runtime import next_turn, spawn
+from geminga.sim.threads import SimThreads
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
 from support.house.python_calls import counted_calls
 from support.worlds.schema_world import ID, SchemaWorld, run_with_schemas
@@ -67,7 +70,7 @@ def test_a_new_version_does_not_have_all_before_it_parsed_again() -> None:
         for number in range(10, 100):
             many = await calls_of(number)
         # What is left is a look at each of them, and one at its place.
-        assert many < few + 90 * 15
+        assert many < few + 90 * 16
         spaced = SchemaInfo("", SchemaType.AVRO, version(50).schema + b" ")
         assert await registry.find_version(ID, spaced) == 50
 
@@ -99,6 +102,138 @@ def test_others_are_served_while_a_schema_is_compared_with_very_many() -> None:
         assert await turns_of(world.new_process().find_version(ID, new)) >= 10 + len(versions)
         assert await turns_of(world.registry.find_version(ID, new)) >= 10
         assert await registry.put_if_absent(ID, new, Strategy.FULL_TRANSITIVE) == len(versions)
+
+    run_with_schemas(scenario)
+
+
+def _wide(count: int, *, name: str = "wide") -> SchemaInfo:
+    fields = [{"name": f"f{number}", "type": ["null", "int"]} for number in range(count)]
+    return SchemaInfo("", SchemaType.AVRO, json.dumps({"type": "record", "name": name, "fields": fields}).encode())
+
+
+def _doubling(levels: int, *, reads: bool) -> SchemaInfo:
+    """At each level the first branch that reads it fails at its last field, and the next begins anew."""
+    level: object = "int"
+    for number in range(levels):
+        fields: list[object] = [{"name": "f", "type": level}]
+        late = {"type": "record", "name": f"a{number}", "fields": [*fields, {"name": "m", "type": "int"}]}
+        again = {"type": "record", "name": f"b{number}", "fields": [{"name": "f", "type": f"r{number - 1}"}]}
+        inner = [late, again] if reads and number else {"type": "record", "name": f"w{number}", "fields": fields}
+        level = {"type": "record", "name": f"r{number}", "fields": [{"name": "f", "type": inner}]}
+    return SchemaInfo("", SchemaType.AVRO, json.dumps(level).encode())
+
+
+class _HeldThreads(SimThreads):
+    """Functions run when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__(inline=True)
+        self.held: list[tuple[str, Callable[[], None], Callable[[BaseException | None], None]]] = []
+
+    def submit(self, lane: str, function: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
+        self.held.append((lane, function, done))
+
+    def go_on(self) -> None:
+        super().submit(*self.held.pop(0))
+
+    async def go_on_until(self, task: asyncio.Future[Any]) -> None:
+        """Each function that is held, one after another."""
+        while not task.done():
+            if self.held:
+                self.go_on()
+            await next_turn()
+
+
+async def _turns(count: int = 5) -> None:
+    for _ in range(count):
+        await next_turn()
+
+
+def test_a_long_definition_is_read_on_a_thread_and_keeps_nobody_waiting() -> None:
+    """One of 5 MB held the broker for two and a half seconds, for each producer that brought it."""
+
+    async def scenario(world: SchemaWorld) -> None:
+        threads = _HeldThreads()
+        registry = SchemaRegistry(world.runtime.clock, threads, world.store)
+        wide = _wide(500)
+        assert len(wide.schema) > READ_HERE_BYTES_MAX
+        await registry.put_if_absent("t/n/other", FIRST, FULL)
+        producers = [spawn(registry.put_if_absent(f"t/n/{number}", wide, FULL), name="producer") for number in range(3)]
+        await _turns()
+        # One at a time: what waits can be called off, and holds no place on the thread.
+        assert len(threads.held) == 1
+        assert await registry.put_if_absent("t/n/other", FIRST, FULL) == 0
+        # Who is called off while it is read keeps the thread busy until then; who waits is simply gone.
+        for producer in producers[:2]:
+            producer.cancel()
+        await _turns()
+        assert len(threads.held) == 1
+        threads.go_on()
+        await _turns()
+        assert len(threads.held) == 1
+        await threads.go_on_until(producers[2])
+        assert await producers[2] == 0
+        assert not threads.held
+        assert await registry.live("t/n/0") == []
+
+    run_with_schemas(scenario)
+
+
+def test_a_long_definition_that_is_none_is_refused_and_the_thread_is_free_again() -> None:
+    async def scenario(world: SchemaWorld) -> None:
+        registry = SchemaRegistry(world.runtime.clock, SimThreads(inline=True), world.store)
+        broken = SchemaInfo("", SchemaType.AVRO, b'{"type": ' + b" " * READ_HERE_BYTES_MAX)
+        for _ in range(2):
+            with pytest.raises(InvalidSchemaError, match="not JSON"):
+                await registry.put_if_absent(ID, broken, FULL)
+        wide, wider = _wide(500), _wide(501)
+        assert await registry.put_if_absent(ID, wide, FULL) == 0
+        with pytest.raises(IncompatibleSchemaError, match="field f500 is missing"):
+            await registry.put_if_absent(ID, wider, FULL)
+        assert await registry.find_version(ID, SchemaInfo("", SchemaType.AVRO, wide.schema + b" ")) == 0
+
+    run_with_schemas(scenario)
+
+
+def test_short_definitions_that_take_long_to_compare_are_compared_on_the_thread() -> None:
+    async def scenario(world: SchemaWorld) -> None:
+        threads = _HeldThreads()
+        registry = SchemaRegistry(world.runtime.clock, threads, world.store)
+        reader, writer = _doubling(16, reads=True), _doubling(16, reads=False)
+        assert COMPARED_HERE_BYTES_MAX < len(reader.schema + writer.schema) < READ_HERE_BYTES_MAX
+        assert await registry.put_if_absent(ID, writer, FULL) == 0
+
+        async def refused() -> None:
+            with pytest.raises(IncompatibleSchemaError, match="is not in the union"):
+                await registry.check(ID, reader, FULL)
+
+        checked = spawn(refused(), name="check")
+        await _turns()
+        assert len(threads.held) == 1
+        await threads.go_on_until(checked)
+        await checked
+
+    run_with_schemas(scenario)
+
+
+def test_no_thread_to_be_had_is_an_error_to_try_again() -> None:
+    async def scenario(world: SchemaWorld) -> None:
+        threads = _HeldThreads()
+        registry = SchemaRegistry(world.runtime.clock, threads, world.store)
+
+        async def refused() -> None:
+            with pytest.raises(StorageError, match="can not be looked at now"):
+                await registry.put_if_absent(ID, _wide(500), FULL)
+
+        producer = spawn(refused(), name="producer")
+        await _turns()
+        _, _, done = threads.held.pop()
+        done(OSError(errno.EAGAIN, "no thread"))
+        await producer
+        again = spawn(registry.put_if_absent(ID, _wide(500), FULL), name="again")
+        await _turns()
+        await threads.go_on_until(again)
+        assert await again == 0
 
     run_with_schemas(scenario)
 

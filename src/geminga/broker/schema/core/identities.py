@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from geminga.broker.schema.core.compatibility import identity_of
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
 
 #: Of definitions that are remembered; most are those that the store's cache keeps anyway.
@@ -17,7 +16,7 @@ _Key = tuple[SchemaType, bytes, tuple[tuple[str, str], ...]]
 
 
 class Identities:
-    """:func:`~geminga.broker.schema.core.compatibility.identity_of`, which parses definitions, of stored schemas.
+    """What :func:`~geminga.broker.schema.core.compatibility.identity_of` found of stored schemas, by parsing them.
 
     A topic may have very many versions, and each new one is compared with all of them.
     """
@@ -30,20 +29,26 @@ class Identities:
         self._bytes = 0
 
     def of(self, info: SchemaInfo) -> bytes | None:
-        """None: it is like no other."""
-        properties = tuple(sorted(info.properties.items())) if info.type is SchemaType.KEY_VALUE else ()
-        key = (info.type, info.schema, properties)
-        if key in self._known:
-            identity = self._known.pop(key)
-        else:
-            identity = identity_of(info)
+        """None: it is like no other. Raises KeyError where it is not known."""
+        key = _key_of(info)
+        identity = self._known[key] = self._known.pop(key)
+        return identity
+
+    def keep(self, info: SchemaInfo, identity: bytes | None) -> None:
+        """Remember what was found of ``info``, for as long as there is room."""
+        key = _key_of(info)
+        if key not in self._known:
             self._bytes += _size(key)
         self._known[key] = identity
         while self._bytes > REMEMBERED_BYTES_MAX:
             oldest = next(iter(self._known))
             del self._known[oldest]
             self._bytes -= _size(oldest)
-        return identity
+
+
+def _key_of(info: SchemaInfo) -> _Key:
+    properties = tuple(sorted(info.properties.items())) if info.type is SchemaType.KEY_VALUE else ()
+    return info.type, info.schema, properties
 
 
 def _size(key: _Key) -> int:

@@ -8,7 +8,6 @@ from geminga.broker.schema.core import identities
 from geminga.broker.schema.core.compatibility import identity_of, is_same_schema
 from geminga.broker.schema.core.identities import REMEMBERED_ENTRY_BYTES, Identities
 from geminga.wire.pulsar.schema_info import INLINE, KeyValueParts, SchemaInfo, SchemaType, key_value_schema
-from support.house.python_calls import counted_calls
 from support.worlds.schemas import B_OPTIONAL, A, record_info
 
 ONE = record_info(A)
@@ -29,35 +28,36 @@ SCHEMAS = (
 
 def test_schemas_have_one_identity_if_they_are_the_same() -> None:
     known = Identities()
-    for _ in range(2):
-        for one in SCHEMAS:
-            for other in SCHEMAS:
-                assert (known.of(one) == known.of(other)) == is_same_schema(one, other)
+    for info in SCHEMAS:
+        known.keep(info, identity_of(info))
+    for one in SCHEMAS:
+        for other in SCHEMAS:
+            assert (known.of(one) == known.of(other)) == is_same_schema(one, other)
     broken = SchemaInfo("", SchemaType.KEY_VALUE, b"?")
-    assert known.of(broken) is identity_of(broken) is None
+    with pytest.raises(KeyError):
+        known.of(broken)
+    known.keep(broken, identity_of(broken))
+    assert known.of(broken) is None
     assert not is_same_schema(broken, broken)
 
 
-def test_a_definition_is_parsed_once_and_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     size = REMEMBERED_ENTRY_BYTES + len(ONE.schema)
     monkeypatch.setattr(identities, "REMEMBERED_BYTES_MAX", 3 * size)
     known = Identities()
-
-    def calls_for(info: SchemaInfo) -> int:
-        with counted_calls() as calls:
-            assert known.of(info) == identity
-            return calls()
-
-    identity = identity_of(ONE)
-    Identities().of(ONE)  # what the first parse of a process makes for all others is no part of it
-    first = calls_for(ONE)
-    assert calls_for(ONE) < first / 4
-    for info in (record_info(A, B_OPTIONAL), SchemaInfo("", SchemaType.STRING)):
-        known.of(info)
-    assert calls_for(ONE) < first / 4
+    string, long, longer = (
+        SchemaInfo("", SchemaType.STRING),
+        *(SchemaInfo("", SchemaType.BYTES, b"x" * (count * size - REMEMBERED_ENTRY_BYTES)) for count in (2, 4)),
+    )
+    for info in (ONE, record_info(A, B_OPTIONAL), string):
+        known.keep(info, b"i")
+        known.keep(info, identity_of(info))  # whoever else found it
+    assert known.of(ONE) == identity_of(ONE)
     # The longest unused goes.
-    long = SchemaInfo("", SchemaType.BYTES, b"x" * (2 * size - REMEMBERED_ENTRY_BYTES))
-    known.of(long)
-    assert calls_for(ONE) < first / 4
-    known.of(SchemaInfo("", SchemaType.BYTES, b"x" * (4 * size)))
-    assert calls_for(ONE) == first
+    known.keep(long, None)
+    assert known.of(ONE) == identity_of(ONE)
+    with pytest.raises(KeyError):
+        known.of(string)
+    known.keep(longer, None)
+    with pytest.raises(KeyError):
+        known.of(ONE)
