@@ -85,7 +85,7 @@ class DefinitionWork:
         ):
             return work()
         await self._free.acquire()
-        return await carried_out(self._on_thread(work), name="a schema's definition")
+        return await carried_out(self._on_thread(work), name="schema definition")
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
         try:

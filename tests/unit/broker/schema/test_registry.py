@@ -102,6 +102,12 @@ def test_others_are_served_while_a_schema_is_compared_with_very_many() -> None:
         assert await turns_of(world.new_process().find_version(ID, new)) >= 10 + len(versions)
         assert await turns_of(world.registry.find_version(ID, new)) >= 10
         assert await registry.put_if_absent(ID, new, Strategy.FULL_TRANSITIVE) == len(versions)
+        # Only the oldest is not fit for it.
+        await registry.put_if_absent("t/n/old", record_info({"name": "g", "type": "int"}), FULL)
+        for info in versions:
+            await registry.put_if_absent("t/n/old", info, Strategy.ALWAYS_COMPATIBLE)
+        with pytest.raises(IncompatibleSchemaError, match="field g"):
+            await registry.put_if_absent("t/n/old", new, Strategy.FULL_TRANSITIVE)
 
     run_with_schemas(scenario)
 
