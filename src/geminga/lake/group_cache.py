@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 from geminga.model.errors import LedgerClosedError, StorageError
 from geminga.runtime import again
+
+#: What an entry takes beside its bytes: the object and its place in the list.
+ENTRY_BYTES: Final = 41
 
 _Key = tuple[str, int]
 
@@ -17,6 +21,7 @@ class GroupCache:
     __slots__ = ("_groups", "_loading", "bytes_max", "hits", "misses", "size_bytes")
 
     def __init__(self, bytes_max: int) -> None:
+        """``bytes_max``: of entries, with what Python takes for each of them."""
         self.bytes_max = bytes_max
         self.size_bytes = 0
         self.hits = 0
@@ -71,7 +76,7 @@ class GroupCache:
             del outcome, loading  # see runtime's value_of
 
     def _keep(self, key: _Key, entries: Sequence[bytes]) -> None:
-        size = sum(map(len, entries))
+        size = sum(map(len, entries)) + len(entries) * ENTRY_BYTES
         if size > self.bytes_max:
             return
         self._groups[key] = entries, size

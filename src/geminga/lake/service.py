@@ -1,7 +1,8 @@
 """The lake as the loop sees it: every blocking call goes to a lane, row groups that were read are kept for a while.
 
 One for each process, made when the first topic is offloaded or read from there. How much runs at a time is bounded by
-the lanes: those of offloads and restores, those of reads, and one for small files.
+the lanes: those of offloads and restores, and of each root those of reads and one for small files. A root that hangs
+keeps nobody else's reads, trimming and deletions waiting.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ OpenStore = Callable[[str, Mapping[str, str]], LakeStore]
 #: Which cluster this is. Raises StorageError.
 FindOwner = Callable[[], Awaitable[Owner]]
 
-_SMALL_LANE: Final = "lake-files"
+#: Roots with lanes of their own; of more, which policies may name, several share theirs.
+ROOTS_APART_MAX: Final = 8
 #: Manifests that are older than the newest and deleted at once.
 _OLD_MANIFESTS_MAX: Final = 1000
 
@@ -82,14 +84,35 @@ def _stopped() -> LedgerClosedError:
     return LedgerClosedError("the topic is being closed, it is not offloaded further")
 
 
+class RootLanes:
+    """Where the calls of a root are carried out."""
+
+    __slots__ = ("_next_reader", "_reads", "small")
+
+    def __init__(self, number: int, readers: int) -> None:
+        """``number``: of the root, from 0 in the order in which they were opened."""
+        place = number % ROOTS_APART_MAX
+        self.small = f"lake-files-{place}"
+        self._reads = [f"lake-read-{place}-{reader}" for reader in range(readers)]
+        self._next_reader = 0
+
+    def read(self) -> str:
+        """The lane of the next read."""
+        self._next_reader = (self._next_reader + 1) % len(self._reads)
+        return self._reads[self._next_reader]
+
+
 class Root:
     """A root that was opened."""
 
-    __slots__ = ("_is_ours", "_lake", "_store", "driver", "properties")
+    __slots__ = ("_is_ours", "_lake", "_lanes", "_store", "driver", "properties")
 
-    def __init__(self, lake: Lake, store: LakeStore, driver: str, properties: Mapping[str, str]) -> None:
+    def __init__(
+        self, lake: Lake, lanes: RootLanes, store: LakeStore, driver: str, properties: Mapping[str, str]
+    ) -> None:
         self._is_ours = False
         self._lake = lake
+        self._lanes = lanes
         self._store = store
         self.driver = driver
         self.properties = properties
@@ -103,7 +126,7 @@ class Root:
         """Before anything is written: the root is this cluster's. Raises StorageError: it is another's."""
         if not self._is_ours:
             owner, now_ms = await self._lake.find_owner(), self._lake.wall_ms()
-            await self._lake.call(_SMALL_LANE, lambda: claim(self._store, owner, now_ms))
+            await self._lake.call(self._lanes.small, lambda: claim(self._store, owner, now_ms))
             self._is_ours = True
 
     async def begin(
@@ -130,43 +153,43 @@ class Root:
 
             return LedgerFileReader(store, path)
 
-        return LakeFile(self._lake, await self._lake.call(self._lake.read_lane(), make, stop))
+        return LakeFile(self._lake, self._lanes, await self._lake.call(self._lanes.read(), make, stop))
 
     async def delete(self, directory: str, ledger_id: int, uid: str) -> None:
         """Delete a ledger's file and what may be left of a part of it. Raises StorageError."""
         path = f"{directory}/{names.ledger_file(ledger_id, uid)}"
         self._lake.groups.forget(uid)
-        await self._lake.call(_SMALL_LANE, lambda: self._store.delete(path))
+        await self._lake.call(self._lanes.small, lambda: self._store.delete(path))
 
     async def list(self, directory: str) -> list[StoredFile]:
         """What is in a topic's directory. Raises StorageError."""
-        return await self._lake.call(_SMALL_LANE, lambda: self._store.list(directory))
+        return await self._lake.call(self._lanes.small, lambda: self._store.list(directory))
 
     async def directories(self, directory: str) -> Sequence[str]:
         """Names of what is below: of tenants, namespaces, topics. Raises StorageError."""
-        return await self._lake.call(_SMALL_LANE, lambda: self._store.directories(directory))
+        return await self._lake.call(self._lanes.small, lambda: self._store.directories(directory))
 
     async def size_bytes(self, directory: str, ledger_id: int, uid: str) -> int:
         """Of a ledger's file. Raises StorageError."""
         path = f"{directory}/{names.ledger_file(ledger_id, uid)}"
-        return await self._lake.call(_SMALL_LANE, lambda: self._store.size_bytes(path))
+        return await self._lake.call(self._lanes.small, lambda: self._store.size_bytes(path))
 
     async def read_manifest(self, directory: str) -> Manifest | None:
         """The manifest that counts; None: there is none, or it can not be read. Raises StorageError."""
-        return await self._lake.call(_SMALL_LANE, lambda: _read_manifest(self._store, directory))
+        return await self._lake.call(self._lanes.small, lambda: _read_manifest(self._store, directory))
 
     async def write_manifest(self, directory: str, manifest: Manifest) -> None:
         """Write it, and delete the older ones. Raises StorageError."""
         await self.claim()
-        await self._lake.call(_SMALL_LANE, lambda: _write_manifest(self._store, directory, manifest))
+        await self._lake.call(self._lanes.small, lambda: _write_manifest(self._store, directory, manifest))
 
     async def forget(self, directory: str, uid: str) -> None:
         """A file is about to go: the manifest does not name it any more. Raises StorageError."""
-        await self._lake.call(_SMALL_LANE, lambda: _forget(self._store, directory, uid))
+        await self._lake.call(self._lanes.small, lambda: _forget(self._store, directory, uid))
 
     async def is_marked(self) -> bool:
         """Whether some cluster's mark is there: the directory of a mount that is away has none. Raises StorageError."""
-        return await self._lake.call(_SMALL_LANE, lambda: read_owner(self._store)) is not None
+        return await self._lake.call(self._lanes.small, lambda: read_owner(self._store)) is not None
 
     async def delete_topic(self, directory: str, created_ms: int) -> None:
         """Delete the manifests of a topic that was made then, or before, and the directory if nothing else is in it.
@@ -180,7 +203,7 @@ class Root:
             if found is None or found.installation == owner.installation:
                 _delete_topic(self._store, directory, created_ms)
 
-        await self._lake.call(_SMALL_LANE, delete)
+        await self._lake.call(self._lanes.small, delete)
 
 
 class FileInWork:
@@ -229,10 +252,11 @@ class FileInWork:
 class LakeFile:
     """A file that is there; see ``LedgerFileReader``."""
 
-    __slots__ = ("_lake", "_reader", "contents", "facts", "where")
+    __slots__ = ("_lake", "_lanes", "_reader", "contents", "facts", "where")
 
-    def __init__(self, lake: Lake, reader: LedgerFileReader) -> None:
+    def __init__(self, lake: Lake, lanes: RootLanes, reader: LedgerFileReader) -> None:
         self._lake = lake
+        self._lanes = lanes
         self._reader = reader
         self.where = reader.where
         self.facts = reader.facts
@@ -257,9 +281,9 @@ class LakeFile:
 
     async def group(self, group: int, stop: StopSignal | None = None) -> Sequence[bytes]:
         """A row group's entries. Raises StorageError, which names the file."""
-        reader, lake = self._reader, self._lake
+        reader, lake, lane = self._reader, self._lake, self._lanes.read
         return await lake.groups.load(
-            self.facts.uid, group, lambda: lake.call(lake.read_lane(), lambda: reader.read_group(group), stop)
+            self.facts.uid, group, lambda: lake.call(lane(), lambda: reader.read_group(group), stop)
         )
 
     async def ask(self, work: Callable[[LedgerFileReader], T]) -> T:
@@ -271,7 +295,7 @@ class LakeFile:
                 return work(reader)
             raise CorruptionError(reader.where)  # not reached: the context raises
 
-        return await self._lake.call(self._lake.read_lane(), ask)
+        return await self._lake.call(self._lanes.read(), ask)
 
     async def made(self, tag: str, group: int, work: Callable[[LedgerFileReader], Sequence[bytes]]) -> Sequence[bytes]:
         """What ``work`` makes of a row group, kept in memory as row groups are, by ``tag``. Raises StorageError."""
@@ -288,7 +312,7 @@ class LakeFile:
                 if not is_same(one, other):
                     raise CorruptionError(f"{reader.where}: entry {entry_id} is not what the bookies have")
 
-        await self._lake.call(self._lake.read_lane(), compare, stop)
+        await self._lake.call(self._lanes.read(), compare, stop)
 
 
 class Lake:
@@ -311,7 +335,7 @@ class Lake:
         self._lanes = [f"lake-offload-{number}" for number in range(offloads_max)]
         self._free = asyncio.Semaphore(offloads_max)
         self._readers = readers
-        self._next_reader = 0
+        self._lanes_of: dict[tuple[str, tuple[tuple[str, str], ...]], RootLanes] = {}
         self.groups = GroupCache(cache_bytes)
 
     def wall_ms(self) -> int:
@@ -319,11 +343,6 @@ class Lake:
         return self._runtime.clock.wall_ms()
 
     # ---- lanes
-
-    def read_lane(self) -> str:
-        """The lane of the next read."""
-        self._next_reader = (self._next_reader + 1) % self._readers
-        return f"lake-read-{self._next_reader}"
 
     async def take_lane(self) -> str:
         """A lane for an offload, when one is free; given back by :meth:`give_lane`."""
@@ -368,8 +387,10 @@ class Lake:
         key = (driver, tuple(sorted(properties.items())))
         found = self._roots.get(key)
         if found is None:
-            store = await self.call(_SMALL_LANE, lambda: self._open_store(driver, properties))
-            found = self._roots.setdefault(key, Root(self, store, driver, properties))
+            # The same each time that it is tried: one that can not be opened holds no other lanes up.
+            lanes = self._lanes_of.setdefault(key, RootLanes(len(self._lanes_of), self._readers))
+            store = await self.call(lanes.small, lambda: self._open_store(driver, properties))
+            found = self._roots.setdefault(key, Root(self, lanes, store, driver, properties))
         return found
 
 

@@ -130,9 +130,59 @@ def test_as_many_offloads_run_at_a_time_as_there_are_lanes() -> None:
         assert not waiting.done()
         lake.give_lane(lanes[0])
         assert await waiting == lanes[0]
-        assert len({lake.read_lane() for _ in range(5)}) == 2
 
     run(scenario)
+
+
+class HungLanes(SimThreads):
+    """What is submitted to a lane that ``hung`` names never begins; the lanes that were used."""
+
+    def __init__(self) -> None:
+        super().__init__(inline=True)
+        self.hung: set[str] = set()
+        self.used: list[str] = []
+
+    def submit(self, lane, function, done) -> None:
+        self.used.append(lane)
+        if lane not in self.hung:
+            super().submit(lane, function, done)
+
+
+def test_a_root_that_hangs_keeps_no_other_waiting() -> None:
+    """A policy of one tenant that named a bucket without an answer held up the trimming and the reads of all others."""
+
+    async def main(world: sim.SimWorld) -> None:
+        threads, store = HungLanes(), MemoryLakeStore()
+        runtime = replace(world.node("broker").runtime, threads=threads)
+        lake = Lake(runtime, lambda driver, properties: store, owner, offloads_max=2, readers=2, cache_bytes=100)
+        away = await lake.root("filesystem", {**PROPERTIES, "root": "memory://away"})
+        await away.list(DIRECTORY)
+        (lane,) = set(threads.used)
+        threads.hung = {lane}
+        calls = [spawn(away.list(DIRECTORY), name="hangs") for _ in range(3)]
+        # Nor does one that can not even be opened, however often that is tried.
+        root = await lake.root("filesystem", PROPERTIES)
+        threads.used.clear()
+        await root.list(DIRECTORY)
+        threads.hung |= (ours := set(threads.used))
+        calls += [spawn(lake.root("filesystem", {**PROPERTIES, "root": "memory://new"}), name="opens") for _ in "123"]
+        threads.used.clear()
+        await next_turn()
+        (new,) = set(threads.used)
+        assert new not in {lane, *ours}
+        # Reads of one root have lanes of their own, too.
+        threads.hung.clear()
+        threads.used.clear()
+        for one in (away, root):
+            for _ in range(5):
+                with pytest.raises(DiskIOError):
+                    await one.open(DIRECTORY, 1, "0" * 32)
+        assert len(set(threads.used)) == 4
+        assert not any(call.done() for call in calls[:3])
+        for call in calls:
+            call.cancel()
+
+    sim.run(main)
 
 
 def test_a_root_is_opened_once() -> None:
