@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from geminga.admin import _paths
 from geminga.admin._request import Caller, Request, answer_to
-from geminga.admin.errors import AdminError
+from geminga.admin.errors import AdminError, UnreachableError
 from geminga.app.administration.arguments import Given, UsageError
 from geminga.app.administration.command import Command
 from geminga.app.administration.units import Plain
@@ -30,6 +30,8 @@ _S3_PLACES: Final = frozenset(f"s3ManagedLedgerOffload{name}" for name in _OF_AL
 ASKING: Final = frozenset({"delete-cluster", "delete-topics"})
 #: Names that a question tells.
 NAMED_MAX: Final = 3
+#: Requests in a row without an answer after which the rest is left alone: each waits its whole time.
+UNANSWERED_MAX: Final = 2
 #: Stands for the answer of a request that was not sent.
 UNSENT: Final = object()
 
@@ -104,16 +106,20 @@ class Session:
         return UNSENT if self.is_dry else None
 
     def each(self, requests: Sequence[tuple[str, Request]], told: Callable[[int], str], but: str) -> None:
-        """All are tried, each by its name.
+        """All are tried, each by its name, unless nobody answers any more.
 
         Raises FailedError that names those that failed behind ``but``, and what ``told`` says of how many were done;
         also at Ctrl-C: nobody could say else which changes were made.
         """
-        done, failed = 0, list[str]()
-        for name, request in requests:
+        done, unanswered, failed = 0, 0, list[str]()
+        for number, (name, request) in enumerate(requests):
+            if unanswered == UNANSWERED_MAX:
+                failed.append(f"the other {len(requests) - number} were not tried, for nobody answers")
+                break
             try:
                 self.ask(request)
             except AdminError as error:
+                unanswered = unanswered + 1 if isinstance(error, UnreachableError) else 0
                 failed.append(f"{name}: {error.status} {error.reason}" if error.status else f"{name}: {error}")
             except KeyboardInterrupt:
                 if len(requests) == 1:
@@ -121,7 +127,7 @@ class Session:
                 begin = f"interrupted at {name}, which may be done or not: "
                 raise FailedError(f"{begin}{_counted(done, failed, told, but)}") from None
             else:
-                done += 1
+                done, unanswered = done + 1, 0
         if failed:
             raise FailedError(_counted(done, failed, told, but))
 

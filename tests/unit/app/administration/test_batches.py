@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from geminga.admin._http import JSON
-from geminga.admin.errors import PreconditionFailedError
+from geminga.admin.errors import PreconditionFailedError, UnreachableError
 from geminga.app.administration.arguments import given
 from geminga.app.administration.asking import carried_out_by
 from geminga.app.administration.groups import commands_of
@@ -137,3 +137,23 @@ def test_who_cuts_one_change_off_cuts_the_command_off() -> None:
     command = commands_of("topics")["delete"]
     with pytest.raises(KeyboardInterrupt):
         carried_out_by(broker, command, given(command, ["a/b/t"], {"yes": True}), asks=True)
+
+
+def test_a_broker_that_answers_no_more_ends_the_rest() -> None:
+    """Each of 1,000 deletions waited its whole time for a broker that was gone."""
+    answers: dict[str, Any] = {"/admin/v2/persistent/a/b": NAMES, "/admin/v2/non-persistent/a/b": []}
+    gone = UnreachableError("x", 0, "no answer: timed out")
+    command = commands_of("topics")["delete"]
+
+    def said_of(unanswered: list[int]) -> str:
+        broker = Broker(answers | {f"/admin/v2/persistent/a/b/t{number}": gone for number in unanswered})
+        with pytest.raises(FailedError) as caught:
+            carried_out_by(broker, command, given(command, ["a/b/.*", "-r"], {"yes": True}), asks=True)
+        return str(caught.value).replace("persistent://a/b/", "").replace("x: no answer: timed out", "no answer")
+
+    assert said_of([1, 2, 3, 4]) == (
+        "1 of 5 topics were deleted, not t1: no answer; t2: no answer; the other 2 were not tried, for nobody answers"
+    )
+    # One that takes too long is no reason to leave the others alone.
+    assert said_of([1, 3]) == "3 of 5 topics were deleted, not t1: no answer; t3: no answer"
+    assert said_of([3, 4]) == "3 of 5 topics were deleted, not t3: no answer; t4: no answer"
