@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
+import weakref
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Final, Literal, NamedTuple
@@ -32,6 +35,8 @@ GROUP_ROWS_MAX: Final = 65_536
 GROUP_HELD_BYTES_MAX: Final = 32 * 1024 * 1024
 #: A longer footer, which is one with many definitions of schemas, is read with each row group: many files are open.
 FOOTER_BYTES_KEPT_MAX: Final = 4 * 1024 * 1024
+#: Of all files that are open, likewise: a view of compacted messages has all of its topic's.
+FOOTERS_BYTES_KEPT_MAX: Final = 64 * 1024 * 1024
 _COMPRESSION_LEVEL: Final = 1
 _VERSION_KEY: Final = "geminga.lake.version"
 _TOPIC: Final = "geminga.topic"
@@ -201,6 +206,38 @@ class _Discarded(Exception):
     """Leaves the context of a file that is not wanted."""
 
 
+class _KeptFooters:
+    """How much the footers of this process take that are kept; files are opened and let go on several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._taken = 0
+        #: What was given back and not subtracted yet: Python's collector may do that at any line, also under the lock.
+        self._given_back: deque[int] = deque()
+
+    @property
+    def size_bytes(self) -> int:
+        """Of those that are kept."""
+        return self._taken - sum(self._given_back)
+
+    def take(self, size_bytes: int) -> bool:
+        """Whether there is room for one more."""
+        with self._lock:
+            while self._given_back:
+                self._taken -= self._given_back.popleft()
+            if size_bytes > FOOTER_BYTES_KEPT_MAX or self._taken + size_bytes > FOOTERS_BYTES_KEPT_MAX:
+                return False
+            self._taken += size_bytes
+            return True
+
+    def give_back(self, size_bytes: int) -> None:
+        """After :meth:`take`."""
+        self._given_back.append(size_bytes)
+
+
+_FOOTERS: Final = _KeptFooters()
+
+
 class LedgerFileReader:
     """A file that is there: its footer, and its entries by row group."""
 
@@ -209,7 +246,7 @@ class LedgerFileReader:
         self._store = store
         self._path = path
         self.where = f"{store.root}/{path}"
-        #: None: it is too long to be kept.
+        #: None: there is no room to keep it.
         self._metadata: Any = None
         with _Reading(self), store.read(path) as source:
             # A copy of its own: what a file gave may be gone with the file.
@@ -219,7 +256,8 @@ class LedgerFileReader:
             #: Whether it has the column ``message_id``: older files have not. Not by the footer's schema, which holds
             #: the footer: both would wait for the collector of cycles.
             self.has_message_ids = "message_id" in parquet.schema_arrow.names
-            if metadata.serialized_size <= FOOTER_BYTES_KEPT_MAX:
+            if _FOOTERS.take(metadata.serialized_size):
+                weakref.finalize(self, _FOOTERS.give_back, metadata.serialized_size).atexit = False
                 self._metadata = metadata
 
     def _take_footer(self, metadata: Any, found: Mapping[bytes, bytes]) -> None:  # noqa: ANN401 (of pyarrow)

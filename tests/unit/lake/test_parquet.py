@@ -92,3 +92,20 @@ def test_an_open_file_holds_none_of_the_definitions_that_clients_put_in_its_foot
     assert [entries_of(reader) for reader in readers] == [[entry]] * 5
     assert readers[0].has_message_ids
     assert file_of([entry])._metadata is not None
+
+
+def test_footers_of_very_many_open_files_are_kept_as_long_as_there_is_room(monkeypatch):
+    """A topic with 1,000 ledgers in the lake, read compacted, has as many files open."""
+    entry = encode_entry(pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1), b"x")
+    before = parquet._FOOTERS.size_bytes
+    first = file_of([entry])
+    size = parquet._FOOTERS.size_bytes - before
+    assert size > 0
+    monkeypatch.setattr(parquet, "FOOTERS_BYTES_KEPT_MAX", before + 2 * size)
+    readers = [first, *(file_of([entry]) for _ in range(3))]
+    assert [reader._metadata is not None for reader in readers] == [True, True, False, False]
+    assert [entries_of(reader) for reader in readers] == [[entry]] * 4
+    # Whatever is let go makes room; what had none took none.
+    del first, readers
+    assert parquet._FOOTERS.size_bytes == before
+    assert file_of([entry])._metadata is not None
