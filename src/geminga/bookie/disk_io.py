@@ -172,8 +172,11 @@ class HeldFiles:
             except OSError as error:
                 failed[path] = error
         self._left += failed
-        for failure in failed.values():
-            raise failure
+        if failed:
+            try:
+                raise next(iter(failed.values()))
+            finally:
+                del failed  # see runtime's value_of
 
     async def unlink(self, path: str) -> None:
         """Unlink, now or later; fine if it is gone. Raises OSError."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import errno
 import gc as collector
 import weakref
@@ -79,3 +80,27 @@ def test_what_could_not_be_written_waits_for_no_collector():
             collector.enable()
 
     run_bookie(main, is_open=False)
+
+
+class ReadOnly:
+    """A disk on which nothing can be unlinked."""
+
+    async def unlink(self, path: str) -> None:
+        raise OSError(errno.EROFS, "read-only", path)
+
+
+def test_files_that_can_not_go_wait_for_no_collector():
+    async def failing() -> weakref.ref[ReadOnly]:
+        disk = ReadOnly()
+        held = HeldFiles(disk)
+        held.hold()
+        await held.unlink("/a")
+        with pytest.raises(OSError, match="read-only"):
+            await held.release()
+        return weakref.ref(disk)
+
+    collector.disable()
+    try:
+        assert asyncio.run(failing())() is None
+    finally:
+        collector.enable()

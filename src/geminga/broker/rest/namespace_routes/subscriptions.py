@@ -187,7 +187,10 @@ async def _topic_by_topic(context: RestContext, cut: Bundles, bundle: Bundle, ac
             if not answer.is_good and answer.status != 404:
                 refused = refused or refusal(answer, str(name))
     if refused is not None:
-        raise refused
+        try:
+            raise refused
+        finally:
+            del refused  # see runtime's value_of
 
 
 async def _in_bundles(
@@ -210,7 +213,10 @@ async def _in_bundles(
         except GemingaError as error:
             refused = refused or error
     if refused is not None:
-        raise refused
+        try:
+            raise refused
+        finally:
+            del refused  # see runtime's value_of
 
 
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
