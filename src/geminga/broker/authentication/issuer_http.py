@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
 import h11
 
-from geminga.model.errors import UnavailableError
+from geminga.model.errors import ConfigurationError, UnavailableError
 from geminga.runtime import Runtime, StreamProtocol
+from geminga.runtime.tls.contexts import Made
+from geminga.runtime.tls.following import FollowedContext
 from geminga.security.openid import DOCUMENT_BYTES_MAX
 
 #: Seconds of one document.
@@ -21,12 +24,17 @@ _READ_BYTES: Final = 64 << 10
 class IssuerHttp:
     """See the module."""
 
-    __slots__ = ("_runtime", "_tls")
+    __slots__ = ("_runtime", "_system", "_trusted")
 
     def __init__(self, runtime: Runtime, trust_file: str = "") -> None:
-        """``trust_file``: certificates in PEM that sign those of issuers; empty: the system's. Raises OSError."""
+        """``trust_file``: certificates in PEM that sign those of issuers, looked at again with each document, for
+        issuers change who signs theirs, too; empty: the system's. Raises ConfigurationError."""
         self._runtime = runtime
-        self._tls = ssl.create_default_context(cafile=trust_file) if trust_file else None
+        self._system: ssl.SSLContext | None = None
+        self._trusted: FollowedContext | None = None
+        if trust_file:
+            make = partial(_trusting, trust_file)
+            self._trusted = FollowedContext("issuers of tokens", [trust_file], make, at_each=True)
 
     async def get(self, url: str) -> bytes:
         """The document at ``url``. Raises UnavailableError."""
@@ -43,11 +51,7 @@ class IssuerHttp:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UnavailableError(f"{url}: expected https://host/path")
-        tls = None
-        if parts.scheme == "https":
-            if self._tls is None:
-                self._tls = ssl.create_default_context()
-            tls = self._tls
+        tls = self._context() if parts.scheme == "https" else None
         reader = asyncio.StreamReader()
         transport, _ = await self._runtime.network.connect(
             lambda: StreamProtocol(reader),
@@ -64,6 +68,21 @@ class IssuerHttp:
             return await _body(http, reader, url)
         finally:
             transport.abort()
+
+    def _context(self) -> ssl.SSLContext:
+        if self._trusted is not None:
+            return self._trusted.context()
+        if self._system is None:
+            self._system = ssl.create_default_context()
+        return self._system
+
+
+def _trusting(path: str) -> Made:
+    try:
+        return Made(ssl.create_default_context(cafile=path), None)
+    except OSError as error:
+        reason = error.strerror or "not certificates in PEM"
+        raise ConfigurationError(f"openIDTokenIssuerTrustCertsFilePath: {path}: {reason}") from None
 
 
 async def _body(http: h11.Connection, reader: asyncio.StreamReader, url: str) -> bytes:

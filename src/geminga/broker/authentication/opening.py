@@ -194,11 +194,7 @@ def openid_provider(runtime: Runtime, config: AuthenticationConfig, *, takes_all
     from geminga.security.openid import OpenIdRules
 
     check_installed("cryptography", "AuthenticationProviderOpenID")
-    try:
-        http = IssuerHttp(runtime, config.openid_trust_file)
-    except OSError as error:
-        reason = error.strerror or "not certificates in PEM"
-        raise ConfigurationError(f"openIDTokenIssuerTrustCertsFilePath: {config.openid_trust_file}: {reason}") from None
+    http = IssuerHttp(runtime, config.openid_trust_file)
     times = IssuerTimes(config.openid_cache_refresh_s, config.openid_cache_expire_s, config.openid_cache_miss_s)
     issuers = {
         name: Issuer(name, http.get, runtime.clock, times, needs_https=config.openid_requires_https)

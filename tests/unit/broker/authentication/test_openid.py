@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -18,12 +19,13 @@ from geminga.broker.authentication.openid import OpenIdProvider
 from geminga.broker.authentication.opening import OpenedAuthentication
 from geminga.broker.authentication.ports import RefusedError
 from geminga.model.errors import ConfigurationError, UnavailableError
-from geminga.runtime import Runtime, wait_ms
+from geminga.runtime import Runtime, real_runtime, wait_ms
 from geminga.security.key_pairs import new_key_pair
 from geminga.security.keys import PrivateSigner, private_key
 from geminga.security.openid import DOCUMENT_BYTES_MAX, OpenIdRules
 from geminga.security.token_rules import create_token
 from support.house.signing import SECRET, in_text, web_key
+from support.processes.certificates import Authority
 
 ISSUER = "https://issuer.example"
 TIMES = IssuerTimes(refresh_s=1000.0, expire_s=2000.0, miss_s=300.0)
@@ -276,6 +278,41 @@ def test_document_comes_in_bounds_of_time_and_size(answer: bytes, told: str | No
         await world.node("broker").run(ask)
 
     sim.run(main)
+
+
+def test_issuers_may_change_who_signs_their_certificates(tmp_path) -> None:
+    """The file was read at the start alone: from the change on every new token was refused."""
+    old, new = Authority(tmp_path, "old"), Authority(tmp_path, "new")
+    trust = tmp_path / "trust.pem"
+    trust.write_bytes(old.certificate.read_bytes())
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nkeys")
+        await writer.drain()
+        writer.close()
+
+    async def main() -> None:
+        runtime = real_runtime(lambda part, error: pytest.fail(f"{part}: {error}"))
+        http = IssuerHttp(runtime, str(trust))
+
+        async def asked(authority: Authority) -> bytes:
+            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            tls.load_cert_chain(authority.store("issuer", "127.0.0.1"))
+            server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=tls)
+            async with server:
+                return await http.get(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys")
+
+        assert await asked(old) == b"keys"
+        with pytest.raises(UnavailableError, match="certificate verify failed"):
+            await asked(new)
+        trust.write_bytes(old.certificate.read_bytes() + new.certificate.read_bytes())
+        assert await asked(new) == b"keys"
+        trust.write_text("half of it")
+        assert await asked(old) == b"keys"
+        await runtime.disk.close()
+
+    asyncio.run(main())
 
 
 # ---- the configuration
