@@ -129,12 +129,18 @@ class RemoteCluster:
         self._is_closed = False
         #: Why none of its addresses answers, until one does; empty: that is not known.
         self._unreachable = ""
-        uses_tls = document.get("brokerClientTlsEnabled") is True
+        # As in Apache: either says so for its own files.
+        uses_tls = _has_tls(document) or links.uses_tls
         url = _text(document, "brokerServiceUrlTls" if uses_tls else "brokerServiceUrl")
         web = _text(document, "serviceUrlTls" if uses_tls else "serviceUrl")
         if not url or not web:
             keys = "brokerServiceUrlTls and serviceUrlTls" if uses_tls else "brokerServiceUrl and serviceUrl"
-            raise UnavailableError(f"cluster {name} has no {keys}, which is where it is reached")
+            why = (
+                " with TLS (brokerClientTlsEnabled=true of this broker)" if not _has_tls(document) and uses_tls else ""
+            )
+            raise UnavailableError(f"cluster {name} has no {keys}, which is where it is reached{why}")
+        if _text(document, "proxyServiceUrl"):
+            _log.warning("cluster %s is reached directly: its proxyServiceUrl is not used", name)
         self._web_urls = addresses_of(web)
         try:
             arguments = _arguments(document, links)
@@ -387,17 +393,31 @@ def _arguments(document: Mapping[str, Json], links: PeerLinks) -> ClientArgument
     plugin = _text(document, "authenticationPlugin")
     if plugin:
         found["authentication"] = authentication_from(plugin, _text(document, "authenticationParameters"))
-    if trust := _text(document, "brokerClientTrustCertsFilePath"):
-        found["tls_trust_certs_file_path"] = trust
-    if certificate := _text(document, "brokerClientCertificateFilePath"):
-        found["tls_certificate_file_path"] = certificate
-    if private_key := _text(document, "brokerClientKeyFilePath"):
-        found["tls_private_key_file_path"] = private_key
-    if document.get("tlsAllowInsecureConnection") is True:
-        found["tls_allow_insecure_connection"] = True
+    if _has_tls(document):
+        _take_tls(found, document)
     if listener := _text(document, "listenerName"):
         found["listener_name"] = listener
     return found
+
+
+def _has_tls(document: Mapping[str, Json]) -> bool:
+    return document.get("brokerClientTlsEnabled") is True
+
+
+def _take_tls(found: ClientArguments, document: Mapping[str, Json]) -> None:
+    """Files of the cluster, PEM or PKCS#12, each in the place of the broker's and of its password."""
+    has_stores = document.get("brokerClientTlsEnabledWithKeyStore") is True
+    trust = _text(document, "brokerClientTlsTrustStore" if has_stores else "brokerClientTrustCertsFilePath")
+    if trust:
+        found["tls_trust_certs_file_path"] = trust
+        found["tls_trust_certs_password"] = _text(document, "brokerClientTlsTrustStorePassword") if has_stores else ""
+    certificate = _text(document, "brokerClientTlsKeyStore" if has_stores else "brokerClientCertificateFilePath")
+    if certificate:
+        found["tls_certificate_file_path"] = certificate
+        found["tls_certificate_password"] = _text(document, "brokerClientTlsKeyStorePassword") if has_stores else ""
+        found["tls_private_key_file_path"] = "" if has_stores else _text(document, "brokerClientKeyFilePath")
+    if document.get("tlsAllowInsecureConnection") is True:
+        found["tls_allow_insecure_connection"] = True
 
 
 def _text(document: Mapping[str, Json], key: str) -> str:

@@ -18,13 +18,15 @@ from geminga.broker.geo.ports import AwayError
 from geminga.broker.geo.remote_cluster import OPENING_MAX, PROBE_PATH, PROBE_S, TOPIC_BYTES_MAX, _arguments
 from geminga.broker.geo.watch import LOOK_S
 from geminga.broker.peers.http_client import REQUESTS_AT_ONCE
-from geminga.broker.peers.links import PLAIN
+from geminga.broker.peers.links import PLAIN, PeerLinks
 from geminga.broker.resources import Resources
+from geminga.client import ClientArguments
 from geminga.metadata.memory import MemoryMetadataStore
 from geminga.model.errors import UnavailableError
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
 from geminga.runtime import next_turn, wait_ms
+from geminga.sim.errors import SimError
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
@@ -240,6 +242,82 @@ def test_brokers_of_a_cluster_are_asked_for_by_its_listener(document: dict[str, 
     assert found.get("listener_name") == wanted
     # What that cluster shows of who publishes there.
     assert found.get("description") == "replicator"
+
+
+TLS = {"brokerClientTlsEnabled": True}
+STORES: dict[str, Json] = {
+    **TLS,
+    "brokerClientTlsEnabledWithKeyStore": True,
+    "brokerClientTlsTrustStore": "/trust.p12",
+    "brokerClientTlsTrustStorePassword": "t",
+    "brokerClientTlsKeyStore": "/own.p12",
+    "brokerClientTlsKeyStorePassword": "o",
+}
+PEM: dict[str, Json] = {
+    "brokerClientTrustCertsFilePath": "/trust.pem",
+    "brokerClientCertificateFilePath": "/own.pem",
+    "brokerClientKeyFilePath": "/key.pem",
+    "tlsAllowInsecureConnection": True,
+}
+#: Trust, certificate, key, their passwords, whether anybody is trusted.
+BROKERS = ("/b.p12", "/b-own.p12", "", "bt", "bo", False)
+
+
+@pytest.mark.parametrize(
+    ("document", "wanted"),
+    [
+        ({}, BROKERS),
+        (TLS, BROKERS),
+        # What a cluster says of TLS counts where it says that there is any: as in Apache.
+        (PEM, BROKERS),
+        ({**TLS, **PEM}, ("/trust.pem", "/own.pem", "/key.pem", "", "", True)),
+        (STORES, ("/trust.p12", "/own.p12", "", "t", "o", False)),
+        ({**TLS, "brokerClientTrustCertsFilePath": "/x"}, ("/x", "/b-own.p12", "", "", "bo", False)),
+    ],
+)
+def test_files_of_a_cluster_come_before_those_of_the_broker(document: dict[str, Json], wanted: tuple) -> None:
+    own: ClientArguments = {
+        "tls_trust_certs_file_path": "/b.p12",
+        "tls_trust_certs_password": "bt",
+        "tls_certificate_file_path": "/b-own.p12",
+        "tls_certificate_password": "bo",
+    }
+    found = _arguments(document, PeerLinks(own, uses_tls=True))
+    assert (
+        found.get("tls_trust_certs_file_path"),
+        found.get("tls_certificate_file_path"),
+        found.get("tls_private_key_file_path", ""),
+        found.get("tls_trust_certs_password"),
+        found.get("tls_certificate_password"),
+        found.get("tls_allow_insecure_connection", False),
+    ) == wanted
+
+
+def test_a_broker_that_is_told_to_speak_tls_to_brokers_never_copies_without() -> None:
+    """The key of the broker counted within its cluster alone: messages went to the others in the clear."""
+
+    async def main(world: sim.SimWorld) -> None:
+        async def on_node(node: sim.SimNode) -> None:
+            resources = Resources(MemoryMetadataStore(node.runtime))
+            config = BrokerConfig(cluster_name="east")
+            clusters = OtherClusters(node.runtime, resources, config, links=PeerLinks({}, uses_tls=True))
+            await resources.clusters.create("west", DATA)
+            assert "no brokerServiceUrlTls and serviceUrlTls, which is where it is reached with TLS" in await refusal(
+                clusters
+            )
+            secured: dict[str, Json] = {
+                **DATA,
+                "brokerServiceUrlTls": "pulsar+ssl://west:6651",
+                "serviceUrlTls": "https://west:8443",
+            }
+            await resources.clusters.update("west", secured)
+            with pytest.raises(SimError, match="TLS is not simulated"):
+                await clusters.open("west", TOPIC)
+            await clusters.close()
+
+        await world.node("broker").run(on_node)
+
+    sim.run(main)
 
 
 def mute(command: pb.BaseCommand) -> list[bytes]:
