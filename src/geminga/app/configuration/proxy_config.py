@@ -34,7 +34,6 @@ UNBUILT: Final[Mapping[str, str]] = {
     "authorizationEnabled": "the proxy asks nobody what they may: brokers do, for the client's role",
     "functionWorkerWebServiceURL": "functions are not built",
     "functionWorkerWebServiceURLTLS": "functions are not built",
-    "httpRequestsLimitEnabled": "nobody is slowed down",
     "httpReverseProxyConfigs": "paths lead to brokers, or nowhere",
     "proxyAdditionalServlets": "plug-ins in Java are not loaded",
     "proxyExtensions": "plug-ins in Java are not loaded",
@@ -50,7 +49,7 @@ _IDLE: Final = """
     additionalServlets authorizationProvider brokerClientSslFactoryPlugin brokerClientSslFactoryPluginParams
     brokerClientTlsCiphers brokerClientTlsProtocols clusterName configurationMetadataStoreUrl
     configurationStoreServers globalZookeeperServers httpInputMaxReplayBufferSize httpNumThreads
-    httpOutputBufferSize httpProxyIdleTimeout httpProxyTimeout httpRequestsMaxPerSecond httpServerAcceptQueueSize
+    httpOutputBufferSize httpProxyIdleTimeout httpProxyTimeout httpServerAcceptQueueSize
     httpServerThreadPoolQueueSize kinitCommand metadataStoreAllowReadOnlyOperations metadataStoreCacheExpirySeconds
     metricsBufferResponse metricsServletTimeoutMs narExtractionDirectory numAcceptorThreads numIOThreads
     proxyAdditionalServletDirectory proxyExtensionsDirectory proxyInterceptorsDirectory proxyLogLevel
@@ -82,6 +81,8 @@ class ProxyServerConfig:
     zookeeper_servers: str = setting("zookeeperServers", "", "the same, as it was called before")
     session_timeout_ms: int = setting("metadataStoreSessionTimeoutMillis", 30_000, "milliseconds >= 4000", minimum=4000)
     http_requests_max: int = setting("maxConcurrentHttpRequests", 1024, "an integer > 0", minimum=1)
+    limits_http_rate: bool = setting("httpRequestsLimitEnabled", False, "true or false")
+    http_requests_per_s: float = setting("httpRequestsMaxPerSecond", 100.0, "requests a second > 0", minimum=0.001)
     http_header_bytes_max: int = setting("httpMaxRequestHeaderSize", 8192, "bytes > 0", minimum=1, maximum=1 << 20)
     http_connections_max: int = setting("maxHttpServerConnections", 2048, "an integer >= 0, 0: no limit", minimum=0)
     handshake_timeout_s: int = setting("gemingaHandshakeTimeoutSeconds", 10, "seconds > 0", minimum=1)
@@ -94,6 +95,11 @@ class ProxyServerConfig:
     event_loop: str = setting(
         "gemingaEventLoop", "auto", "auto, asyncio or uvloop", choices=("auto", "asyncio", "uvloop")
     )
+
+    @property
+    def http_rate(self) -> float | None:
+        """HTTP requests a second that are answered; None: any number."""
+        return self.http_requests_per_s if self.limits_http_rate else None
 
 
 class ProxyProcessConfig(NamedTuple):

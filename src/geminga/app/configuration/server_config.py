@@ -41,6 +41,8 @@ class ServerConfig:
     #: A file whose presence ``/status.html`` tells, so that a load balancer can be told to send nobody.
     status_file: str = setting("statusFilePath", "", "the path of a file")
     http_requests_max: int = setting("maxConcurrentHttpRequests", 1024, "an integer > 0", minimum=1)
+    limits_http_rate: bool = setting("httpRequestsLimitEnabled", False, "true or false")
+    http_requests_per_s: float = setting("httpRequestsMaxPerSecond", 100.0, "requests a second > 0", minimum=0.001)
     #: Bytes of a request's line and headers.
     http_header_bytes_max: int = setting("httpMaxRequestHeaderSize", 8192, "bytes > 0", minimum=1, maximum=1 << 20)
     #: Connections of HTTP at the same time; fewer where the process may not open so many files. 0: those alone count.
@@ -129,3 +131,8 @@ class ServerConfig:
     event_loop: str = setting(
         "gemingaEventLoop", "auto", "auto, asyncio or uvloop", choices=("auto", "asyncio", "uvloop")
     )
+
+    @property
+    def http_rate(self) -> float | None:
+        """HTTP requests a second that are answered; None: any number."""
+        return self.http_requests_per_s if self.limits_http_rate else None

@@ -68,6 +68,7 @@ class ProxyWeb:
             header_bytes_max=server.http_header_bytes_max,
             software=_SOFTWARE,
             keys=("webServicePort", "servicePort"),
+            requests_per_s=server.http_rate,
         )
 
     async def listen(self, host: str, port: int, tls: ServerTls | None = None) -> int:
@@ -92,7 +93,9 @@ class ProxyWeb:
         routes = {"/status.html": self._status, "/health": self._health}
         if self._config.proxy.has_stats:
             routes |= {"/proxy-stats/connections": self._connections, "/proxy-stats/topics": self._topics}
-        self._own = PlainHttp("proxy", [((), process_metrics), ((), counters.metrics)], routes)
+        self._own = PlainHttp(
+            "proxy", [((), process_metrics), ((), counters.metrics), ((), self._http.metrics)], routes
+        )
         rules = WebRules(self._service.services.brokers.allowed, resolved, self._config.proxy.connect_timeout_ms / 1000)
         self._forwarding = Forwarding(self._runtime, self._access, self._links, rules, self._web_url)
         return self._route

@@ -408,7 +408,7 @@ class BrokerServer(ABC):
             lambda: self._rest_context(broker, storage), partial(runtime.threads.call, IMPORT_LANE)
         )
         make = with_console(make, broker, self._config, is_alone=membership is None)
-        http = HttpServer(
+        http = self._http = HttpServer(
             runtime,
             make if self._telemetry is None else self._telemetry.application(make),
             requests_max=config.http_requests_max,
@@ -420,8 +420,9 @@ class BrokerServer(ABC):
             listed_names=config.http_hosts,
             keep_free=plan.keep_free_of_web,
             cors=self._cors,
+            requests_per_s=config.http_rate,
         )
-        self._http = http
+        self._sources.append(http.metrics)
         self._closers.append(("HTTP server", http.close))
         ports = self._service_ports = ServicePorts(
             runtime, self._config, http, broker.new_connection, keep_free=plan.keep_free_of_clients

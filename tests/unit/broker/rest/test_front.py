@@ -6,6 +6,7 @@ import asyncio
 import json
 
 from geminga.broker.rest.http.front import DISCARDED_BYTES_MAX, PageGuard, WholeBodies
+from geminga.broker.rest.http.request_rate import RequestRate
 from geminga.runtime.log import trace_id
 from geminga.wire.pages import names_of
 
@@ -128,3 +129,19 @@ def test_who_is_cut_off_is_answered_here_and_nowhere_below() -> None:
         assert found == [[503, b'{"reason":"the broker is stopping"}'], [200]]
 
     asyncio.run(main())
+
+
+def test_requests_beyond_the_rate_of_all_are_told_to_come_back() -> None:
+    told: list[tuple[str, str]] = []
+    rate = RequestRate(2, lambda: 0.0)
+    app = PageGuard(
+        ok, names_of((), ()), 10, lambda text, kind: told.append((kind, text)), lambda size: "ab" * size, None, rate
+    )
+    headers = [(b"host", b"localhost"), (b"origin", b"http://evil.example"), (b"content-length", b"6")]
+    # Pages that are refused count, too.
+    assert [asyncio.run(answer(app, "POST", headers, [b"abc", b"def"]))[0] for _ in range(2)] == [403, 403]
+    status, found, body, taken = asyncio.run(answer(app, "POST", headers, [b"abc", b"def"]))
+    assert (status, taken) == (429, 2)
+    assert json.loads(body) == {"reason": "Too Many Requests"}
+    assert found[b"retry-after"]
+    assert [kind for kind, _ in told] == ["page", "page", "rate"]

@@ -121,11 +121,6 @@ GROUPS: Final = (
         _keys("isolationGroups failureDomainsEnabled"),
     ),
     Unbuilt(
-        "Rate limits of HTTP",
-        "nobody is slowed down",
-        _keys("httpRequestsLimitEnabled"),
-    ),
-    Unbuilt(
         "Limits",
         "there is no such limit",
         _keys(

@@ -1,9 +1,9 @@
 """In front of every HTTP application, whatever it is: who is refused before, and bodies that nobody wants.
 
-A foreign page's request (``wire.pages``) is answered 403, unless settings let it (``wire.cors``); one beyond
-``requests_max`` 503 with ``Retry-After``, and so is one that a stop cuts off before its answer began. This is the only
-place where a cancellation ends: below, whoever asks with a deadline of his own is to see it.
-What a request causes has its trace id in its lines of the log (``docs/formats/log.md``).
+A request beyond the rate of all is answered 429; a foreign page's (``wire.pages``) 403, unless settings let it
+(``wire.cors``); one beyond ``requests_max`` 503 with ``Retry-After``, and so is one that a stop cuts off before its
+answer began. This is the only place where a cancellation ends: below, whoever asks with a deadline of his own is to
+see it. What a request causes has its trace id in its lines of the log (``docs/formats/log.md``).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from geminga.wire.pages import Names, refusal_of
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from geminga.broker.rest.http.request_rate import RequestRate
     from geminga.wire.cors import CorsRules
 
 #: Bytes of a body that are read and thrown away before an answer that does not need them.
@@ -45,9 +46,11 @@ class PageGuard:
         warn: Callable[[str, str], None],
         draw: Callable[[int], str],
         cors: CorsRules | None = None,
+        rate: RequestRate | None = None,
     ) -> None:
         """``warn`` is told, with a kind, what is refused; ``draw``: so many bytes by chance, in hexadecimal digits.
-        ``cors``: what pages of other origins may; None: nothing."""
+        ``cors``: what pages of other origins may; None: nothing. ``rate``: of all requests; None: any."""
+        self._rate = rate
         self._cors = cors
         self._draw = draw
         self._application = application
@@ -59,6 +62,10 @@ class PageGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A request, as ASGI has it."""
+        if self._rate is not None and not self._rate.admits(scope["path"]):
+            self._warn("an HTTP request is refused: more come than httpRequestsMaxPerSecond", "rate")
+            await _answer(scope, receive, send, 429, "Too Many Requests")
+            return
         if self._cors is None:
             reason = refusal_of(self._names, scope["method"], scope["path"], scope["headers"])
         else:
@@ -151,7 +158,7 @@ async def _answer(scope: Scope, receive: Receive, send: Send, status: int, reaso
 async def _refuse(send: Send, status: int, reason: str) -> None:
     body = json.dumps({"reason": reason}, separators=(",", ":")).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    if status == 503:
+    if status in (429, 503):
         headers.append((b"retry-after", b"%d" % RETRY_AFTER_S))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 from weakref import WeakSet
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from uvicorn.server import ServerState
 
     from geminga.broker.rest.http.http_connection import HttpConnection, Shared, Successor
+    from geminga.broker.rest.http.request_rate import RequestRate
     from geminga.wire.cors import CorsRules
     from geminga.wire.pulsar.foreign import Protocol
 
@@ -97,7 +98,9 @@ class HttpServer:
         "_look",
         "_look_due_s",
         "_own_names",
+        "_rate",
         "_requests_max",
+        "_requests_per_s",
         "_runtime",
         "_served",
         "_shared",
@@ -123,13 +126,18 @@ class HttpServer:
         software: Sequence[str] = BROKERS_SOFTWARE,
         keys: tuple[str, str] = ("webServicePort", "brokerServicePort"),
         cors: CorsRules | None = None,
+        requests_per_s: float | None = None,
     ) -> None:
         """``own_names``: hosts and URLs by which this server is reached, asked for with the first connection;
         ``listed_names``: further ones, by the operator (``wire.pages``). ``keep_free``: descriptors of the process that
         connections must leave. ``software``: modules that ``load_app`` needs. ``keys``: of this port, and of the one of
-        the binary protocol, for those who mix them up. ``cors``: what pages of other origins may."""
+        the binary protocol, for those who mix them up. ``cors``: what pages of other origins may.
+        ``requests_per_s``: that are answered; None: any number."""
         self._runtime = runtime
         self._cors = cors
+        self._requests_per_s = requests_per_s
+        #: Of all requests, where there is a limit; made with the software.
+        self._rate: RequestRate | None = None
         self._load_app = load_app
         self._requests_max = requests_max
         self._connections_max = connections_max
@@ -172,6 +180,10 @@ class HttpServer:
         """Accept connections on what was bound; raises OSError."""
         for listener in self._listeners:
             await listener.start()
+
+    def metrics(self) -> Mapping[str, float]:
+        """Samples for ``/metrics``."""
+        return {} if self._rate is None else self._rate.metrics()
 
     def abort(self) -> None:
         """Cut every connection at once, answered or not."""
@@ -269,9 +281,19 @@ class HttpServer:
         from geminga.wire.pages import names_of
 
         names = names_of(self._own_names(), self._listed_names)
+        if self._requests_per_s is not None:
+            from geminga.broker.rest.http.request_rate import RequestRate
+
+            self._rate = RequestRate(self._requests_per_s, self._runtime.clock.monotonic)
         config = Config(
             PageGuard(
-                self._load_app(), names, self._requests_max, self._warnings.warn, self._runtime.rng.token, self._cors
+                self._load_app(),
+                names,
+                self._requests_max,
+                self._warnings.warn,
+                self._runtime.rng.token,
+                self._cors,
+                self._rate,
             ),
             http=HttpConnection,
             ws="none",
