@@ -155,7 +155,7 @@ def _asking_of_body(route: Route, needs: InBody) -> Route:
     async def serve(request: Request) -> Response:
         # Who it is comes first: strangers have nothing read.
         principal = await principal_of(request)
-        request.state.body = await json_body(request)
+        request.state.body = await json_body(request, None)
         await _require(request, principal, needs.action, needs.about(request.state.body))
         answer: Response = await handler(request)
         return answer

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 
 import pytest
 
 from geminga.broker.core.coercion import LONG_MAX
-from geminga.broker.rest.calls.requests import RestError, message_id_json, position_of
+from geminga.broker.rest.calls.requests import SETTING_BYTES_MAX, RestError, message_id_json, position_of
 from geminga.broker.rest.topic_routes.messages import decompressed, entry_response
 from geminga.broker.rest.topic_routes.subscriptions import ack_set_from
 from geminga.managed_ledger import Entry
@@ -16,6 +17,9 @@ from geminga.model.position import EARLIEST, LATEST, Position
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.compression import compress
 from geminga.wire.pulsar.metadata import encode_broker_entry_metadata, encode_entry
+from support.worlds.broker_world import BrokerWorld
+from support.worlds.policy_levels import run_quietly
+from support.worlds.rest_world import ask, rest_application
 
 
 def metadata(**fields) -> pb.MessageMetadata:
@@ -134,3 +138,26 @@ def test_payload_that_claims_to_be_huge_is_not_decompressed() -> None:
     with pytest.raises(RestError) as raised:
         decompressed(metadata(compression=pb.ZLIB, uncompressed_size=(1 << 32) - 1), bomb)
     assert raised.value.http_status == 413
+
+
+def test_a_setting_is_bounded_lower_than_what_is_stored() -> None:
+    """A body of 16 MB, whatever it was for, held the broker for a second and took 500 MB."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        application = rest_application(world.broker)
+        large = b'{"large":"' + b"x" * SETTING_BYTES_MAX + b'"}'
+        for method, path in (
+            ("POST", "/admin/v2/namespaces/public/default/retention"),
+            ("PUT", "/admin/v2/clusters/other"),
+            ("PUT", "/admin/v2/tenants/large"),
+        ):
+            answer = await ask(application, method, path, large)
+            assert (answer.status, answer.reason) == (413, f"the body is larger than {SETTING_BYTES_MAX} bytes")
+        fields = [{"name": f"f{number}", "type": "int", "doc": "x" * 100_000} for number in range(12)]
+        definition = json.dumps({"type": "record", "name": "r", "fields": fields})
+        body = json.dumps({"type": "AVRO", "schema": definition, "properties": {}}).encode()
+        assert len(body) > SETTING_BYTES_MAX
+        answer = await ask(application, "POST", "/admin/v2/schemas/public/default/t/schema", body)
+        assert answer.status == 200
+
+    run_quietly(scenario)

@@ -24,6 +24,9 @@ from geminga.model.errors import PreconditionFailedError, RemoteError
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName, is_valid_named_entity
 
+#: Of a body that is a setting, whose parts all take time and memory; metadata take no more either. What is stored
+#: elsewhere (messages, schemas) has the bound that is configured.
+SETTING_BYTES_MAX: Final = 1 << 20
 #: Longest name taken from a path, characters: metadata paths and file names stay within bounds.
 NAME_CHARACTERS_MAX: Final = 512
 #: Of an error: many repeat a part of the request.
@@ -252,10 +255,12 @@ def flag(request: Request, name: str, default: bool = False) -> bool:
     return default if text is None else text.lower() == "true"
 
 
-async def body_bytes(request: Request) -> bytes:
-    """The body; raises 413 beyond the bound."""
-    limit = context_of(request).body_bytes_max
-    limit = limit if limit >= 0 else BODY_BYTES_MAX_DEFAULT
+async def body_bytes(request: Request, bytes_max: int | None = None) -> bytes:
+    """The body; raises 413 beyond ``bytes_max``, or the bound that is configured for all."""
+    configured = context_of(request).body_bytes_max
+    limit = configured if configured >= 0 else BODY_BYTES_MAX_DEFAULT
+    if bytes_max is not None:
+        limit = min(limit, bytes_max)
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
@@ -264,12 +269,12 @@ async def body_bytes(request: Request) -> bytes:
     return bytes(body)
 
 
-async def json_body(request: Request) -> Json:
-    """The body as JSON, None if it is empty; raises 400, and 415 for a body of another type.
+async def json_body(request: Request, bytes_max: int | None = SETTING_BYTES_MAX) -> Json:
+    """The body as JSON, None if it is empty; raises 400, 413 beyond ``bytes_max``, and 415 for a body of another type.
 
     The type is not only a formality: a page in a browser can post nothing of this type to a broker without asking it.
     """
-    body = await body_bytes(request)
+    body = await body_bytes(request, bytes_max)
     if not body.strip():
         return None
     _require_json(request)
@@ -295,9 +300,9 @@ def _require_json(request: Request) -> None:
         raise RestError(415, f"a body has the Content-Type application/json here, not {media_type or 'none'}")
 
 
-async def object_body(request: Request) -> Document:
-    """The body as a JSON object, empty if there is none; raises 400."""
-    value = await json_body(request)
+async def object_body(request: Request, bytes_max: int | None = SETTING_BYTES_MAX) -> Document:
+    """The body as a JSON object, empty if there is none; raises as :func:`json_body`."""
+    value = await json_body(request, bytes_max)
     if value is None:
         return {}
     return object_of(value, "the body")

@@ -244,7 +244,7 @@ def _bounded(request: Request, name: str, least: int, default: int, most: int) -
 
 async def acknowledge(request: Request) -> Response:
     """Acknowledge messages, or all up to one of each partition; durable with the answer."""
-    body = object_of(await json_body(request), "the body")
+    body = object_of(await json_body(request, None), "the body")
     refs = _refs(body)
     is_cumulative = boolean_of(body.get("cumulative") or False, "cumulative")
     with _used(request) as consumer:
@@ -254,7 +254,7 @@ async def acknowledge(request: Request) -> Response:
 
 async def negative_acknowledge(request: Request) -> Response:
     """Have messages sent again, or all that are not acknowledged."""
-    body = object_of(await json_body(request), "the body")
+    body = object_of(await json_body(request, None), "the body")
     is_all = boolean_of(body.get("all") or False, "all")
     refs = None if is_all else _refs(body)
     with _used(request) as consumer:

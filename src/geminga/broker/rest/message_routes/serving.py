@@ -127,7 +127,7 @@ async def whole_body(request: Request) -> Json:
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
         raise RestError(415, f"Content-Encoding {encoding} is not taken: send the body as it is")
-    body = await json_body(request)
+    body = await json_body(request, None)
     if body is None:
         raise RestError(400, NO_BODY)
     return body

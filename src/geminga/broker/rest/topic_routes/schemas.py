@@ -142,7 +142,7 @@ def _require(found: StoredSchema | None) -> StoredSchema:
 
 
 async def _schema_body(request: Request) -> SchemaInfo:
-    document = await object_body(request)
+    document = await object_body(request, None)
     kind, given = document.get("type"), document.get("properties")
     if not isinstance(kind, str) or kind not in SchemaType.__members__:
         raise RestError(400, f"type must be one of {', '.join(SchemaType.__members__)}")
