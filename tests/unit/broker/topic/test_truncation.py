@@ -14,7 +14,7 @@ from geminga.model.position import EARLIEST
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import encode_entry, split_entry
-from support.clusters.transacting import Transacting
+from support.clusters.transacting import transacting
 from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
 
 SMALL_LEDGERS = ManagedLedgerConfig(max_entries_per_ledger=4, min_rollover_minutes=0)
@@ -177,7 +177,7 @@ def test_readers_and_delayed_messages_are_passed_over_too() -> None:
 @pytest.mark.parametrize("commits", [True, False])
 def test_what_an_open_transaction_published_stays_until_it_ends(commits: bool) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        writer, reader = Transacting(await world.client()), await world.client()
+        writer, reader = await transacting(world), await world.client()
         await reader.subscribe(permits=1)
         await writer.client.create_producer()
         for number in range(6):
