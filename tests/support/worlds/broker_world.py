@@ -23,6 +23,7 @@ from geminga.broker.ownership.endpoints import Endpoint
 from geminga.broker.ownership.ports import Ownership
 from geminga.broker.registry.ports import SharingClusters
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
+from geminga.broker.topic.persistent import PersistentTopic
 from geminga.lake.store import LakeStore
 from geminga.managed_ledger import ManagedLedgerConfig, ManagedLedgerFactory
 from geminga.metadata.divided import DividedMetadataStore
@@ -322,6 +323,13 @@ class BrokerWorld:
     async def stop(self) -> None:
         await self.broker.close()
         await self.ledgers.close()
+
+    @property
+    def topic(self) -> PersistentTopic:
+        """:data:`TOPIC`, which is loaded."""
+        topic = self.broker.topics[TOPIC]
+        assert isinstance(topic, PersistentTopic)
+        return topic
 
     async def client(self, role: str = "", original: str = "", *, turn_commands_max: int = TURN_COMMANDS_MAX) -> Client:
         self._ports += 1

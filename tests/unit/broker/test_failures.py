@@ -21,6 +21,7 @@ from geminga.broker.topic.persistent import PersistentTopic
 from geminga.model.errors import InvariantError
 from geminga.runtime import set_strict
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.house.waiting import turns
 from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
 from support.worlds.holding_part import with_parts
 
@@ -37,11 +38,6 @@ def run_contained(scenario: Callable[[BrokerWorld], Awaitable[None]], **settings
         await scenario(world)
 
     run_with_broker(run, **settings)
-
-
-async def turns(count: int = TURNS) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)  # noqa: TID251  # turns of the loop, not time
 
 
 def subscription(world: BrokerWorld, topic: str = TOPIC, name: str = "sub") -> Subscription:
@@ -219,7 +215,7 @@ def test_broken_cursor_closes_its_topic_which_is_found_again_as_it_was_saved(is_
         state.mark_delete = positions[0]
         acknowledge(client, positions[2], request_id=72 if is_answered else 0)
         await client.expect(Type.CLOSE_CONSUMER)
-        await turns()
+        await turns(TURNS)
         assert world.broker.failures.counts == {
             BrokenPart.BROKER: 0,
             BrokenPart.CONNECTION: 0,
@@ -300,7 +296,7 @@ def test_command_that_no_handler_expects_closes_its_connection_only() -> None:
         client.send(pb.BaseCommand(type=Type.CLOSE_CONSUMER, close_consumer=request))
         assert client.is_closed
         client.connection.members.consumers = {}
-        await turns()
+        await turns(TURNS)
         assert world.broker.failures.counts[BrokenPart.CONNECTION] == 1
         await works(other, OTHER, 0)
 
@@ -315,7 +311,7 @@ def test_task_of_a_connection_that_fails_closes_that_connection_only() -> None:
         other = await bystander(world)
         client = await world.client()
         client.connection.run(fail(), "a request")
-        await turns()
+        await turns(TURNS)
         assert client.is_closed
         assert world.broker.failures.counts == {
             BrokenPart.BROKER: 0,
@@ -425,7 +421,7 @@ def test_failure_of_storage_is_not_contained() -> None:
         assert isinstance(topic, PersistentTopic)
         topic.ledger._appender._pending = None  # type: ignore[union-attr, assignment]
         client.send_message(1)
-        await turns()
+        await turns(TURNS)
 
     with pytest.raises(AttributeError, match="append"):
         run_contained(scenario)
