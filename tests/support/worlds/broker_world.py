@@ -331,6 +331,18 @@ class BrokerWorld:
         assert isinstance(topic, PersistentTopic)
         return topic
 
+    def metadata_nodes(self, below: str = "/") -> dict[str, tuple[bytes, int]]:
+        """Value and version of each, by path."""
+        tree = self.metadata.server.tree
+        found: dict[str, tuple[bytes, int]] = {}
+        for name in tree.children(below):
+            path = f"{below.rstrip('/')}/{name}"
+            node = tree.get(path)
+            if node is not None:
+                found[path] = (node.value, node.stat.version)
+            found.update(self.metadata_nodes(path))
+        return found
+
     async def client(self, role: str = "", original: str = "", *, turn_commands_max: int = TURN_COMMANDS_MAX) -> Client:
         self._ports += 1
         client = Client(self.broker, self._ports, turn_commands_max=turn_commands_max)
