@@ -223,14 +223,20 @@ def test_clusters_that_are_named_while_others_are_followed_do_not_end_the_topic(
     run_with_broker(scenario, delete_inactive_topics=False)
 
 
+async def copied_to_two(world: BrokerWorld) -> OtherCluster:
+    """The topic to two clusters, whose links take half a second to close."""
+    other = join(world)
+    other.close_ms = 500
+    await published(world)
+    await replicate(world, "standalone", "west", "north")
+    await seconds(1)
+    return other
+
+
 @pytest.mark.parametrize("left", [["standalone"], ["standalone", "north"]])
 def test_copying_to_a_cluster_that_is_taken_out_ends_before_the_answer(left: list[str]) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        other = join(world)
-        other.close_ms = 500
-        await published(world)
-        await replicate(world, "standalone", "west", "north")
-        await seconds(1)
+        other = await copied_to_two(world)
         assert other.linked == {"west", "north"}
         await replicate(world, *left)
         assert other.linked == set(left) - {"standalone"}
@@ -241,11 +247,7 @@ def test_copying_to_a_cluster_that_is_taken_out_ends_before_the_answer(left: lis
 @pytest.mark.parametrize("left", [["standalone"], ["standalone", "north"]])
 def test_a_topic_that_closes_while_copying_ends_leaves_the_cursors_to_its_next_owner(left: list[str]) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        other = join(world)
-        other.close_ms = 500
-        await published(world)
-        await replicate(world, "standalone", "west", "north")
-        await seconds(1)
+        await copied_to_two(world)
         topic = world.topic
         following = spawn(replicate(world, *left), name="follow")
         await wait_ms(100)

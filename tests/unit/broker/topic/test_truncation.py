@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from geminga.broker.topic.persistent import PersistentTopic
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import DiskFullError, GemingaError
@@ -32,6 +33,15 @@ async def taken(client: Client) -> list[bytes]:
     return found
 
 
+async def topic_with(world: BrokerWorld, messages: int) -> PersistentTopic:
+    """With so many, of a producer that is known."""
+    client = await world.client()
+    await client.create_producer(producer_name="producer")
+    for sequence_id in range(messages):
+        await client.publish(sequence_id)
+    return world.topic
+
+
 async def sequence_id_known(world: BrokerWorld) -> int:
     return (await (await world.client()).create_producer(producer_name="producer")).last_sequence_id
 
@@ -39,11 +49,7 @@ async def sequence_id_known(world: BrokerWorld) -> int:
 @pytest.mark.parametrize("is_killed", [True, False])
 def test_sequence_ids_of_what_is_deleted_are_known_after_a_restart_and_after_a_kill(is_killed: bool) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_name="producer")
-        for sequence_id in range(9):
-            await client.publish(sequence_id)
-        topic = world.topic
+        topic = await topic_with(world, 9)
         await topic.truncate()
         assert topic.ledger.ledgers.entry_count == 0
         if not is_killed:
@@ -63,11 +69,7 @@ def test_sequence_ids_of_what_is_deleted_are_known_after_a_restart_and_after_a_k
 
 def test_without_a_snapshot_of_sequence_ids_nothing_is_deleted() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_name="producer")
-        for sequence_id in range(9):
-            await client.publish(sequence_id)
-        topic = world.topic
+        topic = await topic_with(world, 9)
         world.bookie.add_error = DiskFullError("full")
         world.metadata.faults.next_writes.extend([WriteFault.UNKNOWN_BEFORE] * 1_000)
         with pytest.raises(GemingaError):
@@ -85,11 +87,7 @@ def test_without_a_snapshot_of_sequence_ids_nothing_is_deleted() -> None:
 
 def test_an_entry_that_no_snapshot_of_sequence_ids_knows_stays() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_name="producer")
-        for sequence_id in range(8):
-            await client.publish(sequence_id)
-        topic = world.topic
+        topic = await topic_with(world, 8)
         # As a failed write that was stored: deduplication has not read it again yet.
         stored = asyncio.get_running_loop().create_future()
         metadata = pb.MessageMetadata(producer_name="producer", sequence_id=8, publish_time=1)
