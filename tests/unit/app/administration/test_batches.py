@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Final
 
@@ -13,22 +12,18 @@ from geminga.app.administration.arguments import given
 from geminga.app.administration.asking import carried_out_by
 from geminga.app.administration.groups import commands_of
 from geminga.app.administration.session import FailedError
+from support.house.terminals import Stream
 from support.processes.asked_broker import AskedBroker
 
 NAMES: Final = [f"persistent://a/b/t{number}" for number in range(5)]
-
-
-class _Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def question_of(monkeypatch: pytest.MonkeyPatch, broker: AskedBroker, words: str, *rest: str) -> str:
     """What is asked at a terminal; the answer is no."""
     group, _, name = words.partition(" ")
     command = commands_of(group)[name]
-    shown = _Terminal()
-    monkeypatch.setattr("sys.stdin", _Terminal("n\n"))
+    shown = Stream(is_terminal=True)
+    monkeypatch.setattr("sys.stdin", Stream("n\n", is_terminal=True))
     monkeypatch.setattr("sys.stderr", shown)
     with pytest.raises(SystemExit, match="1"):
         carried_out_by(broker, command, given(command, rest, {}), asks=True)
