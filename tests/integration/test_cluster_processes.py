@@ -15,6 +15,7 @@ from tools.chaos.__main__ import JSON, PROMISED, SETTINGS, Sizes, broken_lines, 
 from tools.chaos.cluster import Cluster
 from tools.chaos.plan import BROKER, ZOOKEEPER, Fault
 
+from support.processes.cluster_brokers import read_to_the_end
 from support.processes.official import quiet_client
 
 pytestmark = pytest.mark.integration
@@ -42,15 +43,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield made
     finally:
         made.close()
-
-
-def read_to_the_end(client: pulsar.Client, topic: str) -> list[bytes]:
-    reader = client.create_reader(topic, pulsar.MessageId.earliest)
-    found = []
-    while reader.has_message_available():
-        found.append(reader.read_next(timeout_millis=30_000).data())
-    reader.close()
-    return found
 
 
 def test_a_broker_that_slept_through_its_session_registers_again(cluster: Cluster, tmp_path: Path) -> None:

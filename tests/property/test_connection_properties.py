@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +11,7 @@ from geminga.wire.pulsar.commands import PING_FRAME, PONG_FRAME, encode_command
 from geminga.wire.pulsar.frame import encode_frame
 from support.house.examples import many
 from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker, send_frame
+from support.worlds.policy_levels import seconds
 
 
 def command(kind: int, **field) -> bytes:
@@ -121,12 +120,6 @@ def mutated(frame: bytes, mutation: tuple[str, int]) -> bytes:
     return frame
 
 
-async def moment() -> None:
-    future = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_later(0.5, future.set_result, None)
-    await future
-
-
 @settings(max_examples=many(120), deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(FRAMES), MUTATION, st.booleans()), min_size=1, max_size=25),
@@ -142,9 +135,9 @@ def test_any_stream_of_frames_is_survived(steps, deduplication, turn_commands_ma
                 break
             fuzzer.send_bytes(mutated(frame, mutation))
             if waits:
-                await moment()
+                await seconds(0.5)
         fuzzer.lose()
-        await moment()
+        await seconds(0.5)
         assert not world.broker.connections.open
         assert world.broker.publish_buffer.size_bytes == 0
         assert fuzzer.connection.publishes.pending == 0
@@ -172,7 +165,7 @@ def test_garbage_is_survived(data: bytes, is_connected: bool) -> None:
         client = Client(world.broker)
         client.send_bytes((CONNECT if is_connected else b"") + data)
         client.lose()
-        await moment()
+        await seconds(0.5)
         assert not world.broker.connections.open
 
     run_with_broker(scenario)

@@ -18,6 +18,7 @@ from geminga.wire.pulsar.frame import encode_frame
 from support.house.examples import many
 from support.house.stepping_clock import let_time_pass
 from support.worlds.broker_world import BrokerWorld, Type, run_with_broker, send_frame
+from support.worlds.policy_levels import seconds
 
 #: What is drawn for one command of the stream.
 KINDS = st.sampled_from(
@@ -79,12 +80,6 @@ class Recorded:
         self._commands.ack(connection, raw)
 
 
-async def moment() -> None:
-    future = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_later(0.5, future.set_result, None)
-    await future
-
-
 def outcome(
     stream: bytes, end: str, cuts: list[int], *, waits: int, turn_commands_max: int, step_s: float
 ) -> dict[str, object]:
@@ -106,14 +101,14 @@ def outcome(
                 await asyncio.sleep(0)  # noqa: TID251  # a turn of the loop, not time
         if end == "lost":
             client.lose()
-        await moment()
+        await seconds(0.5)
         connection = client.connection
         if not client.is_closed:
             assert connection.gate.reasons == PauseReason.NONE
             assert not client.transport.is_reading_paused
         reader = await world.client()
         await reader.subscribe()
-        await moment()
+        await seconds(0.5)
         return {
             "handled": handled,
             "stored": [payload for kind, payload in reader.received if kind.type == Type.MESSAGE],

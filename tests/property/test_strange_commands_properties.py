@@ -5,12 +5,11 @@ An exception that no handler expects would stop the broker (its fatal handler), 
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from geminga.model.topic_name import TopicName
 from support.house.strange_commands import strange_commands
+from support.house.waiting import turns
 from support.house.weekly_sample import sampled
 from support.worlds.broker_world import BrokerWorld, Client, Type, run_with_broker
 
@@ -27,8 +26,8 @@ def test_strange_commands_never_stop_the_broker(seed: int) -> None:
                 client = await world.client()
             client.send_bytes(frame)
             if index % 10 == 0:
-                await _turns(index % 17)
-        await _turns(200)
+                await turns(index % 17)
+        await turns(200)
         await _still_serves(world)
         client.lose()
         for topic in world.broker.topics.values():
@@ -45,8 +44,3 @@ async def _still_serves(world: BrokerWorld) -> None:
     await client.subscribe(topic)
     message = (await client.expect(Type.MESSAGE)).message.message_id
     assert (message.ledgerId, message.entryId) == position
-
-
-async def _turns(count: int) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)  # noqa: TID251  # turns of the loop, not time

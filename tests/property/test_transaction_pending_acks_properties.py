@@ -13,22 +13,9 @@ from geminga.model.errors import TransactionConflictError
 from geminga.model.position import Position
 from geminga.model.txn_id import TxnId
 from geminga.transaction.core.pending_acks import WHOLE, CumulativeAck, PendingAcks, Released, TxnAck
+from support.stories.acked_entries import BATCH, merged, messages
 
-#: Messages of every entry.
-BATCH = 4
 ALL = (1 << BATCH) - 1
-
-
-def messages(position: Position, bits: int, _size: int = BATCH) -> set[tuple[Position, int]]:
-    return {(position, index) for index in range(BATCH) if bits >> index & 1}
-
-
-def merged(acks: list[TxnAck]) -> list[TxnAck]:
-    """One for each entry."""
-    bits: dict[Position, int] = {}
-    for ack in acks:
-        bits[ack.position] = bits.get(ack.position, 0) | ack.bits
-    return [TxnAck(position, each, BATCH) for position, each in bits.items()]
 
 
 def held_by_all(pending: PendingAcks) -> dict[TxnId, Released]:

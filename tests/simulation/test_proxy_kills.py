@@ -21,7 +21,7 @@ from geminga.proxy.core.targets import AllowedTargets, Target
 from geminga.proxy.service import ProxyService
 from geminga.sim.seeds import run_seeds
 from support.house.weekly_sample import run_week
-from support.worlds.client_world import CLIENT, PORT, BrokerOnNode
+from support.worlds.client_world import CLIENT, PORT, BrokerOnNode, insist
 
 TOPIC = "persistent://public/default/t"
 DOORS = ("door", "gate")
@@ -116,16 +116,6 @@ async def kills(world: sim.SimWorld) -> None:
 
 
 EARLIEST = InitialPosition.Earliest
-
-
-async def insist(world: sim.SimWorld, attempt):
-    while True:
-        try:
-            return await attempt()
-        except gc.PulsarException as error:
-            if not (error.retriable or isinstance(error, gc.ProducerBusy | gc.ConsumerBusy)):
-                raise
-        await world.sleep(0.1)
 
 
 def test_nothing_acknowledged_is_lost_when_proxies_are_killed() -> None:

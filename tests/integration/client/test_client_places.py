@@ -24,6 +24,7 @@ import geminga
 from geminga.client import Client, Producer, blocking, connect
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
+from support.house.waiting import turns
 from support.worlds.scripted_broker import Scripted, polite
 
 SOURCE = Path(geminga.__file__).resolve().parents[1]
@@ -273,12 +274,6 @@ async def cancelled(task: asyncio.Task[object]) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-
-
-async def turns(count: int) -> None:
-    """Let the loop go round."""
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 3])

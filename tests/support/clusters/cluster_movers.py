@@ -11,16 +11,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import geminga.client as gc
 from geminga.client import TransactionState
 from geminga.runtime import spawn
 from geminga.sim import NodeCrashedError, SimNode
-from support.clusters.cluster_traffic import AGAIN_S, CLIENTS, KINDS
+from support.clusters.cluster_traffic import AGAIN_S, CLIENTS, KINDS, live_through_crashes
 from support.clusters.cluster_world import TOPICS, ClusterWorld
 from support.clusters.two_brokers import Where, where
-from support.worlds.client_world import CLIENT
+from support.worlds.client_world import CLIENT, insist
 
 #: Seconds that transactions may be open.
 TIMEOUTS_S: Final = (2.0, 4.0, 8.0)
@@ -121,17 +121,7 @@ class Movers:
 
     async def run(self) -> None:
         """Until all was moved."""
-        await asyncio.gather(*(self._keep(name) for name in CLIENTS))
-
-    async def _keep(self, name: str) -> None:
-        node = self.world.node(name)
-        while True:
-            node.start()
-            try:
-                await node.run(self._live)
-                return
-            except NodeCrashedError:
-                await self.world.sleep(AGAIN_S)
+        await live_through_crashes(self.world, self._live)
 
     async def _live(self, node: SimNode) -> None:
         async with gc.connect(f"pulsar://{self.cluster.url}", runtime=node.runtime, **CLIENT) as client:
@@ -226,7 +216,7 @@ class Movers:
             async with gc.connect(f"pulsar://{self.cluster.url}", runtime=node.runtime, **CLIENT) as client:
                 producers = {each: await self._producer(client, each) for each in self.outputs}
                 for _ in range(count):
-                    txn = await self._insist(lambda: client.transaction(max(TIMEOUTS_S)))
+                    txn = await insist(self.world, lambda: client.transaction(max(TIMEOUTS_S)), AGAIN_S)
                     label = f"{txn.id.coordinator}.{txn.id.number}"
                     one = self.book.tries[label] = Try(label, max(TIMEOUTS_S))
                     try:
@@ -360,13 +350,16 @@ class Movers:
 
     async def _producer(self, client: gc.Client, topic: str) -> gc.Producer[bytes]:
         options: gc.ProducerArguments = {"batching_enabled": self.batches, "batching_max_publish_delay_ms": 5}
-        found: gc.Producer[bytes] = await self._insist(
-            lambda: client.create_producer(topic, send_timeout_millis=0, **options)
+        found: gc.Producer[bytes] = await insist(
+            self.world,
+            lambda: client.create_producer(topic, send_timeout_millis=0, **options),
+            AGAIN_S,
         )
         return found
 
     async def _consumer(self, client: gc.Client, topic: str) -> gc.Consumer[bytes]:
-        found: gc.Consumer[bytes] = await self._insist(
+        found: gc.Consumer[bytes] = await insist(
+            self.world,
             lambda: client.subscribe(
                 topic,
                 "sub",
@@ -374,7 +367,8 @@ class Movers:
                 initial_position=gc.InitialPosition.Earliest,
                 ack_receipt_enabled=True,
                 receiver_queue_size=10,
-            )
+            ),
+            AGAIN_S,
         )
         self.subscribed[topic].set()
         return found
@@ -385,14 +379,3 @@ class Movers:
         except gc.PulsarException as error:
             if not error.retriable:
                 raise
-
-    async def _insist(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
-        while True:
-            try:
-                return await attempt()
-            except (gc.ProducerBusy, gc.ConsumerBusy):
-                pass
-            except gc.PulsarException as error:
-                if not error.retriable:
-                    raise
-            await self.world.sleep(AGAIN_S)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 import geminga.client as gc
 from geminga.runtime import spawn
-from geminga.sim import NodeCrashedError, SimNode
+from geminga.sim import NodeCrashedError, SimNode, SimWorld
 from support.clusters.cluster_checks import Said, said
 from support.clusters.cluster_world import TOPICS, ClusterWorld
 from support.clusters.two_brokers import Where, where
-from support.worlds.client_world import CLIENT
+from support.worlds.client_world import CLIENT, insist
 
 CLIENTS: Final = ("client-0", "client-1")
 KINDS: Final = (
@@ -74,7 +74,7 @@ class Line:
         life = self.lives[name] = self.lives.get(name, -1) + 1
         options: gc.ProducerArguments = {"producer_name": name, "send_timeout_millis": 0}
         options |= {"batching_enabled": self.batches, "batching_max_publish_delay_ms": 5}
-        producer = await self._insist(lambda: client.create_producer(self.topic, **options))
+        producer = await insist(self.world, lambda: client.create_producer(self.topic, **options), AGAIN_S)
         while self.world.now < self.changes_s:
             await asyncio.gather(*(self._send(producer, name, life) for _ in range(self.rng.randrange(1, 5))))
             await self.world.sleep(self.rng.uniform(0, 0.4))
@@ -109,7 +109,7 @@ class Line:
                 before = frozenset(self.acknowledged)
                 return await self._subscribe(client)
 
-            consumer = await self._insist(subscribe)
+            consumer = await insist(self.world, subscribe, AGAIN_S)
             self.is_subscribed.set()
             try:
                 await self._receive(consumer, before)
@@ -168,16 +168,21 @@ class Line:
             receiver_queue_size=10,
         )
 
-    async def _insist(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
+
+async def live_through_crashes(world: SimWorld, live: Callable[[SimNode], Coroutine[Any, Any, None]]) -> None:
+    """Each node of clients lives, again after each crash, until a life ends by itself."""
+
+    async def keep(name: str) -> None:
+        node = world.node(name)
         while True:
+            node.start()
             try:
-                return await attempt()
-            except (gc.ProducerBusy, gc.ConsumerBusy):
-                pass
-            except gc.PulsarException as error:
-                if not error.retriable:
-                    raise
-            await self.world.sleep(AGAIN_S)
+                await node.run(live)
+                return
+            except NodeCrashedError:
+                await world.sleep(AGAIN_S)
+
+    await asyncio.gather(*(keep(name) for name in CLIENTS))
 
 
 class Traffic:
@@ -194,17 +199,7 @@ class Traffic:
 
     async def run(self) -> None:
         """Until all is published and received."""
-        await asyncio.gather(*(self._keep(name) for name in CLIENTS))
-
-    async def _keep(self, name: str) -> None:
-        node = self.world.node(name)
-        while True:
-            node.start()
-            try:
-                await node.run(self._live)
-                return
-            except NodeCrashedError:
-                await self.world.sleep(AGAIN_S)
+        await live_through_crashes(self.world, self._live)
 
     async def _live(self, node: SimNode) -> None:
         try:

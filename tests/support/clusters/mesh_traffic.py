@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import geminga.client as gc
 from geminga.client import TransactionState
@@ -14,9 +13,7 @@ from geminga.runtime import spawn
 from geminga.sim import SimNode
 from support.clusters.mesh_log import Said
 from support.clusters.mesh_world import EXACT, NAMES, MeshCluster
-from support.worlds.client_world import CLIENT
-
-T = TypeVar("T")
+from support.worlds.client_world import CLIENT, insist
 
 KINDS: Final = ("alone", "batched", "by key", "in parts", "transacting")
 CHUNK_BYTES: Final = 200
@@ -85,7 +82,7 @@ class MeshTraffic:
             options["batching_type"] = gc.BatchingType.KeyBased
         if kind == "in parts":
             options |= {"chunking_enabled": True, "chunk_max_message_size": CHUNK_BYTES}
-        producer = await self._insist(lambda: client.create_producer(str(name), **options))
+        producer = await insist(self.world, lambda: client.create_producer(str(name), **options), AGAIN_S)
         number = 0
         while self.world.now < self.until_s:
             count = self.rng.randrange(1, 5)
@@ -141,21 +138,10 @@ class MeshTraffic:
     async def _consume(self, client: gc.Client, name: TopicName) -> None:
         """Acknowledges all that comes, so that what is kept is kept by the replicators' cursors."""
         while not self.is_over:
-            consumer = await self._insist(lambda: client.subscribe(str(name), "sub"))
+            consumer = await insist(self.world, lambda: client.subscribe(str(name), "sub"), AGAIN_S)
             for _ in range(self.rng.choice([10, 100])):
                 try:
                     await consumer.acknowledge(await consumer.receive(RECEIVE_MS))
                 except gc.PulsarException:
                     break
             await consumer.close()
-
-    async def _insist(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        while True:
-            try:
-                return await attempt()
-            except (gc.ProducerBusy, gc.ConsumerBusy):
-                pass
-            except gc.PulsarException as error:
-                if not error.retriable:
-                    raise
-            await self.world.sleep(AGAIN_S)

@@ -13,7 +13,7 @@ from geminga.sim import SimNode
 from support.clusters.mesh_log import Said, said
 from support.clusters.mesh_traffic import RECEIVE_MS, Book, MeshTraffic
 from support.clusters.mesh_world import NAMES, MeshCluster
-from support.worlds.client_world import CLIENT
+from support.worlds.client_world import CLIENT, insist
 
 #: There from the beginning, and made at some time.
 EARLY, LATE = "early", "late"
@@ -65,13 +65,14 @@ class MovingTraffic(MeshTraffic):
 
     async def _subscribe(self, client: gc.Client, name: TopicName, subscription: str) -> gc.Consumer[bytes]:
         position = gc.InitialPosition.Earliest if subscription == EARLY else gc.InitialPosition.Latest
-        return await self._insist(
+        return await insist(
+            self.world,
             lambda: client.subscribe(
                 str(name),
                 subscription,
                 initial_position=position,
                 expire_time_of_incomplete_chunked_message_ms=INCOMPLETE_MS,
-            )
+            ),
         )
 
     async def _follow(

@@ -24,7 +24,7 @@ from geminga.model.topic_name import SHADOW_SOURCE, TopicName
 from geminga.runtime import spawn
 from support.clusters.cluster_peers import SimPeerHttp
 from support.clusters.two_brokers import CHANGES_S, SETTLED_S, Changes, Cluster, Traffic, Where
-from support.worlds.client_world import CLIENT
+from support.worlds.client_world import CLIENT, insist
 from support.worlds.rest_world import rest_application
 
 NAMESPACE: Final = "public/default"
@@ -104,7 +104,7 @@ class Readers:
 
     async def consume(self) -> None:
         while not self.is_done:
-            consumer = await self.source._insist(self._subscribe)
+            consumer = await insist(self.source.world, self._subscribe)
             self.source.is_subscribed.set()
             before, last = frozenset(self.acknowledged), (-1, -1, -1)
             for _ in range(self.rng.choice([5, 20, 60])):

@@ -8,7 +8,7 @@ from geminga.model.txn_id import TxnId
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import split_entry
-from support.worlds.broker_world import PATIENCE_S, TOPIC, Client, Type, send_frame
+from support.worlds.broker_world import PATIENCE_S, TOPIC, BrokerWorld, Client, Type, send_frame
 
 Id = pb.MessageIdData
 
@@ -68,6 +68,11 @@ class Transacting:
         self.ask_end(txn_id, commit=commit)
         return (await self._next(Type.END_TXN_RESPONSE)).endTxnResponse
 
+    async def finish(self, txn_id: TxnId, *, commit: bool) -> None:
+        """As :meth:`end`, where it must succeed."""
+        answer = await self.end(txn_id, commit=commit)
+        assert not answer.HasField("error"), answer
+
     async def send(
         self, payload: bytes, txn_id: TxnId | None = None, producer_id: int = 1, *, number: int | None = None, **more
     ) -> pb.BaseCommand:
@@ -126,3 +131,27 @@ class Transacting:
         self.client.received.clear()
         self.client.received.extend(kept)
         return found
+
+    def payloads(self) -> list[bytes]:
+        """Of :meth:`messages`."""
+        return [payload for _, payload in self.messages()]
+
+    async def read(self) -> list[bytes]:
+        """What came since it was looked at last, and comes in a moment."""
+        await wait_ms(50)
+        return self.payloads()
+
+
+async def transacting(world: BrokerWorld) -> Transacting:
+    """A client of the broker."""
+    return Transacting(await world.client())
+
+
+async def publishing(world: BrokerWorld, payload: bytes = b"message") -> tuple[Transacting, TxnId]:
+    """A client, and its transaction with a message in the topic."""
+    writer = await transacting(world)
+    await writer.client.create_producer()
+    txn_id = await writer.begin()
+    await writer.add_partition(txn_id)
+    await writer.publish(payload, txn_id)
+    return writer, txn_id

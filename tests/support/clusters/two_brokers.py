@@ -29,7 +29,7 @@ from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
 from geminga.runtime import spawn
 from geminga.sim import NodeCrashedError
-from support.worlds.client_world import CLIENT, PORT, _messages_of
+from support.worlds.client_world import CLIENT, PORT, _messages_of, insist
 from support.worlds.ownership import OwnershipTable, TableOwnership, endpoints_of
 
 BROKERS: Final = ("a", "b")
@@ -334,7 +334,7 @@ class Traffic:
 
     async def produce(self) -> None:
         await self.is_subscribed.wait()
-        producer = await self._insist(lambda: self.client.create_producer(self.topic, send_timeout_millis=0))
+        producer = await insist(self.world, lambda: self.client.create_producer(self.topic, send_timeout_millis=0))
         while self.world.now < CHANGES_S:
             await asyncio.gather(*(self._send(producer) for _ in range(self.rng.randrange(1, 6))))
             await self.world.sleep(self.rng.uniform(0, 0.2))
@@ -351,7 +351,7 @@ class Traffic:
         """One consumer after the other; each must not get what was acknowledged before it began."""
         kind = self.rng.choice([gc.ConsumerType.Exclusive, gc.ConsumerType.Shared, gc.ConsumerType.Failover])
         while not (self.is_over and self.acknowledged | self.in_doubt >= set(self.receipts)):
-            consumer = await self._insist(lambda: self._subscribe(kind))
+            consumer = await insist(self.world, lambda: self._subscribe(kind))
             self.is_subscribed.set()
             before = frozenset(self.acknowledged)
             for _ in range(self.rng.choice([5, 20, 60])):
@@ -382,17 +382,6 @@ class Traffic:
             self.in_doubt.add(place)
             return
         self.acknowledged.add(place)
-
-    async def _insist(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
-        while True:
-            try:
-                return await attempt()
-            except (gc.ProducerBusy, gc.ConsumerBusy):
-                pass
-            except gc.PulsarException as error:
-                if not error.retriable:
-                    raise
-            await self.world.sleep(0.1)
 
 
 async def two_brokers(world: sim.SimWorld) -> None:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from support.house.source_tree import SourceModule, nodes_of
-from support.house.towers import base_name, homes_of
+from support.house.towers import base_name, homes_of, list_violations
 
 #: Boolean attributes of a class and of its bases.
 BOOLEANS_MAX: Final = 5
@@ -104,14 +104,5 @@ def _is_frozen(node: ast.ClassDef) -> bool:
 
 def boolean_violations(counts: Mapping[str, int], allowed: Mapping[str, int] = MANY_BOOLEANS) -> list[str]:
     """Classes above the budget that are not on the list or grew, and entries that have shrunk or gone."""
-    found = []
-    for name, count in counts.items():
-        most = allowed.get(name, BOOLEANS_MAX)
-        if count > most:
-            found.append(
-                f"{name} has {count} booleans with its bases, {most} are allowed: one value says in what state it is"
-            )
-        elif name in allowed and count < most:
-            rest = f"write {count}" if count > BOOLEANS_MAX else "strike it"
-            found.append(f"{name} has {count} booleans, the list says {most}: {rest}")
-    return found + [f"{name} is on the list and is no class with state" for name in allowed if name not in counts]
+    advice, gone = "one value says in what state it is", "no class with state"
+    return list_violations(counts, allowed, BOOLEANS_MAX, what="booleans", advice=advice, gone=gone)

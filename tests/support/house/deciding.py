@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Coroutine, Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ from geminga.broker.access.core.actions import Action, Resource
 from geminga.broker.access.core.handshake import Challenge, Credentials, Known, Rejected, Verdict
 from geminga.broker.access.core.principal import Principal
 from geminga.broker.access.ports import ALLOWED, Access, Decision, Denied
+from geminga.runtime import wait_ms
 
 
 class Denying:
@@ -35,7 +35,7 @@ class Denying:
         return self._later(decision) if self.is_slow else decision
 
     async def _later(self, decision: Decision) -> Decision:
-        await moment()
+        await wait_ms(10)
         return decision
 
 
@@ -90,12 +90,5 @@ class SecretExchange:
         return Known(role, self._secrets.until_s) if role is not None else Rejected("a wrong word")
 
     async def _later(self, verdict: Verdict) -> Verdict:
-        await moment()
+        await wait_ms(10)
         return verdict
-
-
-async def moment() -> None:
-    """A hundredth of a second."""
-    future = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_later(0.01, future.set_result, None)
-    await future

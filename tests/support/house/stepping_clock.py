@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 
 from geminga.broker.composition.service import Broker
@@ -32,6 +33,22 @@ def let_time_pass(broker: Broker, step_s: float) -> None:
     clock = SteppingClock(broker.runtime.clock, step_s)
     broker.runtime = dataclasses.replace(broker.runtime, clock=clock)
     broker.connection_services = dataclasses.replace(broker.connection_services, monotonic=clock.monotonic)
+
+
+class WorkClock:
+    """Virtual time, in which work takes as long as somebody says."""
+
+    def __init__(self) -> None:
+        self.worked_s = 0.0
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time() + self.worked_s
+
+    def worked(self) -> float:
+        return self.worked_s
+
+    def wall_ms(self) -> int:
+        return int(self.monotonic() * 1000)
 
 
 class EarlyTimersClock:

@@ -87,14 +87,20 @@ def _only_forwards(function: _Function) -> bool:
 
 def tower_violations(heights: Mapping[str, int], allowed: Mapping[str, int] = TOWERS) -> list[str]:
     """Classes above the limit that are not on the list or grew, and entries that have shrunk or gone."""
+    advice, gone = "take it apart by what decides what", "no class"
+    return list_violations(heights, allowed, FUNCTIONS_MAX, what="functions", advice=advice, gone=gone)
+
+
+def list_violations(
+    counts: Mapping[str, int], allowed: Mapping[str, int], limit: int, *, what: str, advice: str, gone: str
+) -> list[str]:
+    """``counts`` held to ``limit``, and to a list that only shrinks; ``gone``: what is listed and not there is that."""
     found = []
-    for name, height in heights.items():
-        most = allowed.get(name, FUNCTIONS_MAX)
-        if height > most:
-            found.append(
-                f"{name} has {height} functions with its bases, {most} are allowed: take it apart by what decides what"
-            )
-        elif name in allowed and height < most:
-            rest = f"write {height}" if height > FUNCTIONS_MAX else "strike it"
-            found.append(f"{name} has {height} functions, the list says {most}: {rest}")
-    return found + [f"{name} is on the list and is no class" for name in allowed if name not in heights]
+    for name, count in counts.items():
+        most = allowed.get(name, limit)
+        if count > most:
+            found.append(f"{name} has {count} {what} with its bases, {most} are allowed: {advice}")
+        elif name in allowed and count < most:
+            rest = f"write {count}" if count > limit else "strike it"
+            found.append(f"{name} has {count} {what}, the list says {most}: {rest}")
+    return found + [f"{name} is on the list and is {gone}" for name in allowed if name not in counts]

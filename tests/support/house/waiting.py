@@ -5,6 +5,7 @@ Where there is an event (a message, an end of a process, a future), wait for tha
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -22,3 +23,9 @@ def until(condition: Callable[[], object], what: str, limit_s: float = LIMIT_S) 
     while not condition():
         assert time.monotonic() < deadline, f"not within {limit_s} s: {what}"
         never.wait(ASK_AGAIN_S)
+
+
+async def turns(count: int = 5) -> None:
+    """Let the loop go round so many times; no time passes."""
+    for _ in range(count):
+        await asyncio.sleep(0)  # turns of the loop, not time

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from urllib.parse import parse_qsl
 
+from support.processes.web_answers import Served
 
-class Issuer:
+
+class Issuer(Served):
     """Gives tokens, one after the other, over HTTP."""
 
     def __init__(self) -> None:
@@ -42,15 +43,7 @@ class Issuer:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self.server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
-        self.thread.start()
+        super().__init__(HTTPServer(("127.0.0.1", 0), Handler))
 
     def parameters(self, **more: str) -> str:
         return json.dumps({"issuer_url": self.url, "client_id": "me", "client_secret": "hidden1", **more})
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()

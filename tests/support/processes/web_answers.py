@@ -18,7 +18,31 @@ NO_ANSWERS: Final = {
 }
 
 
-class WebAnswers:
+class Served:
+    """A server at ``url``, on a thread of its own until it is closed, which may be twice."""
+
+    def __init__(self, server: socketserver.TCPServer) -> None:
+        self._server = server
+        self.url = f"http://127.0.0.1:{server.server_address[1]}"
+        self._thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        self._thread.start()
+        self._is_closed = False
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._server.shutdown()
+            self._thread.join()
+            self._server.server_close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class WebAnswers(Served):
     """``answers``: status, body, ``Location`` (empty: none) of each."""
 
     def __init__(self) -> None:
@@ -45,27 +69,10 @@ class WebAnswers:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self._thread.start()
-        self._is_closed = False
-
-    def close(self) -> None:
-        if not self._is_closed:
-            self._is_closed = True
-            self._server.shutdown()
-            self._thread.join()
-            self._server.server_close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        super().__init__(HTTPServer(("127.0.0.1", 0), Handler))
 
 
-class RawAnswers:
+class RawAnswers(Served):
     """Answers each connection with the same bytes, once a request came, and closes it."""
 
     def __init__(self, answer: bytes) -> None:
@@ -74,18 +81,7 @@ class RawAnswers:
                 self.request.recv(65_536)
                 self.request.sendall(answer)
 
-        self._server = socketserver.TCPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        super().__init__(socketserver.TCPServer(("127.0.0.1", 0), Handler))
 
 
 #: What a byte now and then may follow for ever.
@@ -97,7 +93,7 @@ DRIPPING: Final = {
 }
 
 
-class Dripping:
+class Dripping(Served):
     """Answers each connection with ``begun`` and then ``again`` each ``wait_s`` seconds, until it is closed."""
 
     def __init__(self, begun: bytes, again: bytes = b"x", wait_s: float = 0.01) -> None:
@@ -111,15 +107,4 @@ class Dripping:
                 except OSError:
                     pass
 
-        self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        super().__init__(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from geminga.model.errors import StorageError
 from geminga.model.position import Position
-from geminga.transaction.core.pending_acks import Released
+from geminga.transaction.core.pending_acks import Released, TxnAck
 
 #: Messages of every entry.
 BATCH = 4
@@ -16,6 +16,14 @@ Message = tuple[Position, int]
 def messages(position: Position, bits: int, _size: int = BATCH) -> set[Message]:
     """What bits of an entry name."""
     return {(position, index) for index in range(BATCH) if bits >> index & 1}
+
+
+def merged(acks: list[TxnAck]) -> list[TxnAck]:
+    """One for each entry."""
+    bits: dict[Position, int] = {}
+    for ack in acks:
+        bits[ack.position] = bits.get(ack.position, 0) | ack.bits
+    return [TxnAck(position, each, BATCH) for position, each in bits.items()]
 
 
 class AckedEntries:

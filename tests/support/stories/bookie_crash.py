@@ -21,6 +21,7 @@ from geminga.model.errors import (
 )
 from geminga.runtime import is_halted
 from geminga.sim import NodeCrashedError, SimNode, SimWorld
+from support.stories.lives import last_life
 from support.worlds.bookies import Listed
 
 MASTER_KEY = b"key"
@@ -374,13 +375,7 @@ class BookieStory:
         self.node.disk.on_step = None
         self.node.disk.clear_faults()
         self.disk_full = False
-        while True:  # crash points still armed may strike here: there are at most LIVES of them
-            self.node.start()
-            try:
-                await self.node.run(lambda node: self.live_and_end(node))
-                return
-            except NodeCrashedError:
-                continue
+        await last_life(self.node, self.live_and_end)
 
 
 async def bookie_story(world: SimWorld) -> None:

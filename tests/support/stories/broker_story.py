@@ -21,12 +21,12 @@ from geminga.metadata.core.faults import MetadataFaults
 from geminga.metadata.memory import MemoryMetadataStore
 from geminga.sim import NodeCrashedError, SimNode, SimWorld
 from support.stories.broker_model import ENTRIES_PER_LEDGER
-from support.stories.story_clients import pause
 from support.stories.story_consuming import StoryConsuming
 from support.stories.story_ground import SUBSCRIPTIONS, TOPICS
 from support.stories.story_policies import StoryPolicies
 from support.stories.story_publishing import StoryPublishing
 from support.worlds.broker_world import BrokerWorld
+from support.worlds.policy_levels import seconds
 
 LIVES: Final = 4
 STEPS: Final = 26
@@ -102,11 +102,11 @@ class BrokerStory(StoryPublishing, StoryConsuming, StoryPolicies):
             await self.drain(name, self.rng.choice(sorted(SUBSCRIPTIONS)))
         elif roll < 0.90:
             await self.part_from_everyone()
-            await pause(self.rng.choice((130, 400)))
+            await seconds(self.rng.choice((130, 400)))
         elif roll < 0.93:
             await self.expire(name)
         else:
-            await pause(self.rng.choice(PAUSES_S))
+            await seconds(self.rng.choice(PAUSES_S))
         self.lapse()
         for each in TOPICS:
             await self.check_existence(each)

@@ -28,6 +28,7 @@ from geminga.model.position import EARLIEST, LATEST, Position
 from geminga.runtime import is_halted
 from geminga.sim import NodeCrashedError, SimNode, SimWorld
 from support.house.orphans import collect_now
+from support.stories.lives import last_life
 from support.worlds.bookies import FLUSHED_OFTEN
 
 NAME = "public/default/persistent/story"
@@ -491,13 +492,7 @@ class TopicStory:
         self.node.disk.clear_faults()
         self.faults = MetadataFaults()
         self.may_fail = False
-        while True:  # crash points still armed may strike here: there are at most LIVES of them
-            self.node.start()
-            try:
-                await self.node.run(lambda node: self.live(node, is_last=True))
-                return
-            except NodeCrashedError:
-                continue
+        await last_life(self.node, lambda node: self.live(node, is_last=True))
 
 
 async def topic_story(world: SimWorld) -> None:

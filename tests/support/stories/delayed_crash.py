@@ -25,6 +25,7 @@ from geminga.model.topic_name import TopicName
 from geminga.sim import NodeCrashedError, SimNode, SimWorld
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import split_entry
+from support.stories.lives import last_life
 from support.worlds.bookies import FLUSHED_OFTEN
 from support.worlds.broker_world import ENDPOINTS, TOPIC, Client
 
@@ -153,13 +154,7 @@ class DelayedStory:
             self.world.crash(self.node, power_loss=self.rng.random() < 0.7, reason="end of life")
         self.node.disk.on_step = None
         self.faults = MetadataFaults()
-        while True:  # crash points still armed may strike here
-            self.node.start()
-            try:
-                await self.node.run(lambda node: self.live(node, is_last=True))
-                return
-            except NodeCrashedError:
-                continue
+        await last_life(self.node, lambda node: self.live(node, is_last=True))
 
 
 class Consumer:

@@ -21,6 +21,7 @@ from geminga.model.errors import StorageError
 from geminga.sim import NodeCrashedError, SimNode, SimWorld
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
 from support.house.orphans import collect_now
+from support.stories.lives import last_life
 from support.worlds.bookies import FLUSHED_OFTEN
 
 IDS = ("public/default/a", "public/default/b")
@@ -134,13 +135,7 @@ class SchemaStory:
             self.world.crash(self.node, power_loss=self.rng.random() < 0.7, reason="end of life")
         self.node.disk.on_step = None
         self.faults = MetadataFaults()
-        while True:  # crash points still armed may strike here: there are at most LIVES of them
-            self.node.start()
-            try:
-                await self.node.run(lambda node: self.live(node, is_last=True))
-                return
-            except NodeCrashedError:
-                continue
+        await last_life(self.node, lambda node: self.live(node, is_last=True))
 
 
 class EagerStore(SchemaStore):

@@ -8,6 +8,7 @@ from geminga.broker.composition.service import Broker
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.stories.broker_model import SubscriptionModel
 from support.worlds.broker_world import Client, Type
+from support.worlds.policy_levels import seconds
 
 
 class StoryClient(Client):
@@ -49,15 +50,8 @@ class StoryClient(Client):
                     return answer
             if self.is_closed:
                 return None
-            await pause(0.5)
+            await seconds(0.5)
         return None
-
-
-async def pause(seconds: float) -> None:
-    """Let virtual time pass."""
-    future = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_later(seconds, future.set_result, None)
-    await future
 
 
 class Consumer:

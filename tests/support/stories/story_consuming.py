@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.stories.story_clients import Consumer, number_of, pause
+from support.stories.story_clients import Consumer, number_of
 from support.stories.story_ground import QUIET_S, SUBSCRIPTIONS, Sub
 from support.stories.story_judging import StoryJudging
 from support.worlds.broker_world import Type
+from support.worlds.policy_levels import seconds
 
 #: Milliseconds after its time by which a delayed message must be there, beside its tick.
 LATENESS_MS: Final = 2500
@@ -59,7 +60,7 @@ class StoryConsuming(StoryJudging):
         numbers: list[int] = []
         quiet = 0
         while quiet < 5 and not client.is_gone:
-            await pause(QUIET_S / 5)
+            await seconds(QUIET_S / 5)
             quiet += 1
             for command, payload in client.messages:
                 quiet = 0
@@ -113,13 +114,13 @@ class StoryConsuming(StoryJudging):
             self.tell("acknowledged plainly", consumer.topic, subscription.name, chosen, "cumulative" * cumulative)
             consumer.acknowledge(ids, cumulative=cumulative, request_id=None)
             self.plain_acks += [(self.now_ms, consumer.topic, subscription, n) for n in affected_surely]
-            await pause(0.01)
+            await seconds(0.01)
             return
         request_id = consumer.client.next_request_id()
         consumer.acknowledge(ids, cumulative=cumulative, request_id=request_id)
         self.tell("acknowledged", consumer.topic, subscription.name, chosen, "cumulative" * cumulative)
         for _ in range(40):
-            await pause(0.05)
+            await seconds(0.05)
             while consumer.client.received:
                 answer = consumer.client.received.popleft()[0]
                 if answer.type == Type.ACK_RESPONSE and answer.ackResponse.request_id == request_id:
@@ -188,4 +189,4 @@ class StoryConsuming(StoryJudging):
             missing = [number for number in expected if number not in received]
             assert not missing, f"{topic} {name}: {missing} of {expected} did not come; got {sorted(received)}"
             self.forget(consumer)
-            await pause(0.05)
+            await seconds(0.05)

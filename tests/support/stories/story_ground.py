@@ -10,8 +10,9 @@ from geminga.runtime.ports import Clock
 from geminga.sim import SimWorld
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.stories.broker_model import Left, Message, Rules, SubscriptionModel, TopicModel
-from support.stories.story_clients import Consumer, StoryClient, pause
+from support.stories.story_clients import Consumer, StoryClient
 from support.worlds.broker_world import BrokerWorld
+from support.worlds.policy_levels import seconds
 
 Sub = pb.CommandSubscribe
 
@@ -116,7 +117,7 @@ class StoryGround:
         self.producers.clear()
         for consumer in list(self.consumers):
             self.forget(consumer)
-        await pause(0.1)
+        await seconds(0.1)
 
     async def leave(self) -> None:
         if self.producers and self.rng.random() < 0.4:
@@ -124,4 +125,4 @@ class StoryGround:
             self.producers.pop(name).lose()
         elif self.consumers:
             self.forget(self.rng.choice(self.consumers))
-        await pause(0.05)
+        await seconds(0.05)

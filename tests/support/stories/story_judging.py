@@ -6,9 +6,10 @@ from geminga.model.errors import GemingaError
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.stories.broker_model import Left, SubscriptionModel, TopicModel
-from support.stories.story_clients import number_of, pause
+from support.stories.story_clients import number_of
 from support.stories.story_ground import QUIET_S, SUBSCRIPTIONS, StoryGround, Sub
 from support.worlds.broker_world import Type
+from support.worlds.policy_levels import seconds
 
 
 class StoryJudging(StoryGround):
@@ -79,14 +80,14 @@ class StoryJudging(StoryGround):
         seen: list[int] = []
         quiet = 0
         while quiet < 5:
-            await pause(QUIET_S / 5)
+            await seconds(QUIET_S / 5)
             quiet = 0 if client.messages else quiet + 1
             seen += [number_of(payload) for _, payload in client.messages]
             client.messages.clear()
         if client.is_gone:
             return
         client.lose()
-        await pause(0.05)
+        await seconds(0.05)
         self.lapse()
         found = set(seen)
         still = set(model.promised())

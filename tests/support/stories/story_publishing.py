@@ -6,9 +6,10 @@ from typing import Final
 
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.stories.broker_model import Message
-from support.stories.story_clients import StoryClient, pause
+from support.stories.story_clients import StoryClient
 from support.stories.story_ground import StoryGround
 from support.worlds.broker_world import Type
+from support.worlds.policy_levels import seconds
 
 PRODUCER: Final = "p"
 #: How wrong a clock is: an hour slow or fast, not there (it says 0), in the far future.
@@ -70,7 +71,7 @@ class StoryPublishing(StoryGround):
     async def receipts(self, name: str, client: StoryClient) -> None:
         """Wait for them a while; what is answered is promised."""
         for _ in range(40):
-            await pause(0.05)
+            await seconds(0.05)
             for number in client.receipts:
                 if any(message.number == number for message in self.unanswered[name]):
                     self.topics[name].stored(number)

@@ -23,6 +23,7 @@ from geminga.broker.ownership.endpoints import Endpoint
 from geminga.broker.ownership.ports import Ownership
 from geminga.broker.registry.ports import SharingClusters
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
+from geminga.broker.topic.persistent import PersistentTopic
 from geminga.lake.store import LakeStore
 from geminga.managed_ledger import ManagedLedgerConfig, ManagedLedgerFactory
 from geminga.metadata.divided import DividedMetadataStore
@@ -322,6 +323,25 @@ class BrokerWorld:
     async def stop(self) -> None:
         await self.broker.close()
         await self.ledgers.close()
+
+    @property
+    def topic(self) -> PersistentTopic:
+        """:data:`TOPIC`, which is loaded."""
+        topic = self.broker.topics[TOPIC]
+        assert isinstance(topic, PersistentTopic)
+        return topic
+
+    def metadata_nodes(self, below: str = "/") -> dict[str, tuple[bytes, int]]:
+        """Value and version of each, by path."""
+        tree = self.metadata.server.tree
+        found: dict[str, tuple[bytes, int]] = {}
+        for name in tree.children(below):
+            path = f"{below.rstrip('/')}/{name}"
+            node = tree.get(path)
+            if node is not None:
+                found[path] = (node.value, node.stat.version)
+            found.update(self.metadata_nodes(path))
+        return found
 
     async def client(self, role: str = "", original: str = "", *, turn_commands_max: int = TURN_COMMANDS_MAX) -> Client:
         self._ports += 1

@@ -9,7 +9,7 @@ from typing import Self, TypeVar
 
 import geminga.client as gc
 from geminga import sim
-from support.worlds.client_world import CLIENT, URL, BrokerOnNode, HostileProxy
+from support.worlds.client_world import CLIENT, URL, BrokerOnNode, HostileProxy, insist
 
 T = TypeVar("T")
 
@@ -64,16 +64,7 @@ class ClientScenario:
         return asyncio.gather(self.broker_node.run(heal), self.proxy_node.run(slow_down))
 
     async def insist(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Try again after errors that may pass."""
-        while True:
-            try:
-                return await attempt()
-            except (gc.ProducerBusy, gc.ConsumerBusy):
-                pass  # the broker has not noticed yet that an attempt's connection is gone
-            except gc.PulsarException as error:
-                if not error.retriable:
-                    raise
-            await self.world.sleep(0.1)
+        return await insist(self.world, attempt)
 
     async def check_nothing_left(self, settle_s: float = 5) -> None:
         """After that time neither tasks nor connections of the client's node are there."""

@@ -7,7 +7,8 @@ silent in the middle, or says things no broker says; which, and after how many b
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, TypeVar
 
 import geminga.client as gc
 from geminga import sim
@@ -30,6 +31,8 @@ from geminga.wire.pulsar.batch import decode_batch
 from geminga.wire.pulsar.compression import decompress
 from geminga.wire.pulsar.metadata import split_entry
 
+T = TypeVar("T")
+
 PORT = 6650
 URL = f"pulsar://proxy:{PORT}"
 #: Of transactions, where the broker has them.
@@ -48,6 +51,19 @@ FAULTS = ("none", "cut up", "cut down", "cut down", "silence", "garbage", "overs
 #: Labels under which a world counts what really happened, for ``Report.check``.
 STRUCK = tuple(f"network.{fault}" for fault in dict.fromkeys(FAULTS) if fault != "none")
 SLOW = ("broker.slow", "broker.stalled")
+
+
+async def insist(world: sim.SimWorld, attempt: Callable[[], Awaitable[T]], again_s: float = 0.1) -> T:
+    """What a client is asked for, again after errors that may pass."""
+    while True:
+        try:
+            return await attempt()
+        except (gc.ProducerBusy, gc.ConsumerBusy):
+            pass  # the broker has not noticed yet that an attempt's connection is gone
+        except gc.PulsarException as error:
+            if not error.retriable:
+                raise
+        await world.sleep(again_s)
 
 
 class Stored(NamedTuple):

@@ -8,6 +8,10 @@ from html.parser import HTMLParser
 from typing import NamedTuple, Self
 
 import httpx
+import pytest
+from starlette.types import ASGIApp
+
+from geminga.app.console.serving.application import Console, Mounted
 
 
 class Form(NamedTuple):
@@ -53,6 +57,28 @@ def forms_of(page: str) -> list[Form]:
     parser = _Forms()
     parser.feed(page)
     return parser.found
+
+
+def console_above(administration: ASGIApp) -> httpx.ASGITransport:
+    """A console by itself, whose brokers ask who somebody is: no time passes, and what is drawn counts up."""
+    drawn = iter(range(10_000))
+    mounted = Mounted(
+        administration,
+        lambda size: f"{next(drawn):0{2 * size}x}",
+        lambda: 0.0,
+        lambda: 0,
+        True,
+        True,
+        lambda *_: pytest.fail("no client is asked for"),
+        lambda: None,
+        "c",
+        "v",
+    )
+    return httpx.ASGITransport(Console(mounted))
+
+
+def browser_at(console: httpx.ASGITransport) -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=console, base_url="http://here", follow_redirects=True)
 
 
 class Visitor:

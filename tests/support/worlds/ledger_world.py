@@ -66,6 +66,13 @@ class LedgerWorld:
         assert all(result.error is None for result in results), results
         return [Position(r.ledger_id, r.first_entry_id + i) for r in results for i in range(r.count)]
 
+    async def cold(self, entries: list[bytes]) -> ManagedLedger:
+        """A ledger that has them, in a process that has read none."""
+        ml = await self.open()
+        for start in range(0, len(entries), 500):
+            await append(ml, entries[start : start + 500])
+        return await self.reopen()
+
     async def let_background_persist(self) -> None:
         await self.world.sleep(1.5)
 

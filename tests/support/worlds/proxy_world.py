@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from geminga import sim
 from geminga.broker.access.anonymous import ANONYMOUS_MAY, OPEN
@@ -167,6 +167,14 @@ def frame_of(kind: pb.BaseCommand.Type, **body: object) -> bytes:
         else:
             setattr(part, name, value)
     return encode_command(command)
+
+
+async def let_in(new_client: Callable[[], Awaitable[RawClient]], data: bytes = b"", **connect: Any) -> RawClient:
+    """A client that was welcomed; ``connect`` as of :meth:`RawClient.connect`."""
+    client = await new_client()
+    client.connect(data, **connect)
+    assert (await client.next()).HasField("connected")
+    return client
 
 
 def in_world(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
 from geminga.broker.websocket.core.parameters import consumer_parameters, producer_parameters
 from support.worlds.broker_world import BrokerWorld, run_with_broker
+from support.worlds.policy_levels import seconds
 from support.worlds.web_sockets import Peer, SocketWorld
 
 TOPIC = "persistent://public/default/t"
@@ -22,16 +22,10 @@ def with_sockets(story: Callable[[SocketWorld, BrokerWorld], Awaitable[None]], *
         await sockets.service.close()
         assert not list(sockets.service.sessions)
         assert sockets.clients.count == 0
-        await pause(1)
+        await seconds(1)
         assert not list(world.broker.connections.open)
 
     run_with_broker(run)
-
-
-async def pause(seconds: float) -> None:
-    future = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_later(seconds, future.set_result, None)
-    await future
 
 
 async def producer(sockets: SocketWorld, role: str = "", **query: str) -> Peer:

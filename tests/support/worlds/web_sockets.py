@@ -106,6 +106,11 @@ class Peer(asyncio.Protocol):
         return self.protocol.close_rcvd.code, self.protocol.close_rcvd.reason
 
     @property
+    def close_code(self) -> int | None:
+        """Of the end, once it is there."""
+        return None if self.protocol.close_rcvd is None else self.protocol.close_rcvd.code
+
+    @property
     def texts(self) -> list[str]:
         return [str(frame.data, "utf-8") for frame in self.frames if frame.opcode is Opcode.TEXT]
 
@@ -130,6 +135,11 @@ class Line:
     async def settle(self, turns: int = 60) -> None:
         for _ in range(turns):
             await next_turn()
+
+    async def deliver(self) -> None:
+        """What the peer has said so far is heard."""
+        self.peer.flush()
+        await self.settle()
 
     def look(self, after_s: float) -> None:
         self.socket.look(asyncio.get_running_loop().time() + after_s)

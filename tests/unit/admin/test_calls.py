@@ -63,6 +63,7 @@ from geminga.admin.calls.topics import COMPACTION, LAKE, MESSAGES, SUBSCRIPTIONS
 from geminga.broker.rest.calls.routing import Route, distinct
 from geminga.broker.rest.families import all_rows, rows_of
 from geminga.model.errors import InvalidTopicNameError
+from support.processes.asked_broker import AskedBroker
 
 BLOCKING: Final = (
     _blocking_bookies,
@@ -119,28 +120,9 @@ SAMPLES: Final = {
 }
 
 
-class _Recorder:
-    """Takes the place of HTTP: requests that would be made."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, str, dict[str, Any], bytes | None]] = []
-
-    def request(
-        self,
-        method: str,
-        path: str,
-        query: dict[str, Any] | None = None,
-        body: bytes | None = None,
-        content_type: str = JSON,
-    ) -> tuple[bytes, dict[str, str]]:
-        assert content_type == JSON
-        self.asked.append((method, path, dict(query or {}), body))
-        return b"", {}
-
-
-def _recorded() -> tuple[geminga.admin.blocking.AdminClient, _Recorder]:
+def _recorded() -> tuple[geminga.admin.blocking.AdminClient, AskedBroker]:
     client = geminga.admin.blocking.connect()
-    recorder = _Recorder()
+    recorder = AskedBroker()
     for things in (*NOUNS, *POLICY_SETS):
         getattr(client, things.name)._caller = recorder
     return client, recorder
@@ -152,7 +134,7 @@ def _arguments(function: Any) -> Iterator[tuple[inspect.Parameter, Any]]:
         yield parameter, SAMPLES.get(parameter.name, SAMPLES[kind])
 
 
-def _all_called() -> _Recorder:
+def _all_called() -> AskedBroker:
     client, recorder = _recorded()
     for noun in NOUNS:
         for call in noun.calls:
@@ -174,18 +156,18 @@ def _all_called() -> _Recorder:
 class _Asked:
     """Takes the place of the threads: what would be asked on them."""
 
-    def __init__(self, recorder: _Recorder) -> None:
+    def __init__(self, recorder: AskedBroker) -> None:
         self._recorder = recorder
 
     async def ask(self, request: Request) -> Any:
-        return answer_to(self._recorder, request)  # type: ignore[arg-type]
+        return answer_to(self._recorder, request)
 
     async def close(self) -> None:
         pass
 
 
-async def _all_awaited() -> _Recorder:
-    recorder = _Recorder()
+async def _all_awaited() -> AskedBroker:
+    recorder = AskedBroker()
     client = _client.AdminClient("http://x", timeout_s=1, headers=None, tls=None)
     for things in (*NOUNS, *POLICY_SETS):
         getattr(client, things.name)._lanes = _Asked(recorder)
@@ -217,7 +199,7 @@ def _route_of(method: str, path: str) -> Route | None:
 
 
 def test_each_call_is_a_route_and_each_route_a_call() -> None:
-    asked = [(method, path) for method, path, _, _ in _all_called().asked]
+    asked = [(one.method, one.path) for one in _all_called().asked]
     found = {one: _route_of(*one) for one in asked}
     assert [one for one, route in found.items() if route is None] == []
     met = {(method, route.path) for (method, _), route in found.items() if route is not None}
@@ -229,6 +211,7 @@ def test_what_is_awaited_asks_as_what_blocks() -> None:
     awaited, blocked = asyncio.run(_all_awaited()).asked, _all_called().asked
     assert len(awaited) > 400
     assert awaited == blocked
+    assert {one.content_type for one in blocked} == {JSON}
 
 
 def test_what_stands_in_a_row_stands_in_the_request() -> None:
@@ -240,7 +223,7 @@ def test_what_stands_in_a_row_stands_in_the_request() -> None:
     client.namespace_policies.anti_affinity_group.set("public/default", "apart")
     client.tenants.create("new", admin_roles=[], allowed_clusters=["here"])
     client.topics.create("orders")
-    assert [(*one[:3], one[3] and one[3].decode()) for one in recorder.asked] == [
+    assert [(*one[:3], one.body and one.body.decode()) for one in recorder.asked] == [
         ("DELETE", "/admin/v2/persistent/public/default/orders", {"force": True, "deleteSchema": True}, None),
         ("POST", "/admin/v2/namespaces/public/default/permissions/me", {}, '["produce"]'),
         (

@@ -2,32 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import pytest
 
 from geminga.admin import AdminError
-from geminga.admin._http import JSON
 from geminga.admin._request import Request, answer_to
 from geminga.admin.values import StoredMessage
-
-
-class Answering:
-    def __init__(self, answer: bytes) -> None:
-        self._answer = answer
-        self.sent: bytes | None = None
-
-    def request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, Any] | None = None,
-        body: bytes | None = None,
-        content_type: str = JSON,
-    ) -> tuple[bytes, Mapping[str, str]]:
-        self.sent = body
-        return self._answer, {"x": "y"}
+from support.processes.asked_broker import AskedBroker
 
 
 @pytest.mark.parametrize(
@@ -43,7 +23,7 @@ class Answering:
     ],
 )
 def test_answers(request_: Request, answer: bytes, expected: object) -> None:
-    assert answer_to(Answering(answer), request_) == expected
+    assert answer_to(AskedBroker(lambda _: answer, {"x": "y"}), request_) == expected
 
 
 @pytest.mark.parametrize(
@@ -55,9 +35,9 @@ def test_answers(request_: Request, answer: bytes, expected: object) -> None:
     ],
 )
 def test_bodies(request_: Request, body: bytes | None) -> None:
-    caller = Answering(b"")
-    answer_to(caller, request_)
-    assert caller.sent == body
+    broker = AskedBroker()
+    answer_to(broker, request_)
+    assert [one.body for one in broker.asked] == [body]
 
 
 @pytest.mark.parametrize(
@@ -73,4 +53,4 @@ def test_bodies(request_: Request, body: bytes | None) -> None:
 )
 def test_an_answer_that_is_none_of_a_broker_is_an_error_of_the_administration(request_: Request, answer: bytes) -> None:
     with pytest.raises(AdminError, match="GET /x: an answer that is not what was asked for"):
-        answer_to(Answering(answer), request_)
+        answer_to(AskedBroker(lambda _: answer), request_)

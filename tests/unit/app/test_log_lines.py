@@ -12,7 +12,7 @@ from typing import get_args
 
 import pytest
 
-from geminga.app.commands.log_choice import LogFiles
+from geminga.app.commands.server_options import LogFiles
 from geminga.app.configuration.core.log_options import FILES, LogOptions, parse_levels
 from geminga.app.lifecycle.log_file import RotatedFile
 from geminga.app.lifecycle.log_lines import JsonLines, PackageLevels, TextLines, begin_log

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 
 import pytest
@@ -14,6 +13,7 @@ from geminga.app.commands.message_commands import filter_of
 from geminga.app.handles.core.filters import JsonTest
 from geminga.client import blocking
 from geminga.model.errors import ConfigurationError
+from support.house.terminals import Stream
 
 
 @pytest.fixture(scope="module")
@@ -59,15 +59,6 @@ def test_browse_shows_what_is_wanted(broker) -> None:
     assert json.loads(found.stdout)["payload"] == '{"n": 2}'
 
 
-class _Stream(io.StringIO):
-    def __init__(self, is_terminal: bool) -> None:
-        super().__init__()
-        self._is_terminal = is_terminal
-
-    def isatty(self) -> bool:
-        return self._is_terminal
-
-
 @pytest.mark.parametrize(
     "words", [("messages", "browse"), ("client", "read", "-m", "earliest"), ("dead-letters", "list")]
 )
@@ -80,7 +71,7 @@ def test_a_message_is_shown_at_a_terminal_and_whole_in_a_pipe(words, broker, mon
         producer.send(f"{hostile}\nb".encode(), partition_key=hostile, properties={"p": hostile, "REAL_TOPIC": hostile})
     for is_terminal in (True, False):
         for more in ([], ["--json"]):
-            out = _Stream(is_terminal)
+            out = Stream(is_terminal=is_terminal)
             monkeypatch.setattr("sys.stdout", out)
             app_for(words)([*words, topic, "--url", broker.service_url, *more], standalone_mode=False)
             text = out.getvalue()

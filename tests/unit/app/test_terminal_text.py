@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from typing import Final
 
@@ -13,19 +12,11 @@ from geminga.app.administration.printing import table
 from geminga.app.commands.documents import render
 from geminga.app.lifecycle.paragraphs import print_paragraph
 from geminga.app.lifecycle.terminal_text import visible
+from support.house.terminals import Stream
 
 #: Sets the title of a window, clears the screen, writes backwards.
 HOSTILE: Final = "a\x1b]0;root\x07\x9b2J\u202eb\r\x7f"
 SHOWN: Final = "a\\u001b]0;root\\u0007\\u009b2J\\u202eb\\u000d\\u007f"
-
-
-class _Stream(io.StringIO):
-    def __init__(self, is_terminal: bool) -> None:
-        super().__init__()
-        self._is_terminal = is_terminal
-
-    def isatty(self) -> bool:
-        return self._is_terminal
 
 
 def test_what_a_terminal_obeys_is_shown() -> None:
@@ -51,7 +42,7 @@ def test_a_document_is_one_line_for_each_value() -> None:
 
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_what_a_broker_says_is_shown_at_a_terminal(is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = _Stream(is_terminal)
+    told = Stream(is_terminal=is_terminal)
     monkeypatch.setattr("sys.stderr", told)
     print_paragraph(f"no topic {HOSTILE}".rstrip("\x7f\r"))
     assert administration._failed(f"no topic {HOSTILE}".rstrip("\x7f\r"), 1) == 1

@@ -12,6 +12,13 @@ from support.clusters.bookie_node import BookieNode, Ledgers, entries_of, run_bo
 from support.house.python_calls import counted_calls
 
 
+def place_of_first_entry(case: BookieNode) -> tuple[str, int]:
+    """The log that has entry 0 of ledger 1, and where it begins there."""
+    row = case.bookie.storage.index.find(1, 0)
+    assert row is not None
+    return case.bookie.storage.logs.path(row.location >> 40), row.location & 0xFFFFFF
+
+
 async def fill(case: BookieNode, ledger_ids: range) -> None:
     """Each ledger 1,000 bytes, a flush each: about four ledgers to a log."""
     for ledger_id in ledger_ids:
@@ -92,10 +99,8 @@ def test_log_with_a_damaged_chunk_is_kept():
     async def main(case: BookieNode) -> None:
         await fill(case, range(1, 9))
         case.ledgers.live = {1, 8}
-        row = case.bookie.storage.index.find(1, 0)
-        assert row is not None
-        log = case.bookie.storage.logs.path(row.location >> 40)
-        case.flip(log, (row.location & 0xFFFFFF) + 50)
+        log, offset = place_of_first_entry(case)
+        case.flip(log, offset + 50)
         result = await case.bookie.collect_garbage(compact_below=0.9)
         assert result.compacted_logs == 0
         assert log in case.disk.paths()
@@ -110,9 +115,7 @@ def test_log_that_can_not_be_read_is_kept_and_the_others_are_compacted():
     async def main(case: BookieNode) -> None:
         await fill(case, range(1, 21))
         case.ledgers.live = {1, 5, 10, 15, 20}
-        row = case.bookie.storage.index.find(1, 0)
-        assert row is not None
-        log = case.bookie.storage.logs.path(row.location >> 40)
+        log, _ = place_of_first_entry(case)
         case.disk.inject("read", log, times=None)
         result = await case.bookie.collect_garbage(compact_below=0.9)
         assert result.compacted_logs >= 2
@@ -131,9 +134,7 @@ def test_log_that_could_not_be_read_for_a_moment_is_compacted_after_a_while(monk
     async def main(case: BookieNode) -> None:
         await fill(case, range(1, 9))
         case.ledgers.live = {1, 8}
-        row = case.bookie.storage.index.find(1, 0)
-        assert row is not None
-        log = case.bookie.storage.logs.path(row.location >> 40)
+        log, _ = place_of_first_entry(case)
         fault = case.disk.inject("read", log, times=None)
         await case.bookie.collect_garbage(compact_below=0.9)
         fault.remove()
@@ -168,10 +169,8 @@ def test_damaged_log_goes_when_nobody_needs_it_any_more():
     async def main(case: BookieNode) -> None:
         await fill(case, range(1, 9))
         case.ledgers.live = {1, 8}
-        row = case.bookie.storage.index.find(1, 0)
-        assert row is not None
-        log = case.bookie.storage.logs.path(row.location >> 40)
-        case.flip(log, (row.location & 0xFFFFFF) + 50)
+        log, offset = place_of_first_entry(case)
+        case.flip(log, offset + 50)
         await case.bookie.collect_garbage(compact_below=0.9)
         assert log in case.disk.paths()
         case.ledgers.live = {8}

@@ -20,7 +20,7 @@ from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
 from geminga.runtime import answer_of, next_turn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.clusters.transacting import Transacting
+from support.clusters.transacting import transacting
 from support.house.uncollected import uncollected
 from support.stories.compaction_story import CompactionStory
 from support.stories.lake_latest_story import FOREVER, LAKE_LEDGERS, LakeLatestStory
@@ -196,7 +196,7 @@ def test_name_of_a_producer_that_can_not_be_made_leaves_nothing() -> None:
 
 def test_acknowledgment_that_a_transaction_can_not_have_leaves_nothing() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = Transacting(await world.client())
+        client = await transacting(world)
         await client.client.subscribe(subType=pb.CommandSubscribe.Shared)
         await client.client.create_producer()
         client.client.send_message(1)

@@ -7,7 +7,7 @@ import pytest
 from geminga.broker.composition import late_transactions
 from geminga.model.topic_name import TopicName
 from geminga.runtime import wait_ms
-from support.clusters.transacting import Transacting
+from support.clusters.transacting import Transacting, transacting
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 
 NAME = TopicName.parse(TOPIC)
@@ -19,14 +19,14 @@ def run(scenario) -> None:
 
 
 async def some_transactions(world: BrokerWorld) -> Transacting:
-    client = Transacting(await world.client())
+    client = await transacting(world)
     await client.client.create_producer()
     await client.client.subscribe()
     for commit in (True, False):
         txn_id = await client.begin()
         await client.add_partition(txn_id)
         await client.publish(b"%d" % commit, txn_id)
-        assert not (await client.end(txn_id, commit=commit)).HasField("error")
+        await client.finish(txn_id, commit=commit)
     return client
 
 
@@ -59,10 +59,10 @@ def test_after_an_orderly_stop_with_nothing_open_no_log_is_opened() -> None:
         topic = await world.broker.registry.get(NAME, create=False)
         assert topic.parts.stats()["transactionBuffer"]["totalAbortedTransactions"] == 1
         assert [world.ledgers.get(name) for name in LOGS] == [None, None]
-        client = Transacting(await world.client())
+        client = await transacting(world)
         await client.client.subscribe()
         await wait_ms(100)
-        assert [payload for _, payload in client.messages()] == [b"1"]
+        assert client.payloads() == [b"1"]
 
     run(scenario)
 
@@ -110,7 +110,7 @@ def test_what_was_left_is_looked_for_again_where_the_metadata_did_not_answer() -
 
 def test_coordinators_that_are_not_there_leave_nothing_behind() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = Transacting(await world.client())
+        client = await transacting(world)
         for number in (2, 3, 1 << 40, (1 << 63) - 1, (1 << 64) - 1):
             assert (await client.connect(number)).HasField("error")
         assert world.broker.transactions.coordinators._opening == {}

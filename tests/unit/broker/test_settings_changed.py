@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from geminga.broker.subscription.dispatch_shared import SharedDispatch
-from geminga.broker.topic.persistent import PersistentTopic
 from geminga.managed_ledger.shared.entry_cache import TailWindow
 from geminga.model.errors import GemingaError
 from geminga.model.topic_name import TopicName
@@ -16,12 +15,6 @@ from support.worlds.policy_levels import run_quietly, seconds
 
 NAME = TopicName.parse(TOPIC)
 OTHER = TopicName.parse("persistent://public/default/other")
-
-
-def topic_of(world: BrokerWorld) -> PersistentTopic:
-    topic = world.broker.topics[TOPIC]
-    assert isinstance(topic, PersistentTopic)
-    return topic
 
 
 def test_creation_limits_and_rules_of_topics_follow() -> None:
@@ -38,11 +31,11 @@ def test_creation_limits_and_rules_of_topics_follow() -> None:
         await live.delete("maxTopicsPerNamespace")
         await world.broker.registry.get(OTHER, create=True)
         await live.set("subscriptionTypesEnabled", "Exclusive,Shared")
-        assert topic_of(world).rules.subscription_types == ("Exclusive", "Shared")
+        assert world.topic.rules.subscription_types == ("Exclusive", "Shared")
         await live.set("maxPublishRatePerTopicInMessages", "7")
-        assert topic_of(world).throttles.throttling is not None
+        assert world.topic.throttles.throttling is not None
         await live.delete("maxPublishRatePerTopicInMessages")
-        assert not topic_of(world).throttles.publish
+        assert not world.topic.throttles.publish
 
     run_quietly(scenario)
 
@@ -53,7 +46,7 @@ def test_rates_of_the_broker_begin_change_and_end_on_loaded_topics() -> None:
         client, consumer = await world.client(), await world.client()
         await client.create_producer()
         await consumer.subscribe(permits=1000)
-        topic = topic_of(world)
+        topic = world.topic
         assert not topic.throttles.publish
         await live.set("brokerPublisherThrottlingMaxMessageRate", "2")
         await live.set("dispatchThrottlingRateInMsg", "3")
@@ -85,9 +78,9 @@ def test_a_rate_that_stays_keeps_what_was_taken_of_it() -> None:
         client = await world.client()
         await client.create_producer()
         await live.set("brokerPublisherThrottlingMaxMessageRate", "2")
-        before = topic_of(world).throttles.publish
+        before = world.topic.throttles.publish
         await live.set("maxTopicsPerNamespace", "100")
-        assert topic_of(world).throttles.publish == before
+        assert world.topic.throttles.publish == before
 
     run_quietly(scenario)
 
@@ -103,7 +96,7 @@ def test_dispatchers_of_every_type_follow() -> None:
         await live.set("dispatcherMaxReadSizeBytes", "77")
         await live.set("dispatcherMaxRoundRobinBatchSize", "3")
         await live.set("keySharedLookAheadMsgInReplayThresholdPerConsumer", "11")
-        for subscription in topic_of(world).subscriptions.values():
+        for subscription in world.topic.subscriptions.values():
             dispatch = subscription.dispatch
             assert dispatch is not None
             assert (dispatch._entries_max, dispatch._bytes_max) == (5, 77)

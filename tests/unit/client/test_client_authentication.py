@@ -191,7 +191,7 @@ def test_issuer_that_refuses_or_talks_nonsense_is_told_without_the_secret(issuer
         issuer.answer = answer
         with pytest.raises(ErrorGettingAuthenticationData, match=told):
             AuthenticationOauth2(issuer.parameters()).data()
-    issuer.server.server_close()
+    issuer.close()
     nobody = json.dumps({"issuer_url": "http://127.0.0.1:1", "client_id": "a", "client_secret": "hidden1"})
     with pytest.raises(ErrorGettingAuthenticationData) as caught:
         AuthenticationOauth2(nobody).data()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -409,6 +410,14 @@ def test_a_message_that_was_not_stored_aborts_the_commit_with_its_error() -> Non
     run(scenario)
 
 
+async def send_in_tens(producer: gc.Producer, payloads: list[bytes], **message: Any) -> None:
+    """Ten at a time, which may be batches."""
+    for start in range(0, len(payloads), 10):
+        for payload in payloads[start : start + 10]:
+            producer.send_nowait(payload, **message)
+        await producer.flush()
+
+
 async def move(client: gc.Client, consumer: gc.Consumer[bytes], producer: gc.Producer, *, commit: bool) -> bytes:
     """One message from the consumer to the producer in a transaction."""
     message = await consumer.receive(1000)
@@ -429,10 +438,7 @@ def test_messages_moved_in_transactions_stay_in_order_though_some_are_aborted(ki
         out = await client.create_producer(OTHER)
         consumer, reader = await subscribed(client, consumer_type=kind), await subscribed(client, OTHER)
         numbers = [b"%d" % number for number in range(30)]
-        for start in range(0, 30, 10):
-            for number in numbers[start : start + 10]:
-                producer.send_nowait(number)
-            await producer.flush()
+        await send_in_tens(producer, numbers)
         moved = [await move(client, consumer, out, commit=count % 5 > 0) for count in range(1, 38)]
         assert moved == [n for index, n in enumerate(numbers) for n in ([n, n] if index and index % 4 == 0 else [n])]
         assert await payloads(consumer) == []
@@ -453,10 +459,7 @@ def test_messages_of_a_shared_subscription_are_moved_once_though_transactions_ar
         out = await client.create_producer(OTHER)
         consumer, reader = await subscribed(client, consumer_type=kind), await subscribed(client, OTHER)
         numbers = [b"%d" % number for number in range(30)]
-        for start in range(0, 30, 10):
-            for number in numbers[start : start + 10]:
-                producer.send_nowait(number, partition_key="key")
-            await producer.flush()
+        await send_in_tens(producer, numbers, partition_key="key")
         for count in range(1, 38):
             await move(client, consumer, out, commit=count % 5 > 0)
         assert await payloads(consumer) == []

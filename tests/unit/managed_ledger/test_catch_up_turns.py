@@ -13,23 +13,8 @@ from geminga.managed_ledger.shared.catch_up_turns import BATCHES_MAX, CatchUpTur
 from geminga.model.position import EARLIEST
 from geminga.runtime import next_turn
 from geminga.sim import run
+from support.house.stepping_clock import WorkClock
 from support.worlds.ledger_world import append
-
-
-class WorkClock:
-    """Virtual time, in which work takes as long as somebody says."""
-
-    def __init__(self) -> None:
-        self.worked_s = 0.0
-
-    def monotonic(self) -> float:
-        return asyncio.get_running_loop().time() + self.worked_s
-
-    def worked(self) -> float:
-        return self.worked_s
-
-    def wall_ms(self) -> int:
-        return int(self.monotonic() * 1000)
 
 
 class Reader:

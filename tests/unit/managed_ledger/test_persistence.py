@@ -31,6 +31,25 @@ async def quorums(w, ledger_id):
     return metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum
 
 
+async def refusal_behind_a_full_ledger(w, ml, persistence, **groups):
+    """Why an append is refused when the ledger in which that was set is full; what it has can be read."""
+    stored = await w.fill(ml, 5)
+    ml.stored_as.set(persistence, **groups)
+    stored += await w.fill(ml, 5)
+    (refused,) = await append(ml, [b"x"])
+    assert isinstance(refused.error, NotEnoughBookiesError)
+    assert [e.data for e in await ml.reader.read(stored)] == [b"m%d" % i for i in range(5)] * 2
+    return str(refused.error)
+
+
+async def written_as_often(w, mark_deletes_per_s, *, entries):
+    """A cursor before so many entries, and their positions."""
+    ml = await w.open()
+    ml.stored_as.set(Persistence(1, 1, 1, mark_deletes_per_s))
+    cursor = await ml.open_cursor("s", initial=EARLIEST)
+    return cursor, await w.fill(ml, entries)
+
+
 def test_new_ledgers_have_the_policy_and_the_open_one_keeps_its_own(in_world):
     async def scenario(w):
         with_bookies(w)
@@ -71,13 +90,7 @@ def test_more_bookies_than_there_are_refuse_appends_until_there_are_enough(in_wo
         with_bookies(w)
         w.bookies["b2"].is_writable = False
         ml = await w.open()
-        stored = await w.fill(ml, 5)
-        ml.stored_as.set(WIDE)
-        stored += await w.fill(ml, 5)
-        (refused,) = await append(ml, [b"x"])
-        assert isinstance(refused.error, NotEnoughBookiesError)
-        assert "need 3" in str(refused.error)
-        assert [e.data for e in await ml.reader.read(stored)] == [b"m%d" % i for i in range(5)] * 2
+        assert "need 3" in await refusal_behind_a_full_ledger(w, ml, WIDE)
         w.bookies["b2"].is_writable = True
         await w.world.sleep(0.3)
         (position,) = await w.fill(ml, 1)
@@ -150,10 +163,7 @@ def test_a_policy_that_comes_in_the_middle_of_a_rollover_is_taken_whole_or_not_a
 
 def test_a_low_rate_writes_a_cursor_seldom_and_answers_at_once_all_the_same(in_world):
     async def scenario(w):
-        ml = await w.open()
-        ml.stored_as.set(Persistence(1, 1, 1, 0.5))
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
-        positions = await w.fill(ml, 9)
+        cursor, positions = await written_as_often(w, 0.5, entries=9)
         await acknowledge(cursor, positions[:1])
         adds = w.bookie.add_calls
         cursor.acknowledge(positions[1:2])
@@ -175,10 +185,7 @@ def test_a_low_rate_writes_a_cursor_seldom_and_answers_at_once_all_the_same(in_w
 
 def test_no_rate_writes_every_turn_of_acknowledgments(in_world):
     async def scenario(w):
-        ml = await w.open()
-        ml.stored_as.set(Persistence(1, 1, 1, 0))
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
-        positions = await w.fill(ml, 9)
+        cursor, positions = await written_as_often(w, 0, entries=9)
         await acknowledge(cursor, positions[:1])
         adds = w.bookie.add_calls
         for position in positions[1:6]:
@@ -192,10 +199,7 @@ def test_no_rate_writes_every_turn_of_acknowledgments(in_world):
 def test_no_rate_does_not_try_again_at_once_what_failed(in_world):
     async def scenario(w):
         # Neither the ledger nor the node takes it.
-        ml = await w.open()
-        ml.stored_as.set(Persistence(1, 1, 1, 0))
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
-        positions = await w.fill(ml, 9)
+        cursor, positions = await written_as_often(w, 0, entries=9)
         await acknowledge(cursor, [positions[1]])
         w.bookie.add_error = DiskFullError("full")
         adds = w.bookie.add_calls
@@ -211,10 +215,7 @@ def test_no_rate_does_not_try_again_at_once_what_failed(in_world):
 
 def test_however_low_the_rate_a_cursor_is_written_once_in_a_minute(in_world):
     async def scenario(w):
-        ml = await w.open()
-        ml.stored_as.set(Persistence(1, 1, 1, 0.0001))
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
-        positions = await w.fill(ml, 3)
+        cursor, positions = await written_as_often(w, 0.0001, entries=3)
         cursor.acknowledge(positions[:1])
         await w.world.sleep(1)
         cursor.acknowledge(positions[1:2])
@@ -302,13 +303,7 @@ def test_a_full_ledger_does_not_go_on_where_it_may_not_be_any_more(in_world):
     async def scenario(w):
         await two_groups(w)
         ml = await w.open()
-        stored = await w.fill(ml, 5)
-        ml.stored_as.set(None, groups=NOBODY)
-        stored += await w.fill(ml, 5)
-        (refused,) = await append(ml, [b"x"])
-        assert isinstance(refused.error, NotEnoughBookiesError)
-        assert "left out by isolation groups" in str(refused.error)
-        assert [e.data for e in await ml.reader.read(stored)] == [b"m%d" % i for i in range(5)] * 2
+        assert "left out by isolation groups" in await refusal_behind_a_full_ledger(w, ml, None, groups=NOBODY)
         ml.stored_as.set(None, groups=MINE)
         await w.world.sleep(0.3)
         (position,) = await w.fill(ml, 1)

@@ -11,7 +11,7 @@ from geminga.managed_ledger.cursor.cursor_reads import LARGE_ENTRY_BYTES, READ_A
 from geminga.model.errors import LedgerClosedError, StorageError
 from geminga.model.position import EARLIEST, Position
 from support.house.weekly_sample import sampled
-from support.worlds.ledger_world import acknowledge, append, read_entries
+from support.worlds.ledger_world import acknowledge, read_entries
 
 SIZE = 1000
 #: Of some batches.
@@ -24,14 +24,6 @@ def payloads(count: int = COUNT) -> list[bytes]:
     return [b"%06d" % number + b"." * (SIZE - 6) for number in range(count)]
 
 
-async def cold(w, entries: list[bytes]):
-    """A ledger that has them, in a process that has read none."""
-    ml = await w.open()
-    for start in range(0, len(entries), 500):
-        await append(ml, entries[start : start + 500])
-    return await w.reopen()
-
-
 def data_of(entries) -> list[bytes]:
     return [entry.data for entry in entries]
 
@@ -39,7 +31,7 @@ def data_of(entries) -> list[bytes]:
 def test_next_batch_is_on_its_way_while_one_is_handed_out(in_world):
     async def scenario(w):
         wanted = payloads()
-        cursor = await (await cold(w, wanted)).open_cursor("s", initial=EARLIEST)
+        cursor = await (await w.cold(wanted)).open_cursor("s", initial=EARLIEST)
         found = data_of(await read_entries(cursor, 100, MANY_BYTES))
         w.bookie.holds_replies = True
         calls = w.bookie.read_calls
@@ -77,7 +69,7 @@ def test_batches_of_large_entries_are_larger_where_the_cache_has_room(in_world, 
 
     async def scenario(w):
         wanted = [b"%06d" % number + b"." * (LARGE_ENTRY_BYTES - 6) for number in range(count)]
-        cursor = await (await cold(w, wanted)).open_cursor("s", initial=EARLIEST)
+        cursor = await (await w.cold(wanted)).open_cursor("s", initial=EARLIEST)
         calls = w.bookie.read_calls
         found: list[bytes] = []
         while len(found) < count:
@@ -95,7 +87,7 @@ def test_batches_of_large_entries_are_larger_where_the_cache_has_room(in_world, 
 def test_jump_passes_over_what_is_on_its_way(in_world):
     async def scenario(w):
         wanted = payloads()
-        ml = await cold(w, wanted)
+        ml = await w.cold(wanted)
         cursor = await ml.open_cursor("s", initial=EARLIEST)
         await read_entries(cursor, 100, MANY_BYTES)
         w.bookie.holds_replies = True
@@ -113,7 +105,7 @@ def test_jump_passes_over_what_is_on_its_way(in_world):
 def test_jump_of_a_read_that_waits_for_the_batch_starts_anew(in_world):
     async def scenario(w):
         wanted = payloads()
-        ml = await cold(w, wanted)
+        ml = await w.cold(wanted)
         cursor = await ml.open_cursor("s", initial=EARLIEST)
         first = await read_entries(cursor, 100, MANY_BYTES)
         w.bookie.holds_replies = True
@@ -134,7 +126,7 @@ def test_jump_of_a_read_that_waits_for_the_batch_starts_anew(in_world):
 def test_batch_that_fails_is_asked_for_again_by_who_needs_it(in_world):
     async def scenario(w):
         wanted = payloads()
-        ml = await cold(w, wanted)
+        ml = await w.cold(wanted)
         cursor = await ml.open_cursor("s", initial=EARLIEST)
         found = data_of(await read_entries(cursor, 100, MANY_BYTES))
         w.bookie.read_error = StorageError("not now")
@@ -151,7 +143,7 @@ def test_batch_that_fails_is_asked_for_again_by_who_needs_it(in_world):
 @pytest.mark.parametrize("is_awaited", [False, True])
 def test_end_with_a_batch_on_its_way_gives_everything_back(in_world, is_awaited):
     async def scenario(w):
-        ml = await cold(w, payloads())
+        ml = await w.cold(payloads())
         cursor = await ml.open_cursor("s", initial=EARLIEST)
         await read_entries(cursor, 100, MANY_BYTES)
         w.bookie.holds_replies = True
@@ -182,7 +174,7 @@ def test_any_reads_acknowledgments_and_jumps_give_what_is_not_acknowledged_in_or
     async def scenario(w):
         rng = random.Random(seed)
         wanted = [entry[: rng.choice((20, SIZE))] for entry in payloads(1500)]
-        cursor = await (await cold(w, wanted)).open_cursor("s", initial=EARLIEST)
+        cursor = await (await w.cold(wanted)).open_cursor("s", initial=EARLIEST)
         numbers = {entry[:6]: number for number, entry in enumerate(wanted)}
         acked: set[int] = set()
         places: dict[int, Position] = {}

@@ -8,7 +8,7 @@ from geminga.managed_ledger import ManagedLedger, ManagedLedgerConfig
 from geminga.managed_ledger.shadow import ShadowLedger
 from geminga.managed_ledger.shared.metadata_io import ledger_path
 from geminga.model.errors import CorruptionError, NotAllowedError, PreconditionFailedError
-from geminga.model.position import EARLIEST
+from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import SHADOW_SOURCE
 from geminga.wire.managed_ledger import LedgerRecord, ManagedLedgerRecord, encode_managed_ledger_info
 from support.worlds.ledger_world import NAME, LedgerWorld, acknowledge, append, read_all
@@ -29,6 +29,14 @@ class Pair:
     async def open(self) -> tuple[ManagedLedger, ShadowLedger]:
         source = await self.there.open(NAME)
         return source, await self.open_shadow()
+
+    async def open_filled(self, count: int) -> tuple[ManagedLedger, ShadowLedger, list[Position]]:
+        """With as many entries ``m0``, ``m1``, ..., of which the shadow was told."""
+        source, shadow = await self.open()
+        positions = await self.world.fill(source, count)
+        tell(source, shadow)
+        await self.world.let_background_persist()
+        return source, shadow, positions
 
     async def open_shadow(self) -> ShadowLedger:
         await self.here.create(SHADOW, {SHADOW_SOURCE: "persistent://public/default/topic"})
@@ -54,10 +62,7 @@ def paired(in_world):
 
 def test_a_shadow_has_the_entries_of_its_source_at_their_positions(paired):
     async def scenario(pair):
-        source, shadow = await pair.open()
-        positions = await pair.world.fill(source, 7)
-        tell(source, shadow)
-        await pair.world.let_background_persist()
+        _, shadow, positions = await pair.open_filled(7)
         cursor = await shadow.open_cursor("s", initial=EARLIEST)
         assert await read_all(cursor) == [f"m{i}".encode() for i in range(7)]
         assert [entry.position for entry in await shadow.reader.read(positions)] == positions
@@ -100,10 +105,7 @@ def test_the_writer_of_a_ledger_that_is_read_goes_on(paired):
 
 def test_what_is_told_late_takes_nothing_back(paired):
     async def scenario(pair):
-        source, shadow = await pair.open()
-        positions = await pair.world.fill(source, 5)
-        tell(source, shadow)
-        await pair.world.let_background_persist()
+        _, shadow, positions = await pair.open_filled(5)
         shadow.told(positions[1], 10, 0)
         assert shadow.extent.last_confirmed_position == positions[-1]
 
@@ -126,10 +128,7 @@ def test_a_ledger_that_the_list_does_not_name_yet_is_read_when_it_does(paired):
 
 def test_acknowledgments_are_the_shadows_own_and_survive_it(paired):
     async def scenario(pair):
-        source, shadow = await pair.open()
-        positions = await pair.world.fill(source, 5)
-        tell(source, shadow)
-        await pair.world.let_background_persist()
+        source, shadow, positions = await pair.open_filled(5)
         cursor = await shadow.open_cursor("s", initial=EARLIEST)
         theirs = await source.open_cursor("s", initial=EARLIEST)
         assert await acknowledge(cursor, positions[:4]) is None
@@ -147,10 +146,7 @@ def test_acknowledgments_are_the_shadows_own_and_survive_it(paired):
 
 def test_a_trim_at_the_source_passes_over_what_was_not_read_and_says_so(paired):
     async def scenario(pair):
-        source, shadow = await pair.open()
-        positions = await pair.world.fill(source, 7)
-        tell(source, shadow)
-        await pair.world.let_background_persist()
+        source, shadow, positions = await pair.open_filled(7)
         cursor = await shadow.open_cursor("s", initial=EARLIEST)
         assert await acknowledge(cursor, positions[:1]) is None
         source.trimmer.set_retention(retention_ms=0, retention_bytes=0)
@@ -217,10 +213,7 @@ def test_a_shadow_that_another_make_of_broker_left_names_ledgers_that_stay(paire
 
 def test_deleting_the_source_leaves_the_shadow_and_its_cursors(paired):
     async def scenario(pair):
-        source, shadow = await pair.open()
-        positions = await pair.world.fill(source, 4)
-        tell(source, shadow)
-        await pair.world.let_background_persist()
+        _, shadow, positions = await pair.open_filled(4)
         cursor = await shadow.open_cursor("s", initial=EARLIEST)
         assert await acknowledge(cursor, positions[:1]) is None
         await pair.there.delete(NAME)

@@ -13,7 +13,7 @@ from geminga.managed_ledger.rules import near_readers
 from geminga.model.errors import LedgerClosedError, StorageError
 from geminga.model.position import EARLIEST
 from support.house.weekly_sample import sampled
-from support.worlds.ledger_world import acknowledge_cumulative, append, read_entries
+from support.worlds.ledger_world import acknowledge_cumulative, read_entries
 
 COUNT = 6_000
 SIZE = 100
@@ -25,14 +25,6 @@ CONFIG = ManagedLedgerConfig(cache_size_mb=4, max_entries_per_ledger=COUNT // 2 
 
 def payloads(count: int = COUNT, size: int = SIZE) -> list[bytes]:
     return [b"%06d" % number + b"." * (size - 6) for number in range(count)]
-
-
-async def cold(w, entries: list[bytes]):
-    """A ledger that has them, in a process that has read none."""
-    ml = await w.open()
-    for start in range(0, len(entries), 500):
-        await append(ml, entries[start : start + 500])
-    return await w.reopen()
 
 
 async def catch_up(cursor, count: int, step: int, pause=None) -> list[bytes]:
@@ -49,7 +41,7 @@ async def catch_up(cursor, count: int, step: int, pause=None) -> list[bytes]:
 def test_cursors_that_catch_up_side_by_side_read_each_entry_once(in_world, count):
     async def scenario(w):
         wanted = payloads()
-        ml = await cold(w, wanted)
+        ml = await w.cold(wanted)
         cursors = [await ml.open_cursor(f"s{number}", initial=EARLIEST) for number in range(count)]
         found = await asyncio.gather(*(catch_up(cursor, COUNT, 100) for cursor in cursors))
         assert all(each == wanted for each in found)
@@ -66,7 +58,7 @@ def test_cursors_that_catch_up_side_by_side_read_each_entry_once(in_world, count
 def test_many_cursors_read_each_entry_once_though_they_are_looked_at_rarely(in_world):
     async def scenario(w):
         wanted = payloads(500)
-        ml = await cold(w, wanted)
+        ml = await w.cold(wanted)
         cursors = [await ml.open_cursor(f"s{number}", initial=EARLIEST) for number in range(5 * LOOKS_PER_READ)]
         found = await asyncio.gather(*(catch_up(cursor, 500, 20) for cursor in cursors))
         assert all(each == wanted for each in found)
@@ -81,7 +73,7 @@ def test_many_cursors_read_each_entry_once_though_they_are_looked_at_rarely(in_w
 def test_a_cursor_alone_keeps_nothing_for_others(in_world):
     async def scenario(w):
         wanted = payloads()
-        ml = await cold(w, wanted)
+        ml = await w.cold(wanted)
         cursor = await ml.open_cursor("s", initial=EARLIEST)
         assert await catch_up(cursor, COUNT, 100) == wanted
         assert w.factory.cache.misses == COUNT
@@ -95,7 +87,7 @@ def test_who_lags_a_little_finds_what_was_read_and_who_is_far_behind_reads_for_h
 
     async def scenario(w):
         wanted = payloads()
-        ml = await cold(w, wanted)
+        ml = await w.cold(wanted)
         first, second, far = [await ml.open_cursor(name, initial=EARLIEST) for name in ("first", "second", "far")]
         for each, start in ((first, NEAR + 600), (second, NEAR + 500)):
             await each.reset(ml.ledgers.position_at(start))
@@ -114,7 +106,7 @@ def test_who_lags_a_little_finds_what_was_read_and_who_is_far_behind_reads_for_h
 def test_what_one_could_not_read_is_tried_by_the_others_and_told_to_each(in_world):
     async def scenario(w):
         wanted = payloads(500)
-        ml = await cold(w, wanted)
+        ml = await w.cold(wanted)
         cursors = [await ml.open_cursor(f"s{number}", initial=EARLIEST) for number in range(3)]
         w.bookie.read_error = StorageError("not now")
         told = await asyncio.gather(*(read_entries(cursor, 10) for cursor in cursors), return_exceptions=True)
@@ -130,7 +122,7 @@ def test_what_one_could_not_read_is_tried_by_the_others_and_told_to_each(in_worl
 def test_who_waits_for_anothers_read_gets_it_though_that_one_is_closed_meanwhile(in_world):
     async def scenario(w):
         wanted = payloads(500)
-        ml = await cold(w, wanted)
+        ml = await w.cold(wanted)
         first, second, third = [await ml.open_cursor(f"s{number}", initial=EARLIEST) for number in range(3)]
         w.bookie.holds_replies = True
         reads = [asyncio.ensure_future(read_entries(cursor, 10)) for cursor in (first, second, third)]
@@ -148,7 +140,7 @@ def test_who_waits_for_anothers_read_gets_it_though_that_one_is_closed_meanwhile
 
 def test_what_is_kept_goes_with_time_when_nobody_comes_for_it(in_world):
     async def scenario(w):
-        ml = await cold(w, payloads())
+        ml = await w.cold(payloads())
         first, second = [await ml.open_cursor(name, initial=EARLIEST) for name in ("first", "second")]
         await read_entries(second, 1, MANY_BYTES)
         await catch_up(first, COUNT, 100)
@@ -169,7 +161,7 @@ def test_every_cursor_gets_every_entry_once_whatever_the_others_do(in_world, see
     async def scenario(w):
         drawn = random.Random(seed)
         wanted = payloads(drawn.randrange(200, COUNT), drawn.choice([50, 2_000]))
-        ml = await cold(w, wanted)
+        ml = await w.cold(wanted)
         cursors = [await ml.open_cursor(f"s{number}", initial=EARLIEST) for number in range(drawn.randrange(2, 6))]
 
         async def read(cursor) -> None:

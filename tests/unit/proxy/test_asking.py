@@ -10,7 +10,7 @@ from geminga.proxy.core.room import UntakenRoom
 from geminga.proxy.core.targets import AllowedTargets, Target
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
-from support.worlds.proxy_world import ProxyWorld, Type, frame_of, in_world
+from support.worlds.proxy_world import ProxyWorld, Type, frame_of, in_world, let_in
 from support.worlds.scripted_broker import polite
 
 TOPIC = "persistent://public/default/t"
@@ -47,9 +47,7 @@ def test_a_client_has_links_to_so_many_brokers(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(asking, "LINKS_MAX", 3)
 
     async def story(proxy, new_client) -> None:
-        client = await new_client()
-        client.connect()
-        await client.next()
+        client = await let_in(new_client)
         for number in range(3):
             client.say(Type.LOOKUP, topic=TOPIC, request_id=number)
             assert (await client.next()).lookupTopicResponse.proxy_through_service_url
@@ -70,9 +68,7 @@ def test_what_the_operator_names_is_asked_and_where_brokers_send_on_must_be_allo
         return ProxyWorld(world, allowed=AllowedTargets(["elsewhere"], ["10.0.0.0/8"], ["1"]))
 
     async def story(proxy, new_client) -> None:
-        client = await new_client()
-        client.connect()
-        await client.next()
+        client = await let_in(new_client)
         client.say(Type.PARTITIONED_METADATA, topic=TOPIC, request_id=1)
         assert (await client.next()).partitionMetadataResponse.response == 0
         client.say(Type.LOOKUP, topic=TOPIC, request_id=1)
@@ -87,9 +83,7 @@ def test_a_client_has_so_many_requests_under_way(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(asking, "REQUESTS_MAX", 2)
 
     async def story(proxy, new_client) -> None:
-        client = await new_client()
-        client.connect()
-        await client.next()
+        client = await let_in(new_client)
         for number in range(3):
             client.say(Type.LOOKUP, topic=TOPIC, request_id=number)
         answer = (await client.next()).lookupTopicResponse
@@ -107,9 +101,7 @@ def test_requests_that_come_together_share_a_link_and_one_that_is_lost_is_made_a
         return polite(command)
 
     async def story(proxy, new_client) -> None:
-        client = await new_client()
-        client.connect()
-        await client.next()
+        client = await let_in(new_client)
         for number in range(5):
             client.say(Type.PARTITIONED_METADATA, topic=TOPIC, request_id=number)
         assert {(await client.next()).partitionMetadataResponse.request_id for _ in range(5)} == set(range(5))
@@ -125,9 +117,7 @@ def test_requests_that_come_together_share_a_link_and_one_that_is_lost_is_made_a
 
 def test_a_request_whose_broker_is_silent_has_its_time_and_the_link_goes() -> None:
     async def story(proxy, new_client) -> None:
-        client = await new_client()
-        client.connect()
-        await client.next()
+        client = await let_in(new_client)
         begin_s = proxy.world.now
         client.say(Type.LOOKUP, topic=TOPIC, request_id=1)
         assert "within 30 s" in (await client.next()).lookupTopicResponse.message
@@ -162,9 +152,7 @@ def test_who_asks_and_takes_no_answers_is_cut_off_though_nobody_else_is_there() 
         return [commands.encode_command(pb.BaseCommand(type=kind, getTopicsOfNamespaceResponse=answer))]
 
     async def story(proxy, new_client) -> None:
-        client = await new_client()
-        client.connect()
-        await client.next()
+        client = await let_in(new_client)
         room = proxy.service.services.room = UntakenRoom(200_000)
         sizes = []
         client.transport.pause_reading()

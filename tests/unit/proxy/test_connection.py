@@ -13,7 +13,7 @@ from geminga.proxy.core.targets import AllowedTargets, Target
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
-from support.worlds.proxy_world import BROKER, ROLES, ProxyWorld, Roles, Type, frame_of, in_world
+from support.worlds.proxy_world import BROKER, ROLES, ProxyWorld, Roles, Type, frame_of, in_world, let_in
 from support.worlds.scripted_broker import polite
 
 TOPIC = "persistent://public/default/t"
@@ -153,9 +153,7 @@ def test_the_connection_goes_to_an_address_that_was_looked_at() -> None:
         return ProxyWorld(world, resolve=resolve, allowed=Names(["*"], [], ["*"]))
 
     async def story(proxy, new_client) -> None:
-        client = await new_client()
-        client.connect(to="any.example:6650")
-        assert (await client.next()).HasField("connected")
+        await let_in(new_client, to="any.example:6650")
         assert resolved == ["any.example"], "once: a second answer could be another"
 
     in_world(story, broker, make=make)
@@ -167,9 +165,7 @@ def test_the_role_goes_along_and_the_clients_credentials_if_so_configured() -> N
 
         async def story(proxy, new_client) -> None:
             for to in ("", BROKER):
-                client = await new_client()
-                client.connect(b"jane", to=to)
-                assert (await client.next()).HasField("connected")
+                client = await let_in(new_client, b"jane", to=to)
                 if not to:
                     client.say(Type.LOOKUP, topic=TOPIC, request_id=7)
                     await client.next()
@@ -210,9 +206,7 @@ def test_a_command_before_connect_and_one_that_needs_a_broker_end_the_connection
         client = await new_client()
         client.say(Type.LOOKUP, topic=TOPIC, request_id=7)
         await client.lost.wait()
-        client = await new_client()
-        client.connect()
-        await client.next()
+        client = await let_in(new_client)
         client.say(Type.CLOSE_PRODUCER, producer_id=1, request_id=2)
         await client.lost.wait()
         client = await new_client()
@@ -288,9 +282,7 @@ def test_who_says_nothing_is_sent_away_in_time() -> None:
 
 def test_a_client_that_asks_for_topics_and_answers_no_ping_is_cut_off() -> None:
     async def story(proxy, new_client) -> None:
-        client = await new_client()
-        client.connect()
-        await client.next()
+        client = await let_in(new_client)
         begin_s = proxy.world.now
         await client.lost.wait()
         assert proxy.world.now - begin_s == pytest.approx(60, abs=1)
@@ -319,9 +311,7 @@ def test_what_a_broker_refuses_is_told_as_it_said_it() -> None:
         client.connect(to=BROKER)
         error = (await client.next()).error
         assert (error.error, error.message) == (ServerError.AUTHORIZATION_ERROR, "no proxy here")
-        client = await new_client()
-        client.connect()
-        await client.next()
+        client = await let_in(new_client)
         client.say(Type.LOOKUP, topic=TOPIC, request_id=7)
         assert (await client.next()).lookupTopicResponse.error == ServerError.AUTHORIZATION_ERROR
 
@@ -359,9 +349,7 @@ def test_a_broker_that_asks_a_link_for_the_clients_new_credentials_gets_the_late
     )
 
     async def story(proxy, new_client) -> None:
-        client = await new_client()
-        client.connect(b"jane")
-        await client.next()
+        client = await let_in(new_client, b"jane")
         client.say(Type.LOOKUP, topic=TOPIC, request_id=7)
         while not any(command.type == Type.AUTH_RESPONSE for command in broker.told):
             await proxy.world.sleep(0.01)
@@ -538,9 +526,7 @@ def test_a_broker_that_is_not_registered_is_not_connected_to() -> None:
         client = await new_client()
         client.connect(to="gone:22")
         assert "brokerProxyAllowedTargetPorts" in (await client.next()).error.message
-        client = await new_client()
-        client.connect(to=BROKER)
-        assert (await client.next()).HasField("connected")
+        client = await let_in(new_client, to=BROKER)
 
     in_world(story, polite, make=lambda world: ProxyWorld(world, directory=Registered(), checks_active=True))
 
@@ -580,9 +566,7 @@ def test_lookups_follow_redirections_for_so_long() -> None:
         return [commands.encode_command(pb.BaseCommand(type=Type.LOOKUP_RESPONSE, lookupTopicResponse=redirect))]
 
     async def story(proxy, new_client) -> None:
-        client = await new_client()
-        client.connect()
-        await client.next()
+        client = await let_in(new_client)
         client.say(Type.LOOKUP, topic=TOPIC, request_id=7)
         assert (await client.next()).lookupTopicResponse.proxy_through_service_url
         client.say(Type.LOOKUP, topic=TOPIC, request_id=8)

@@ -12,7 +12,7 @@ from geminga.runtime import next_turn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from support.house.uncollected import uncollected
-from support.worlds.proxy_world import Type, in_world
+from support.worlds.proxy_world import Type, in_world, let_in
 
 TOPIC = "persistent://public/default/t"
 
@@ -23,9 +23,7 @@ def test_client_whose_broker_does_not_welcome_it_leaves_nothing(answer) -> None:
 
     async def story(proxy, new_client) -> None:
         async def ask() -> None:
-            client = await new_client()
-            client.connect()
-            await client.next()
+            client = await let_in(new_client)
             for number in range(3):
                 client.say(Type.LOOKUP, topic=TOPIC, request_id=number)
             for _ in range(3):

@@ -9,7 +9,7 @@ from geminga.proxy.config import ProxyConfig
 from geminga.proxy.core.targets import AllowedTargets, Target
 from geminga.proxy.service import ProxyService
 from geminga.proxy.services import ProxyServices
-from support.worlds.proxy_world import BROKER, in_world
+from support.worlds.proxy_world import BROKER, in_world, let_in
 from support.worlds.scripted_broker import polite
 
 
@@ -47,9 +47,7 @@ def test_roles_are_shown_in_the_log_as_configured() -> None:
 
 def test_a_stop_does_not_wait_for_a_broker_that_is_silent() -> None:
     async def story(proxy, new_client) -> None:
-        client = await new_client()
-        client.connect(to=BROKER)
-        await client.next()
+        client = await let_in(new_client, to=BROKER)
         begin_s = proxy.world.now
         await proxy.service.stop(30)
         await client.lost.wait()

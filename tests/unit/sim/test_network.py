@@ -39,6 +39,12 @@ class End(asyncio.Protocol):
         self.events.append("resume")
 
 
+async def connect(node, host="server"):
+    """The end of a connection from there."""
+    _, end = await node.runtime.network.connect(End, host, PORT)
+    return end
+
+
 async def pair(world, host="0.0.0.0"):
     """Nodes ``server`` and ``client``, and the two ends of a connection between them, each owned by its node."""
     server, client = world.node("server"), world.node("client")
@@ -50,10 +56,6 @@ async def pair(world, host="0.0.0.0"):
 
     async def listen(node):
         return await node.runtime.network.listen(accept, host, PORT)
-
-    async def connect(node):
-        _, end = await node.runtime.network.connect(End, "server", PORT)
-        return end
 
     await server.run(listen)
     far = await client.run(connect)
@@ -132,7 +134,6 @@ def test_reset_is_held_back_by_a_partition():
 def test_connect_over_a_partition_times_out_or_succeeds_after_it_heals():
     async def scenario(world):
         server, client, _, _ = await pair(world)
-        connect = lambda node: node.runtime.network.connect(End, "server", PORT)  # noqa: E731
         world.network.partition(server, client)
         start = world.now
         with pytest.raises(TimeoutError) as failure:
@@ -171,7 +172,7 @@ def test_crash_resets_peers_after_what_was_sent():
         assert far.lost == (ConnectionResetError,)
         assert near.lost is None
         with pytest.raises(ConnectionRefusedError):
-            await client.run(lambda node: node.runtime.network.connect(End, "server", PORT))
+            await client.run(connect)
 
     for seed in range(10):
         sim.run(scenario, seed)
@@ -287,19 +288,18 @@ def test_delay_of_a_link_is_as_set():
 def test_refusing_and_loopback_and_unknown_hosts():
     async def scenario(world):
         server, client, _, far = await pair(world)
-        connect = lambda host: lambda node: node.runtime.network.connect(End, host, PORT)  # noqa: E731
         assert far.transport.get_extra_info("peername") == (server.address, PORT)
-        await client.run(connect(server.address))
+        await client.run(lambda node: connect(node, server.address))
         world.network.refuse(server)
         with pytest.raises(ConnectionRefusedError):
-            await client.run(connect("server"))
+            await client.run(connect)
         world.network.refuse(server, refuse=False)
-        await client.run(connect("server"))
-        await server.run(connect("localhost"))
+        await client.run(connect)
+        await server.run(lambda node: connect(node, "localhost"))
         with pytest.raises(OSError, match="not known"):
-            await client.run(connect("nowhere"))
+            await client.run(lambda node: connect(node, "nowhere"))
         with pytest.raises(ConnectionRefusedError):
-            await client.run(connect("127.0.0.1"))
+            await client.run(lambda node: connect(node, "127.0.0.1"))
 
     sim.run(scenario)
 
@@ -322,7 +322,7 @@ def test_cancelled_connect_leaves_no_connection():
         async def give_up(node):
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(1.5):
-                    await node.runtime.network.connect(End, "server", PORT)
+                    await connect(node)
 
         await client.run(give_up)
         await world.sleep(10)

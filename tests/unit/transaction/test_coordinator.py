@@ -473,26 +473,42 @@ def test_a_trim_of_the_log_that_a_kill_cut_off_is_made_up_for_by_the_next_start(
     sim.run(main)
 
 
+class Hung:
+    """Ends whose participant does not answer, and behind them one whose participant does."""
+
+    def __init__(self, world: CoordinatorWorld) -> None:
+        self.world = world
+        self.ends: list[asyncio.Task[None]] = []
+        self._answers = world.heard.silent["hung"] = asyncio.Event()
+
+    async def end_behind(self, count: int, *, within_s: float) -> TxnId:
+        """The transaction that is over by then."""
+        coordinator = await self.world.open()
+        for _ in range(count):
+            txn_id = await coordinator.begin(10 * MINUTE)
+            await coordinator.add_partitions(txn_id, ["hung"])
+            self.ends.append(spawn(coordinator.end(txn_id, commit=True), name=f"end {txn_id}"))
+        other = await coordinator.begin(10 * MINUTE)
+        await coordinator.add_partitions(other, ["topic"])
+        async with asyncio.timeout(within_s):
+            await coordinator.end(other, commit=True)
+        return other
+
+    async def answer(self) -> None:
+        self._answers.set()
+        await asyncio.wait(self.ends)
+        assert len(self.world.heard.told) == len(self.ends) + 1
+
+
 def test_a_participant_that_does_not_answer_keeps_no_other_waiting_for_long(with_coordinator) -> None:
     """However many transactions it is to hear of, each takes a place for a second at most."""
 
     async def scenario(world: CoordinatorWorld) -> None:
-        hung = world.heard.silent["hung"] = asyncio.Event()
-        coordinator = await world.open()
-        ends = []
-        for _ in range(3 * TELLING_AT_ONCE):
-            txn_id = await coordinator.begin(60_000)
-            await coordinator.add_partitions(txn_id, ["hung"])
-            ends.append(spawn(coordinator.end(txn_id, commit=True), name=f"end {txn_id}"))
-        other = await coordinator.begin(60_000)
-        await coordinator.add_partitions(other, ["topic"])
-        async with asyncio.timeout(5):
-            await coordinator.end(other, commit=True)
+        hung = Hung(world)
+        other = await hung.end_behind(3 * TELLING_AT_ONCE, within_s=5)
         assert world.heard.told == {(other, "topic"): {True}}
-        assert not any(end.done() for end in ends)
-        hung.set()
-        await asyncio.wait(ends)
-        assert len(world.heard.told) == 3 * TELLING_AT_ONCE + 1
+        assert not any(end.done() for end in hung.ends)
+        await hung.answer()
 
     with_coordinator(scenario)
 
@@ -501,20 +517,9 @@ def test_a_participant_with_a_thousand_ends_that_does_not_answer_leaves_places_f
     """Two seconds for whoever comes behind 1,000 of one topic: it never has all the places."""
 
     async def scenario(world: CoordinatorWorld) -> None:
-        hung = world.heard.silent["hung"] = asyncio.Event()
-        coordinator = await world.open()
-        ends = []
-        for _ in range(10 * TELLING_AT_ONCE):
-            txn_id = await coordinator.begin(600_000)
-            await coordinator.add_partitions(txn_id, ["hung"])
-            ends.append(spawn(coordinator.end(txn_id, commit=True), name=f"end {txn_id}"))
-        other = await coordinator.begin(600_000)
-        await coordinator.add_partitions(other, ["topic"])
-        async with asyncio.timeout(2):
-            await coordinator.end(other, commit=True)
+        hung = Hung(world)
+        await hung.end_behind(10 * TELLING_AT_ONCE, within_s=2)
         assert world.heard.calls == TELLING_ONE_AT_ONCE + 1
-        hung.set()
-        await asyncio.wait(ends)
-        assert len(world.heard.told) == 10 * TELLING_AT_ONCE + 1
+        await hung.answer()
 
     with_coordinator(scenario)

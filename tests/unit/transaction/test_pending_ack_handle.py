@@ -28,18 +28,10 @@ from geminga.wire.pulsar.transaction_log import (
     encode_pending_ack_records,
 )
 from support.house.weekly_sample import sampled
-from support.stories.acked_entries import BATCH, AckedEntries, Message, messages
+from support.stories.acked_entries import BATCH, AckedEntries, Message, merged, messages
 from support.worlds.ledger_world import LedgerWorld
 
 ONE, TWO = TxnId(0, 1), TxnId(0, 2)
-
-
-def merged(acks: list[TxnAck]) -> list[TxnAck]:
-    """One for each entry."""
-    bits: dict[Position, int] = {}
-    for ack in acks:
-        bits[ack.position] = bits.get(ack.position, 0) | ack.bits
-    return [TxnAck(position, each, BATCH) for position, each in bits.items()]
 
 
 def is_refused(ack: TxnAck, counted: set[Message]) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from geminga.app.commands.log_choice import LogFile, LogFileBytes, LogFiles, LogFormat, LogLevel
+from geminga.app.commands.server_options import LogFile, LogFileBytes, LogFiles, LogFormat, LogLevel, Settings
 from geminga.app.configuration.core.log_options import FILE_BYTES, FILES, JSON, LogOptions
 
 if TYPE_CHECKING:
@@ -22,10 +22,6 @@ Files = Annotated[
     list[str] | None,
     typer.Option("--config", metavar="FILE", help="BookKeeper's .conf or a .toml file; may be repeated."),
 ]
-Assignments = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Set a configuration key; may be repeated, wins over files."),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -34,7 +30,7 @@ def autorecovery(
     context: typer.Context,
     metadata: Metadata = None,
     config: Files = None,
-    assignments: Assignments = None,
+    assignments: Settings = None,
     is_json: AsJson = False,
     log_level: LogLevel = "info",
     log_format: LogFormat = "text",
@@ -58,7 +54,7 @@ def decommission(
     bookie_id: Annotated[str, typer.Argument(help="Id of the bookie, which must be stopped.")],
     metadata: Metadata = None,
     config: Files = None,
-    assignments: Assignments = None,
+    assignments: Settings = None,
     is_json: AsJson = False,
 ) -> None:
     """Have everything of a stopped bookie copied to others; ends when no ledger names it any more."""

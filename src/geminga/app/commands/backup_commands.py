@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from geminga.app.commands.admin_commands import DEFAULT_ADMIN_URL, AdminUrl
-from geminga.app.commands.autorecovery_commands import Assignments, Files, Metadata
+from geminga.app.commands.autorecovery_commands import Files, Metadata
 from geminga.app.commands.doctor_commands import AuthParams, AuthPlugin, Trust
+from geminga.app.commands.server_options import Settings
 
 if TYPE_CHECKING:
     from geminga.app.servers.autorecovery_process import AutoRecoveryProcessConfig
@@ -42,7 +43,7 @@ def create(
     trust: Trust = "",
     metadata: Metadata = None,
     config: Files = None,
-    assignments: Assignments = None,
+    assignments: Settings = None,
     rate_limit: RateLimit = 0,
     is_json: Json = False,
 ) -> None:
@@ -171,7 +172,7 @@ def restore(
     ] = "",
     metadata: Metadata = None,
     config: Files = None,
-    assignments: Assignments = None,
+    assignments: Settings = None,
     rate_limit: RateLimit = 0,
     is_json: Json = False,
 ) -> None:

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from geminga.app.commands.log_choice import LogFile, LogFileBytes, LogFiles, LogFormat, LogLevel
+from geminga.app.commands.server_options import (
+    LogFile,
+    LogFileBytes,
+    LogFiles,
+    LogFormat,
+    LogLevel,
+    ReadyAsJson,
+    Settings,
+)
 from geminga.app.configuration.core.log_options import FILE_BYTES, FILES, JSON, LogOptions
 
 if TYPE_CHECKING:
@@ -39,11 +47,8 @@ def bookie(
         list[str] | None,
         typer.Option("--config", metavar="FILE", help="BookKeeper's .conf or a .toml file; may be repeated."),
     ] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Set a configuration key; may be repeated, wins over files."),
-    ] = None,
-    json_line: Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")] = False,
+    assignments: Settings = None,
+    json_line: ReadyAsJson = False,
     log_level: LogLevel = "info",
     log_format: LogFormat = "text",
     log_file: LogFile = "",

@@ -16,7 +16,15 @@ from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
-from geminga.app.commands.log_choice import LogFile, LogFileBytes, LogFiles, LogFormat, LogLevel
+from geminga.app.commands.server_options import (
+    LogFile,
+    LogFileBytes,
+    LogFiles,
+    LogFormat,
+    LogLevel,
+    ReadyAsJson,
+    Settings,
+)
 from geminga.app.configuration.core.log_options import FILE_BYTES, FILES, JSON, LogOptions
 from geminga.app.lifecycle.paragraphs import print_paragraph
 from geminga.version import version_line
@@ -143,13 +151,6 @@ def _options(
     """Geminga: an Apache-Pulsar-compatible messaging system in Python."""
 
 
-Assignments = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Set a configuration key; may be repeated, wins over files."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")]
-
-
 @_app.command()
 def standalone(
     data: Annotated[
@@ -176,8 +177,8 @@ def standalone(
         list[str] | None,
         typer.Option("--config", metavar="FILE", help="Pulsar's .conf or a .toml file; may be repeated."),
     ] = None,
-    assignments: Assignments = None,
-    json_line: AsJson = False,
+    assignments: Settings = None,
+    json_line: ReadyAsJson = False,
     announce: Annotated[
         str, typer.Option("--announce", metavar="TEXT", help="A line to print when it is ready, for what waits for it.")
     ] = "",
@@ -236,8 +237,8 @@ def broker(
         list[str] | None,
         typer.Option("--config", metavar="FILE", help="Pulsar's broker.conf or a .toml file; may be repeated."),
     ] = None,
-    assignments: Assignments = None,
-    json_line: AsJson = False,
+    assignments: Settings = None,
+    json_line: ReadyAsJson = False,
     log_level: LogLevel = "info",
     log_format: LogFormat = "text",
     log_file: LogFile = "",

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from geminga.app.commands.server_options import Settings
+
 commands = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="What the leader of a cluster would move.")
 
 
@@ -23,10 +25,7 @@ def simulate(
         list[str] | None,
         typer.Option("--config", metavar="FILE", help="Pulsar's .conf or a .toml file; may be repeated."),
     ] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Set a configuration key; may be repeated, wins over files."),
-    ] = None,
+    assignments: Settings = None,
     rounds: Annotated[
         int,
         typer.Option("--rounds", metavar="N", min=0, help="Go on with the last line until so many rounds are done."),

@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from geminga.app.commands.log_choice import LogFile, LogFileBytes, LogFiles, LogFormat, LogLevel
+from geminga.app.commands.server_options import (
+    LogFile,
+    LogFileBytes,
+    LogFiles,
+    LogFormat,
+    LogLevel,
+    ReadyAsJson,
+    Settings,
+)
 from geminga.app.configuration.core.log_options import FILE_BYTES, FILES, JSON, LogOptions
 
 
@@ -31,11 +39,8 @@ def proxy(
         list[str] | None,
         typer.Option("--config", metavar="FILE", help="Pulsar's proxy.conf or a .toml file; may be repeated."),
     ] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Set a configuration key; may be repeated, wins over files."),
-    ] = None,
-    json_line: Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")] = False,
+    assignments: Settings = None,
+    json_line: ReadyAsJson = False,
     log_level: LogLevel = "info",
     log_format: LogFormat = "text",
     log_file: LogFile = "",

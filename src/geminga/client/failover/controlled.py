@@ -87,6 +87,7 @@ class ControlledClusterFailover:
     def _read(self) -> bytes:
         # By who has such a provider.
         from http.client import HTTPException
+        from urllib.error import HTTPError
         from urllib.request import Request
 
         from geminga.runtime.sockets.limited_http import limited_opener, time_left
@@ -95,6 +96,10 @@ class ControlledClusterFailover:
         try:
             with opener.open(Request(self._url, headers=self._headers)) as answer:
                 text: bytes = answer.read(DOCUMENT_BYTES_MAX)
+        except HTTPError as error:
+            # It is the answer as well, whose connection lives as long as it.
+            with error:
+                raise
         except HTTPException as error:
             raise OSError(f"an answer that is no HTTP: {str(error) or type(error).__name__}") from None
         return text

@@ -2,65 +2,32 @@
 
 from __future__ import annotations
 
-import io
-import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from geminga.admin._http import JSON
 from geminga.admin.errors import PreconditionFailedError, UnreachableError
 from geminga.app.administration.arguments import given
 from geminga.app.administration.asking import carried_out_by
 from geminga.app.administration.groups import commands_of
 from geminga.app.administration.session import FailedError
+from support.house.terminals import Stream
+from support.processes.asked_broker import AskedBroker
 
 NAMES: Final = [f"persistent://a/b/t{number}" for number in range(5)]
 
 
-class Broker:
-    """Answers paths; notes what changes something. Asked for ``cut_at`` the operator presses Ctrl-C."""
-
-    def __init__(self, answers: Mapping[str, Any], cut_at: str = "") -> None:
-        self._answers = answers
-        self._cut_at = cut_at
-        self.changed: list[str] = []
-
-    def request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, Any] | None = None,
-        body: bytes | None = None,
-        content_type: str = JSON,
-    ) -> tuple[bytes, Mapping[str, str]]:
-        answer = self._answers.get(path)
-        if isinstance(answer, Exception):
-            raise answer
-        if method != "GET":
-            self.changed.append(f"{method} {path}")
-            if path == self._cut_at:
-                raise KeyboardInterrupt
-        return (b"" if answer is None else json.dumps(answer).encode()), {}
-
-
-class _Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def question_of(monkeypatch: pytest.MonkeyPatch, broker: Broker, words: str, *rest: str) -> str:
+def question_of(monkeypatch: pytest.MonkeyPatch, broker: AskedBroker, words: str, *rest: str) -> str:
     """What is asked at a terminal; the answer is no."""
     group, _, name = words.partition(" ")
     command = commands_of(group)[name]
-    shown = _Terminal()
-    monkeypatch.setattr("sys.stdin", _Terminal("n\n"))
+    shown = Stream(is_terminal=True)
+    monkeypatch.setattr("sys.stdin", Stream("n\n", is_terminal=True))
     monkeypatch.setattr("sys.stderr", shown)
     with pytest.raises(SystemExit, match="1"):
         carried_out_by(broker, command, given(command, rest, {}), asks=True)
-    assert broker.changed == []
+    assert broker.changes == []
     return shown.getvalue()
 
 
@@ -75,11 +42,11 @@ def question_of(monkeypatch: pytest.MonkeyPatch, broker: Broker, words: str, *re
 def test_a_question_has_all_words_of_its_command(
     words: str, rest: list[str], asked: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert question_of(monkeypatch, Broker({}), words, *rest).startswith(asked)
+    assert question_of(monkeypatch, AskedBroker(), words, *rest).startswith(asked)
 
 
 def test_a_question_tells_how_many_topics_an_expression_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    broker = Broker({"/admin/v2/persistent/a/b": NAMES, "/admin/v2/non-persistent/a/b": []})
+    broker = AskedBroker({"/admin/v2/persistent/a/b": NAMES, "/admin/v2/non-persistent/a/b": []})
     asked = question_of(monkeypatch, broker, "topics delete", "a/b/t.*", "--regex")
     assert asked.startswith(
         "`topics delete 'a/b/t.*' --regex`, 5 topics (persistent://a/b/t0, persistent://a/b/t1, persistent://a/b/t2 "
@@ -90,7 +57,7 @@ def test_a_question_tells_how_many_topics_an_expression_fits(monkeypatch: pytest
 def test_a_question_tells_how_many_topics_a_file_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "topics"
     path.write_text("a/b/t\n", encoding="utf-8")
-    asked = question_of(monkeypatch, Broker({}), "topics delete", str(path), "--from-file")
+    asked = question_of(monkeypatch, AskedBroker(), "topics delete", str(path), "--from-file")
     assert asked.startswith(f"`topics delete {path} --from-file`, 1 topic (a/b/t), can not be undone.")
 
 
@@ -101,15 +68,15 @@ def test_a_question_tells_which_tenants_go_with_their_cluster(monkeypatch: pytes
         "/admin/v2/tenants/both": {"allowedClusters": ["c", "d"]},
         "/admin/v2/namespaces/one": ["one/a", "one/b"],
     }
-    asked = question_of(monkeypatch, Broker(answers), "clusters delete", "c", "--all")
+    asked = question_of(monkeypatch, AskedBroker(answers), "clusters delete", "c", "--all")
     assert asked.startswith("`clusters delete c --all`, 1 tenant (one) and 2 namespaces (one/a, one/b), can not be")
 
 
 def test_who_cuts_deletions_off_is_told_which_were_done() -> None:
     refused = PreconditionFailedError("x", 412, "in use")
     answers = {"/admin/v2/persistent/a/b": NAMES, "/admin/v2/non-persistent/a/b": []}
-    answers |= {"/admin/v2/persistent/a/b/t1": refused}
-    broker = Broker(answers, cut_at="/admin/v2/persistent/a/b/t3")
+    answers |= {"/admin/v2/persistent/a/b/t1": refused, "/admin/v2/persistent/a/b/t3": KeyboardInterrupt()}
+    broker = AskedBroker(answers)
     command = commands_of("topics")["delete"]
     with pytest.raises(FailedError) as caught:
         carried_out_by(broker, command, given(command, ["a/b/.*", "-r"], {"yes": True}), asks=True)
@@ -117,23 +84,23 @@ def test_who_cuts_deletions_off_is_told_which_were_done() -> None:
         "interrupted at persistent://a/b/t3, which may be done or not: 2 of 5 topics were deleted, "
         "not persistent://a/b/t1: 412 in use"
     )
-    assert broker.changed == [f"DELETE /admin/v2/persistent/a/b/t{number}" for number in (0, 2, 3)]
+    assert broker.changes == [f"DELETE /admin/v2/persistent/a/b/t{number}" for number in range(4)]
 
 
 def test_who_cuts_partitions_off_is_told_which_were_done() -> None:
     path = "/admin/v2/persistent/a/b/t"
-    broker = Broker({f"{path}/partitions": {"partitions": 4}}, cut_at=f"{path}-partition-2/unload")
+    broker = AskedBroker({f"{path}/partitions": {"partitions": 4}, f"{path}-partition-2/unload": KeyboardInterrupt()})
     command = commands_of("topics")["unload"]
     with pytest.raises(FailedError) as caught:
         carried_out_by(broker, command, given(command, ["a/b/t"], {}), asks=True)
     assert str(caught.value) == (
         "interrupted at partition 2, which may be done or not: a/b/t: done for 2 of 4 partitions"
     )
-    assert len(broker.changed) == 3
+    assert len(broker.changes) == 3
 
 
 def test_who_cuts_one_change_off_cuts_the_command_off() -> None:
-    broker = Broker({}, cut_at="/admin/v2/persistent/a/b/t")
+    broker = AskedBroker({"/admin/v2/persistent/a/b/t": KeyboardInterrupt()})
     command = commands_of("topics")["delete"]
     with pytest.raises(KeyboardInterrupt):
         carried_out_by(broker, command, given(command, ["a/b/t"], {"yes": True}), asks=True)
@@ -146,7 +113,7 @@ def test_a_broker_that_answers_no_more_ends_the_rest() -> None:
     command = commands_of("topics")["delete"]
 
     def said_of(unanswered: list[int]) -> str:
-        broker = Broker(answers | {f"/admin/v2/persistent/a/b/t{number}": gone for number in unanswered})
+        broker = AskedBroker(answers | {f"/admin/v2/persistent/a/b/t{number}": gone for number in unanswered})
         with pytest.raises(FailedError) as caught:
             carried_out_by(broker, command, given(command, ["a/b/.*", "-r"], {"yes": True}), asks=True)
         return str(caught.value).replace("persistent://a/b/", "").replace("x: no answer: timed out", "no answer")

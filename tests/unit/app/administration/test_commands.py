@@ -19,7 +19,6 @@ import pytest
 from tools.interop.admin.recorded import Recorded, recorded, recorded_later
 from tools.pulsar_admin_page import PAGE, page
 
-from geminga.admin._http import JSON
 from geminga.admin.calls.nouns import NOUNS, POLICY_SETS
 from geminga.admin.errors import AdminError, PreconditionFailedError
 from geminga.app.administration.arguments import UsageError, given
@@ -28,6 +27,7 @@ from geminga.app.administration.command import Command
 from geminga.app.administration.groups import GROUPS, UNBUILT, commands_of
 from geminga.app.administration.helping import of_command, of_group, texts_of
 from geminga.app.administration.session import CHANGING_LOOKS, FailedError
+from support.processes.asked_broker import Asked, AskedBroker
 
 ALL: Final = [command for group in GROUPS for command in commands_of(group).values()]
 BUILT: Final = [one for one in (*recorded(), *recorded_later()) if one.group in GROUPS]
@@ -57,37 +57,29 @@ class Sent(NamedTuple):
     body: Any
 
 
-class Broker:
-    """Notes what it is asked, tells of a topic with two partitions, and refuses the rest."""
+def answer_of(asked: Asked) -> bytes:
+    """Of a broker that tells of a topic with two partitions, and refuses the rest."""
+    path = asked.path
+    if asked.change:
+        return b""
+    if path.endswith("/partitions"):
+        return b'{"partitions":2}' if "/parts" in path else b'{"partitions":0}'
+    if path.startswith("/admin/v2/tenants/"):
+        return b'{"adminRoles":["z"],"allowedClusters":["y"]}'
+    if path.startswith("/lookup/"):
+        return b'{"brokerUrl":"pulsar://a:1"}'
+    if re.fullmatch(r"/admin/v2/((non-)?persistent/\w+/\w+(/partitioned)?|clusters|tenants)", path):
+        return b"[]"
+    raise PreconditionFailedError(path, 412, "no")
 
-    def __init__(self) -> None:
-        self.sent: list[Sent] = []
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, Any] | None = None,
-        body: bytes | None = None,
-        content_type: str = JSON,
-    ) -> tuple[bytes, Mapping[str, str]]:
-        asked = {
-            key: str(value).lower() if isinstance(value, bool) else str(value)
-            for key, value in (query or {}).items()
-            if value is not None
-        }
-        self.sent.append(Sent(method, path, asked, _body((body or b"").decode())))
-        if method != "GET":
-            return b"", {}
-        if path.endswith("/partitions"):
-            return b'{"partitions":2}' if "/parts" in path else b'{"partitions":0}', {}
-        if path.startswith("/admin/v2/tenants/"):
-            return b'{"adminRoles":["z"],"allowedClusters":["y"]}', {}
-        if path.startswith("/lookup/"):
-            return b'{"brokerUrl":"pulsar://a:1"}', {}
-        if re.fullmatch(r"/admin/v2/((non-)?persistent/\w+/\w+(/partitioned)?|clusters|tenants)", path):
-            return b"[]", {}
-        raise PreconditionFailedError(path, 412, "no")
+def _sent(asked: Asked) -> Sent:
+    query = {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in asked.query.items()
+        if value is not None
+    }
+    return Sent(asked.method, asked.path, query, _body((asked.body or b"").decode()))
 
 
 def _body(text: str) -> Any:
@@ -99,12 +91,12 @@ def _body(text: str) -> Any:
 
 def asked(command: Command, words: list[str], **common: Any) -> list[Sent]:
     """What a command asks the broker, until it is refused."""
-    broker = Broker()
+    broker = AskedBroker(answer_of)
     try:
         carried_out_by(broker, command, given(command, words, {"yes": True, **common}), asks=True)
     except (AdminError, FailedError):
         pass
-    return broker.sent
+    return [_sent(one) for one in broker.asked]
 
 
 def command_of(words: str) -> Command:
@@ -247,13 +239,13 @@ def test_what_can_not_be_undone_is_not_done_without_a_terminal() -> None:
     for one in BUILT:
         command = command_of(one.words)
         if command.destroys:
-            broker = Broker()
+            broker = AskedBroker(answer_of)
             words = one.calls[-1][0]
             with pytest.raises(UsageError, match="there is no terminal to ask at: nothing was done"):
                 carried_out_by(
                     broker, command, given(command, [word for word in words if word != "-force"], {}), asks=True
                 )
-            assert broker.sent == [], one.words
+            assert broker.asked == [], one.words
 
 
 def test_paths_are_those_of_calls_or_refused_by_the_broker() -> None:

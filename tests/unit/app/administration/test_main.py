@@ -8,12 +8,10 @@ import pty
 import resource
 import subprocess
 import sys
-from collections.abc import Mapping
 from typing import Any, Final
 
 import pytest
 
-from geminga.admin._http import JSON
 from geminga.admin.errors import ConflictError
 from geminga.app.administration.arguments import UsageError, given
 from geminga.app.administration.asking import caller_of, carried_out_by
@@ -22,6 +20,7 @@ from geminga.app.administration.main import main, run
 from geminga.app.administration.session import FailedError
 from geminga.app.commands.credentials import ClientSecurity
 from geminga.client import http_headers
+from support.processes.asked_broker import Asked, AskedBroker
 
 #: CPU seconds of a command; what a change by accident loads, costs more.
 CPU_S_MAX: Final = 0.25
@@ -76,43 +75,30 @@ def test_exit_codes(
     assert not printed.err or printed.err.startswith("geminga: ")
 
 
-class Parts:
-    """A topic of three partitions, of which one is in use."""
-
-    def __init__(self) -> None:
-        self.changed: list[str] = []
-
-    def request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, Any] | None = None,
-        body: bytes | None = None,
-        content_type: str = JSON,
-    ) -> tuple[bytes, Mapping[str, str]]:
-        if method == "GET":
-            return b'{"partitions":3}', {}
-        self.changed.append(f"{method} {path}")
-        if "-partition-1" in path:
-            raise ConflictError(path, 409, "in use")
-        return b"", {}
+def a_topic_of_three_partitions(asked: Asked) -> bytes:
+    """One of them is in use."""
+    if not asked.change:
+        return b'{"partitions":3}'
+    if "-partition-1" in asked.path:
+        raise ConflictError(asked.path, 409, "in use")
+    return b""
 
 
 def test_partitions_that_failed_are_named_and_the_others_done() -> None:
-    parts = Parts()
+    parts = AskedBroker(a_topic_of_three_partitions)
     command = commands_of("topics")["unsubscribe"]
     said = given(command, ["a/b/c", "-s", "s", "-f"], {"yes": True})
     with pytest.raises(FailedError, match=r"a/b/c: done for 2 of 3 partitions, not for partition 1: 409 in use"):
         carried_out_by(parts, command, said, asks=True)
     path = "DELETE /admin/v2/persistent/a/b/c-partition-{}/subscription/s"
-    assert parts.changed == [path.format(number) for number in range(3)]
+    assert parts.changes == [path.format(number) for number in range(3)]
 
 
 def test_one_partition_is_asked_for_alone() -> None:
-    parts = Parts()
+    parts = AskedBroker(a_topic_of_three_partitions)
     command = commands_of("topics")["unload"]
     assert carried_out_by(parts, command, given(command, ["a/b/c-partition-2"], {}), asks=True) is None
-    assert parts.changed == ["PUT /admin/v2/persistent/a/b/c-partition-2/unload"]
+    assert parts.changes == ["PUT /admin/v2/persistent/a/b/c-partition-2/unload"]
 
 
 @pytest.mark.parametrize("answer", [b"y\n", b"\n"])

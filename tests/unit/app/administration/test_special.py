@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,37 +15,17 @@ from geminga.app.administration.groups import commands_of
 from geminga.app.administration.session import FailedError
 from geminga.app.administration.special import FUNCTIONS
 from geminga.model.errors import InvalidTopicNameError
+from support.processes.asked_broker import AskedBroker
 
 TOPIC: Final = "/admin/v2/persistent/a/b/t"
 
 
-class Broker:
-    """Answers paths; notes what changes something."""
-
-    def __init__(self, answers: Mapping[str, Any]) -> None:
-        self._answers = answers
-        self.changed: list[tuple[str, Any]] = []
-        self.types: list[str] = []
-
-    def request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, Any] | None = None,
-        body: bytes | None = None,
-        content_type: str = JSON,
-    ) -> tuple[bytes, Mapping[str, str]]:
-        answer = self._answers.get(path)
-        if isinstance(answer, Exception):
-            raise answer
-        if method != "GET":
-            self.types.append(content_type)
-            self.changed.append((f"{method} {path}", None if body in (None, b"") else json.loads(body or b"")))
-            return b"", {}
-        return (b"" if answer is None else json.dumps(answer).encode()), {}
+def documents_of(broker: AskedBroker) -> list[tuple[str, Any]]:
+    """What was changed, each change with its body."""
+    return [(one.change, one.document) for one in broker.asked if one.change]
 
 
-def run(broker: Broker, words: str, *rest: str) -> Any:
+def run(broker: AskedBroker, words: str, *rest: str) -> Any:
     group, _, name = words.partition(" ")
     command = commands_of(group)[name]
     assert not command.function or command.function in FUNCTIONS
@@ -59,13 +37,13 @@ def run(broker: Broker, words: str, *rest: str) -> Any:
 )
 def test_the_newest_ledgers_that_are_small_enough_together_stay(threshold: str, first: int | None) -> None:
     ledgers = [{"ledgerId": 1, "size": 30}, {"ledgerId": 2, "size": 20}, {"ledgerId": 3, "size": 0}]
-    broker = Broker({f"{TOPIC}/internalStats": {"ledgers": ledgers, "currentLedgerSize": 10}})
+    broker = AskedBroker({f"{TOPIC}/internalStats": {"ledgers": ledgers, "currentLedgerSize": 10}})
     said = run(broker, "topics offload", "a/b/t", "-s", threshold)
     if first is None:
-        assert (said, broker.changed) == ("Nothing to offload", [])
+        assert (said, broker.changes) == ("Nothing to offload", [])
     else:
         place = {"ledgerId": first, "entryId": 0, "partitionIndex": -1, "batchIndex": -1}
-        assert broker.changed == [(f"PUT {TOPIC}/offload", place)]
+        assert documents_of(broker) == [(f"PUT {TOPIC}/offload", place)]
         assert said == f"Offload triggered for a/b/t for messages before {first}:0:-1"
 
 
@@ -74,11 +52,11 @@ def test_the_newest_ledgers_that_are_small_enough_together_stay(threshold: str, 
     [("NOT_RUN", "has not been run for a/b/t"), ("RUNNING", "is currently running"), ("SUCCESS", "was a success")],
 )
 def test_how_far_it_is(status: str, said: str) -> None:
-    assert said in run(Broker({f"{TOPIC}/offload": {"status": status}}), "topics offload-status", "a/b/t")
+    assert said in run(AskedBroker({f"{TOPIC}/offload": {"status": status}}), "topics offload-status", "a/b/t")
 
 
 def test_what_went_wrong_is_an_error() -> None:
-    broker = Broker({f"{TOPIC}/compaction": {"status": "ERROR", "lastError": "no room"}})
+    broker = AskedBroker({f"{TOPIC}/compaction": {"status": "ERROR", "lastError": "no room"}})
     with pytest.raises(FailedError, match="Compaction of a/b/t failed: no room"):
         run(broker, "topics compaction-status", "a/b/t")
 
@@ -86,18 +64,18 @@ def test_what_went_wrong_is_an_error() -> None:
 def test_topics_that_an_expression_fits_are_deleted_and_those_that_were_not_are_named() -> None:
     refused = PreconditionFailedError("x", 412, "in use")
     names = ["persistent://a/b/one", "persistent://a/b/two", "persistent://a/b/other"]
-    broker = Broker({"/admin/v2/persistent/a/b": names, "/admin/v2/persistent/a/b/two": refused})
+    broker = AskedBroker({"/admin/v2/persistent/a/b": names, "/admin/v2/persistent/a/b/two": refused})
     with pytest.raises(FailedError, match=r"1 of 2 topics were deleted, not persistent://a/b/two: 412 in use"):
         run(broker, "topics delete", "persistent://a/b/(one|two)", "-r")
-    assert [change for change, _ in broker.changed] == ["DELETE /admin/v2/persistent/a/b/one"]
+    assert broker.changes == ["DELETE /admin/v2/persistent/a/b/one", "DELETE /admin/v2/persistent/a/b/two"]
 
 
 def test_topics_of_a_file_are_deleted(tmp_path: Path) -> None:
     path = tmp_path / "topics"
     path.write_text("a/b/one\n\nnon-persistent://a/b/two\n", encoding="utf-8")
-    broker = Broker({})
+    broker = AskedBroker()
     run(broker, "topics delete", str(path), "--from-file")
-    assert [change for change, _ in broker.changed] == [
+    assert broker.changes == [
         "DELETE /admin/v2/persistent/a/b/one",
         "DELETE /admin/v2/non-persistent/a/b/two",
     ]
@@ -109,7 +87,7 @@ def test_topics_of_a_file_are_deleted(tmp_path: Path) -> None:
 
 def test_nothing_is_deleted_where_one_name_can_not_be(tmp_path: Path) -> None:
     """Exit code 2 says that nothing was done."""
-    path, broker = tmp_path / "topics", Broker({})
+    path, broker = tmp_path / "topics", AskedBroker()
     path.write_text("a/b/one\nno/such/kind/of/name\na/b/two\n")
     with pytest.raises(InvalidTopicNameError, match="no/such/kind/of/name"):
         run(broker, "topics delete", str(path), "--from-file")
@@ -120,11 +98,11 @@ def test_nothing_is_deleted_where_one_name_can_not_be(tmp_path: Path) -> None:
     path.write_bytes(b"a/b/one\n\xff\n")
     with pytest.raises(UsageError, match="no UTF-8"):
         run(broker, "topics delete", str(path), "--from-file")
-    assert broker.changed == []
+    assert broker.changes == []
 
 
 def test_a_cluster_is_left_by_tenants_of_it_alone() -> None:
-    broker = Broker(
+    broker = AskedBroker(
         {
             "/admin/v2/tenants": ["one", "both"],
             "/admin/v2/tenants/one": {"allowedClusters": ["c"]},
@@ -133,7 +111,7 @@ def test_a_cluster_is_left_by_tenants_of_it_alone() -> None:
         }
     )
     run(broker, "clusters delete", "c", "--all")
-    assert [change for change, _ in broker.changed] == [
+    assert broker.changes == [
         "DELETE /admin/v2/namespaces/one/a",
         "DELETE /admin/v2/tenants/one",
         "DELETE /admin/v2/clusters/c",
@@ -143,40 +121,43 @@ def test_a_cluster_is_left_by_tenants_of_it_alone() -> None:
 def test_messages_are_peeked_as_many_as_there_are() -> None:
     path = f"{TOPIC}/subscription/s/position"
     over = NotFoundError("x", 404, "Message not found")
-    assert len(run(Broker({f"{path}/3": over}), "topics peek-messages", "a/b/t", "-s", "s", "-n", "5")) == 2
-    assert run(Broker({f"{path}/1": over}), "topics peek-messages", "a/b/t", "-s", "s") == []
+    assert len(run(AskedBroker({f"{path}/3": over}), "topics peek-messages", "a/b/t", "-s", "s", "-n", "5")) == 2
+    assert run(AskedBroker({f"{path}/1": over}), "topics peek-messages", "a/b/t", "-s", "s") == []
     with pytest.raises(NotFoundError, match="no topic"):
-        run(Broker({f"{path}/1": NotFoundError("x", 404, "no topic")}), "topics peek-messages", "a/b/t", "-s", "s")
+        run(AskedBroker({f"{path}/1": NotFoundError("x", 404, "no topic")}), "topics peek-messages", "a/b/t", "-s", "s")
 
 
 def test_the_brokers_own_cluster_is_marked() -> None:
     answers = {"/admin/v2/clusters": ["a", "b"], "/admin/v2/brokers/configuration/runtime": {"clusterName": "b"}}
-    assert run(Broker(answers), "clusters list", "-c") == ["a", "b(*)"]
+    assert run(AskedBroker(answers), "clusters list", "-c") == ["a", "b(*)"]
 
 
 def test_partitions_are_looked_up_by_broker() -> None:
     answers = {f"{TOPIC}/partitions": {"partitions": 2}}
     answers |= {f"/lookup/v2/topic/persistent/a/b/t-partition-{one}": {"brokerUrl": "u"} for one in (0, 1)}
-    assert run(Broker(answers), "topics partitioned-lookup", "a/b/t", "-s") == {
+    assert run(AskedBroker(answers), "topics partitioned-lookup", "a/b/t", "-s") == {
         "u": ["a/b/t-partition-0", "a/b/t-partition-1"]
     }
 
 
 def test_partitions_with_properties_are_a_type_of_their_own() -> None:
-    broker = Broker({})
+    broker = AskedBroker()
     run(broker, "topics create-partitioned-topic", "a/b/t", "-p", "2", "-m", "x=y")
     run(broker, "topics create-partitioned-topic", "a/b/t", "-p", "2")
-    assert broker.types == ["application/vnd.partitioned-topic-metadata+json", JSON]
+    assert [one.content_type for one in broker.asked if one.change] == [
+        "application/vnd.partitioned-topic-metadata+json",
+        JSON,
+    ]
 
 
 def test_a_shadow_has_as_many_partitions() -> None:
-    broker = Broker({f"{TOPIC}/partitions": {"partitions": 2}})
+    broker = AskedBroker({f"{TOPIC}/partitions": {"partitions": 2}})
     run(broker, "topics create-shadow-topic", "a/b/s", "-s", "a/b/t")
     properties = {"PULSAR.SHADOW_SOURCE": "a/b/t"}
-    assert broker.changed == [
+    assert documents_of(broker) == [
         ("PUT /admin/v2/persistent/a/b/s/partitions", {"partitions": 2, "deleted": False, "properties": properties})
     ]
-    found = run(Broker({f"{TOPIC}/properties": properties}), "topics get-shadow-source", "a/b/t")
+    found = run(AskedBroker({f"{TOPIC}/properties": properties}), "topics get-shadow-source", "a/b/t")
     assert found == "a/b/t"
 
 
@@ -196,20 +177,20 @@ def test_a_shadow_has_as_many_partitions() -> None:
     ],
 )
 def test_wrong_words_are_told(words: str, rest: list[str], said: str) -> None:
-    broker = Broker({})
+    broker = AskedBroker()
     with pytest.raises(UsageError, match=said):
         run(broker, words, *rest)
-    assert broker.changed == []
+    assert broker.changes == []
 
 
 NAMESPACE: Final = "/admin/v2/namespaces/a/b/replication"
 SET: Final = (f"POST {NAMESPACE}", ["east", "north"])
 
 
-def two_clusters() -> Broker:
+def two_clusters() -> AskedBroker:
     """A namespace in two clusters, with a topic that is copied to both others and one that is not."""
     west = {"replication": {"west": {"replicationBacklog": 7}, "north": {"replicationBacklog": 100}}}
-    return Broker(
+    return AskedBroker(
         {
             NAMESPACE: ["east", "west"],
             "/admin/v2/persistent/a/b": ["persistent://a/b/t", "persistent://a/b/u"],
@@ -227,10 +208,10 @@ def test_a_cluster_is_taken_out_after_a_question_with_counts() -> None:
     assert f"{caught.value}".startswith(
         "Taking west out of a/b, with 2 topics and 7 entries that are not copied there yet, can not be undone"
     )
-    assert broker.changed == []
+    assert broker.changes == []
     # Not where nothing is taken out, it was agreed to, or the program asks nothing.
     carried_out_by(broker, command, asked, asks=False)
     run(broker, "namespaces set-clusters", "a/b", "-c", "east,north")
     added = given(command, ["a/b", "-c", "east,west,north"], {})
     carried_out_by(broker, command, added, asks=True)
-    assert broker.changed == [SET, SET, (f"POST {NAMESPACE}", ["east", "west", "north"])]
+    assert documents_of(broker) == [SET, SET, (f"POST {NAMESPACE}", ["east", "west", "north"])]

@@ -19,7 +19,7 @@ from geminga.model.errors import UnavailableError
 from geminga.model.position import EARLIEST
 from geminga.runtime import next_turn, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.clusters.transacting import Transacting
+from support.clusters.transacting import Transacting, transacting
 from support.house.weekly_sample import sampled
 from support.stories.compaction_story import CompactionStory
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
@@ -174,7 +174,7 @@ PAIRS = [
 
 def in_ward(scenario: Callable[[Ward], Awaitable[None]], seed: int = 0) -> None:
     async def main(world: BrokerWorld) -> None:
-        client = Transacting(await world.client())
+        client = await transacting(world)
         await client.client.create_producer()
         await client.connect()
         await scenario(Ward(world, client))

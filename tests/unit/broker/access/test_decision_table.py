@@ -23,6 +23,7 @@ from geminga.broker.handlers.rows import Asks
 from geminga.broker.rest.calls.routing import Route, unbuilt_routes
 from geminga.broker.rest.families import all_rows
 from geminga.model.topic_name import TopicName
+from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.house.deciding import TakenAtTheirWord
 from support.house.signing import OTHER_SECRET, token_of
@@ -30,7 +31,7 @@ from support.worlds.broker_world import TOPIC, BrokerWorld, Client, run_with_bro
 from support.worlds.rest_world import ask, rest_application
 from unit.broker.authentication import test_connections as connections
 from unit.broker.handlers import test_rows as commands
-from unit.broker.rest.test_doors import action_of, body_of, method_of, nodes_below, path_of
+from unit.broker.rest.test_doors import action_of, body_of, method_of, path_of
 
 
 class Who(NamedTuple):
@@ -134,7 +135,7 @@ async def with_grants(world: BrokerWorld) -> None:
 def state(world: BrokerWorld) -> object:
     """All that is stored, and all that is in memory but counters."""
     return (
-        nodes_below(world),
+        world.metadata_nodes(),
         {
             name: (
                 id(topic),
@@ -291,7 +292,7 @@ def test_command_is_refused_or_taken_as_in_pulsar_and_a_refused_one_leaves_nothi
                 cells += 1
                 client.lose()
                 while client.connection in world.broker.connections.open:
-                    await commands.moment()
+                    await wait_ms(10)
 
     run_with_broker(scenario, access=ACCESS, **SETTINGS)
     assert cells > 200

@@ -14,24 +14,9 @@ from geminga.model.errors import StorageError
 from geminga.runtime import next_turn, spawn
 from geminga.runtime.waiting import delay
 from geminga.sim import SimWorld, run
+from support.house.stepping_clock import WorkClock
 
 STEP_S = 0.000_05
-
-
-class WorkClock:
-    """Virtual time, in which work takes as long as somebody says."""
-
-    def __init__(self) -> None:
-        self.worked_s = 0.0
-
-    def monotonic(self) -> float:
-        return asyncio.get_running_loop().time() + self.worked_s
-
-    def worked(self) -> float:
-        return self.worked_s
-
-    def wall_ms(self) -> int:
-        return int(self.monotonic() * 1000)
 
 
 class Others:

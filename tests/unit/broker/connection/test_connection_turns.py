@@ -13,6 +13,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import PING_FRAME, encode_command
 from support.house.stepping_clock import let_time_pass
 from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker, send_frame
+from support.worlds.policy_levels import seconds
 
 #: As many as one read of 256 KiB brings.
 BURST = 15_000
@@ -30,12 +31,6 @@ async def until_read_again(client: Client, turns_max: int) -> int:
             return count
         await turn()
     raise AssertionError(f"not read again within {turns_max} turns, paused for {client.connection.gate.reasons!r}")
-
-
-async def virtual_seconds(seconds: float) -> None:
-    future = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_later(seconds, future.set_result, None)
-    await future
 
 
 def close_consumer_frame(request_id: int) -> bytes:
@@ -142,7 +137,7 @@ def test_commands_left_wait_for_the_other_reasons_not_to_read() -> None:
         assert client.connection.publishes.pending <= 10 + 2
         assert client.connection.gate.reasons == PauseReason.PENDING_PUBLISHES | PauseReason.COMMANDS_LEFT
         # Its PONG would wait behind them: it counts as alive.
-        await virtual_seconds(200)
+        await seconds(200)
         assert await client.connection.check_liveness()
         assert not client.is_closed
         world.bookie.holds_replies = False
@@ -175,9 +170,9 @@ def test_keep_alive_goes_on_behind_a_burst() -> None:
         await client.expect(Type.PING)
         client.send_bytes(PING_FRAME * 5)
         await until_read_again(client, 10)
-        await virtual_seconds(29)
+        await seconds(29)
         assert not client.is_closed
-        await virtual_seconds(60)  # and then nothing was heard
+        await seconds(60)  # and then nothing was heard
         assert client.is_closed
 
     run_with_broker(scenario)

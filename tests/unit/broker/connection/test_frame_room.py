@@ -6,6 +6,7 @@ import asyncio
 
 from geminga.model.limits import FRAME_PADDING_BYTES
 from support.worlds.broker_world import BrokerWorld, Client, Type, run_with_broker, send_frame
+from support.worlds.policy_levels import seconds
 
 MEBIBYTE = 1024 * 1024
 READ_BYTES = 256 * 1024
@@ -15,12 +16,6 @@ CLIENTS = 30
 
 async def turn() -> None:
     await asyncio.sleep(0)  # noqa: TID251  # a turn of the loop, not time
-
-
-async def virtual_seconds(seconds: float) -> None:
-    future = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_later(seconds, future.set_result, None)
-    await future
 
 
 def buffered(clients: list[Client]) -> int:
@@ -75,14 +70,14 @@ def test_who_stops_in_the_middle_of_a_frame_is_closed_while_others_wait() -> Non
         for client in stopped:
             await client.create_producer()
             client.send_bytes(half)
-        await virtual_seconds(20)
+        await seconds(20)
         assert not any(client.is_closed for client in stopped)  # nobody else needs the room
         other = await world.client()
         await other.create_producer()
         frame = send_frame(7, b"y" * PAYLOAD_BYTES)
         other.send_bytes(frame[:READ_BYTES])
         assert other.transport.is_reading_paused
-        await virtual_seconds(7)
+        await seconds(7)
         assert all(client.is_closed for client in stopped)
         assert not other.transport.is_reading_paused
         other.send_bytes(frame[READ_BYTES:])

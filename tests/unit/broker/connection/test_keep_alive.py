@@ -8,14 +8,9 @@ from types import SimpleNamespace
 from geminga import sim
 from geminga.broker.connection.core.read_gate import PauseReason, ReadGate
 from geminga.broker.connection.keep_alive import KeepAlive
+from support.worlds.policy_levels import seconds
 
 INTERVAL_S = 30.0
-
-
-async def pass_s(seconds: float) -> None:
-    future = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_later(seconds, future.set_result, None)
-    await future
 
 
 def run(scenario) -> None:
@@ -31,13 +26,13 @@ def run(scenario) -> None:
 
 def test_first_ping_leaves_in_its_time_and_who_answers_none_is_gone_an_interval_later() -> None:
     async def scenario(alive: KeepAlive, gate: ReadGate, heard: list[str]) -> None:
-        await pass_s(9.9)
+        await seconds(9.9)
         assert heard == []
-        await pass_s(0.2)
+        await seconds(0.2)
         assert (heard, alive.is_awaited) == (["ping"], True)
-        await pass_s(INTERVAL_S)
+        await seconds(INTERVAL_S)
         assert heard == ["ping", "no answer to a keep-alive PING"]
-        await pass_s(10 * INTERVAL_S)
+        await seconds(10 * INTERVAL_S)
         assert len(heard) == 2
 
     run(scenario)
@@ -46,7 +41,7 @@ def test_first_ping_leaves_in_its_time_and_who_answers_none_is_gone_an_interval_
 def test_who_is_heard_of_is_asked_again_every_interval() -> None:
     async def scenario(alive: KeepAlive, gate: ReadGate, heard: list[str]) -> None:
         for count in range(1, 5):
-            await pass_s(INTERVAL_S)
+            await seconds(INTERVAL_S)
             assert heard == ["ping"] * count
             alive.is_awaited = False
 
@@ -56,10 +51,10 @@ def test_who_is_heard_of_is_asked_again_every_interval() -> None:
 def test_who_is_not_listened_to_is_not_gone() -> None:
     async def scenario(alive: KeepAlive, gate: ReadGate, heard: list[str]) -> None:
         gate.hold(PauseReason.PUBLISH_RATE)
-        await pass_s(3 * INTERVAL_S)
+        await seconds(3 * INTERVAL_S)
         assert heard == ["ping"] * 3
         gate.free(PauseReason.PUBLISH_RATE)
-        await pass_s(INTERVAL_S)
+        await seconds(INTERVAL_S)
         assert heard[-1] == "no answer to a keep-alive PING"
 
     run(scenario)
@@ -68,7 +63,7 @@ def test_who_is_not_listened_to_is_not_gone() -> None:
 def test_nothing_is_asked_of_a_connection_that_is_closed() -> None:
     async def scenario(alive: KeepAlive, gate: ReadGate, heard: list[str]) -> None:
         alive.stop()
-        await pass_s(3 * INTERVAL_S)
+        await seconds(3 * INTERVAL_S)
         assert heard == []
 
     run(scenario)

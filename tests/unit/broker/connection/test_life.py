@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from geminga.broker.access.core.actions import TopicOperation
@@ -15,6 +13,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import encode_command
 from support.house.deciding import Denying, Secrets
 from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
+from support.worlds.policy_levels import seconds
 
 WORDS = {b"open": "jane", b"gate": "proxy", b"sesame": "joe"}
 
@@ -39,12 +38,6 @@ def connect_command(word: bytes = b"open", *, can_refresh: bool = True, **fields
 def response(word: bytes, method: str = "word") -> pb.BaseCommand:
     data = pb.AuthData(auth_method_name=method, auth_data=word)
     return pb.BaseCommand(type=Type.AUTH_RESPONSE, authResponse=pb.CommandAuthResponse(response=data))
-
-
-async def pass_s(seconds: float) -> None:
-    future = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_later(seconds, future.set_result, None)
-    await future
 
 
 @pytest.mark.parametrize("is_slow", [False, True])
@@ -77,7 +70,7 @@ def test_wrong_word_is_answered_with_the_error_for_it_and_closed(is_slow: bool) 
         error = await client.error()
         assert (error.error, error.message) == (pb.AuthenticationError, "a wrong word")
         assert client.is_closed
-        await pass_s(1)
+        await seconds(1)
         assert not world.broker.connections.open
 
     run_with_broker(scenario, access=access_of(Secrets(WORDS, is_slow=is_slow)))
@@ -144,9 +137,9 @@ def test_who_is_challenged_and_says_nothing_has_no_longer_than_others() -> None:
         client = Client(world.broker)
         client.send(connect_command())
         await client.expect(Type.AUTH_CHALLENGE)
-        await pass_s(2.9)
+        await seconds(2.9)
         assert not client.is_closed
-        await pass_s(0.2)
+        await seconds(0.2)
         assert client.is_closed
 
     run_with_broker(scenario, access=access_of(Secrets(WORDS, challenges=True)), handshake_timeout_s=3)
@@ -200,7 +193,7 @@ def test_credentials_that_expire_are_asked_for_and_messages_go_on() -> None:
         secrets.until_s = began_s + 100_000.0
         client.send(response(b"open"))
         await client.publish(1)
-        await pass_s(300)
+        await seconds(300)
         assert not client.is_closed
 
     run_with_broker(scenario, access=access_of(secrets), keep_alive_interval_s=3600)
@@ -215,9 +208,9 @@ def test_who_brings_no_new_credentials_is_sent_away(can_refresh: bool) -> None:
         client = Client(world.broker)
         client.send(connect_command(can_refresh=can_refresh))
         await client.expect(Type.CONNECTED)
-        await pass_s(49.9)
+        await seconds(49.9)
         assert not client.is_closed
-        await pass_s(0.2)
+        await seconds(0.2)
         error = await client.error()
         told = "no new credentials in time" if can_refresh else "the credentials have expired"
         assert (error.error, error.message) == (pb.AuthenticationError, told)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from geminga.broker.connection.back_pressure import REQUESTS_PENDING_MAX, WRITE_BUFFER_STOP_READING_BYTES
@@ -14,17 +12,13 @@ from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import PING_FRAME, encode_command
 from geminga.wire.pulsar.numbers import FLOW_PERMITS_MAX
+from support.house.waiting import turns
 from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
 
 NAME = TopicName.parse(TOPIC)
 Sub = pb.CommandSubscribe
 #: Turns of the loop within which a request on a quiet broker over memory storage is through.
 TURNS = 60
-
-
-async def turns(count: int) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)  # noqa: TID251  # turns of the loop, not time
 
 
 def subscribe_frame(request_id: int, *, consumer_id: int = 1, subscription: str = "s", topic: str = TOPIC) -> bytes:

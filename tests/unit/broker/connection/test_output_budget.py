@@ -9,18 +9,13 @@ from geminga.broker.connection.back_pressure import WRITE_BUFFER_HIGH_BYTES
 from geminga.broker.connection.output_budget import TURNS_MAX, OutputBudget
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import BrokerWorld, Client, Type, run_with_broker
+from support.worlds.policy_levels import seconds
 
 MEBIBYTE = 1024 * 1024
 STUCK = 50
 ENTRIES = 12
 ENTRY_BYTES = MEBIBYTE
 UNSENT_MAX = 64 * MEBIBYTE
-
-
-async def virtual_seconds(seconds: float) -> None:
-    future = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_later(seconds, future.set_result, None)
-    await future
 
 
 async def stuck_client(world: BrokerWorld) -> Client:
@@ -60,10 +55,10 @@ async def many_stuck(world: BrokerWorld) -> list[Client]:
     clients = [await stuck_client(world) for _ in range(STUCK)]
     for i, client in enumerate(clients):
         subscribe(client, f"stuck-{i}")
-    await virtual_seconds(0.01)
+    await seconds(0.01)
     for client in clients:
         client.send(pb.BaseCommand(type=Type.FLOW, flow=pb.CommandFlow(consumer_id=1, messagePermits=1000)))
-    await virtual_seconds(0.05)
+    await seconds(0.05)
     return clients
 
 
@@ -85,7 +80,7 @@ def test_stuck_consumers_hold_little_together_and_others_go_on() -> None:
             await reader.expect(Type.MESSAGE)
         assert loop.time() - began < 1.0
         for _ in range(20):
-            await virtual_seconds(1)
+            await seconds(1)
             assert unsent(clients) <= 2 * UNSENT_MAX + group
         # Who takes nothing is cut off as long as others wait for the room, and no longer.
         assert 0 < sum(client.is_closed for client in clients) < STUCK
@@ -106,7 +101,7 @@ def test_shortage_ends_when_clients_take_what_they_were_sent() -> None:
                 if not client.is_closed and client.transport.buffered_bytes:
                     client.transport.buffered_bytes = 0
                     client.connection.resume_writing()
-            await virtual_seconds(0.02)
+            await seconds(0.02)
         assert not budget.is_short
         assert budget.size_bytes == 0
         assert all(client.connection.output.is_writable for client in clients)
@@ -131,17 +126,17 @@ def test_answers_that_nobody_takes_are_bounded_over_all_clients() -> None:
             for client in clients:
                 # As answers of requests are written.
                 client.connection.output.write(b"a" * 10_000)
-            await virtual_seconds(0.25)
+            await seconds(0.25)
             most = max(most, unsent(clients))
         assert most > budget._limit_bytes
         assert most <= 3 * budget._limit_bytes
-        await virtual_seconds(10)
+        await seconds(10)
         assert unsent(clients) <= 2 * budget._limit_bytes
         assert sum(client.is_closed for client in clients) < 300
         # And a client that takes its answers is none of them.
         reader = await world.client()
         reader.connection.output.write(b"a" * MEBIBYTE)
-        await virtual_seconds(10)
+        await seconds(10)
         assert not reader.is_closed
 
     run_with_broker(scenario)

@@ -7,9 +7,8 @@ import pytest
 from geminga.model.errors import StorageError
 from support.worlds.broker_world import BrokerWorld, Client, run_with_broker, send_frame
 from support.worlds.other_cluster import OtherCluster, join, replicate
-from support.worlds.policy_levels import set_topic
+from support.worlds.policy_levels import seconds, set_topic
 from support.worlds.rest_world import ask, rest_application
-from unit.broker.topic.test_deduplication import moment, topic_of
 
 PATH = "/admin/v2/persistent/public/default/topic/subscription/pulsar.repl.west"
 
@@ -30,7 +29,7 @@ async def late(world: BrokerWorld, payload: bytes) -> None:
     """Published by another client, as one that is silent for a minute is cut off."""
     client = await world.client()
     await client.create_producer(producer_name="late")
-    now_ms = topic_of(world).services.runtime.clock.wall_ms()
+    now_ms = world.topic.services.runtime.clock.wall_ms()
     client.send_bytes(send_frame(0, payload, metadata={"publish_time": now_ms}))
     await client.receipt()
 
@@ -47,16 +46,16 @@ def test_a_backlog_expires_after_the_time_to_live_and_is_counted(count: int) -> 
         other, client = await kept(world, count)
         await set_topic(world, "messageTTLInSeconds", 60)
         await world.broker.policies_changed("public/default")
-        upkeep, topic = world.broker.policy_upkeep, topic_of(world)
+        upkeep, topic = world.broker.policy_upkeep, world.topic
         await upkeep.expire_messages(topic)
         assert other.replicators[0].backlog == count
         client.lose()
-        await moment(61)
+        await seconds(61)
         await late(world, b"late")
         await upkeep.expire_messages(topic)
         assert (other.replicators[0].backlog, other.replicators[0].expired) == (1, count)
         other.away = None
-        await moment(120)
+        await seconds(120)
         assert other.payloads == [b"late"]
 
     run_with_broker(scenario, delete_inactive_topics=False)
@@ -68,16 +67,16 @@ def test_what_expires_while_it_is_copied_is_passed_over() -> None:
     async def scenario(world: BrokerWorld) -> None:
         other, client = await kept(world, 0)
         other.away, other.entries_max, other.is_silent = None, 1, True
-        await moment(10)
+        await seconds(10)
         for number in range(4):
             await client.publish(number, b"%d" % number)
-        await moment(1)
+        await seconds(1)
         assert other.payloads == [b"0"]
         assert await posted(world, f"{PATH}/skip_all") == 204
         other.answer()
-        await moment(1)
+        await seconds(1)
         await client.publish(4, b"4")
-        await moment(1)
+        await seconds(1)
         assert (other.payloads, other.links, other.replicators[0].backlog) == ([b"0", b"4"], 1, 0)
 
     run_with_broker(scenario, delete_inactive_topics=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import ClassVar
 
 import pytest
@@ -50,6 +51,16 @@ def run_with(scenario: Callable[[OtherClusters, Resources], Awaitable[None]], **
 
         await world.node("broker").run(on_node)
 
+    sim.run(main)
+
+
+def run_among_others(story: Callable[[sim.SimWorld, sim.SimNode], Awaitable[None]]) -> None:
+    """On the broker's node, in a world where other clusters may be."""
+
+    async def main(world: sim.SimWorld) -> None:
+        await world.node("broker").run(lambda node: story(world, node))
+
+    Answering.statuses, Answering.asked, Answering.body = [], [], b""
     sim.run(main)
 
 
@@ -105,40 +116,41 @@ class Answering(asyncio.Protocol):
 def test_who_waits_for_a_cluster_is_told_when_it_answers_again() -> None:
     """One question each five seconds for all that wait; what a broker there is not ready for is no refusal."""
 
-    async def main(world: sim.SimWorld) -> None:
-        async def on_node(node: sim.SimNode) -> None:
-            resources = Resources(MemoryMetadataStore(node.runtime))
-            await resources.clusters.create("west", DATA)
-            clusters = OtherClusters(node.runtime, resources, BrokerConfig(cluster_name="east"))
-            with pytest.raises(AwayError, match="west:8080 does not answer") as caught:
-                await clusters.open("west", TOPIC)
-            with pytest.raises(AwayError) as again:
-                await clusters.open("west", TOPIC)
-            assert again.value.back is caught.value.back
-            await wait_ms(3 * PROBE_S * 1000)
-            assert not caught.value.back.done()
-            west, Answering.statuses, Answering.asked = world.node("west"), [503, 503, 403], []
-            await west.run(lambda there: there.runtime.network.listen(Answering, "0.0.0.0", 8080))
-            await wait_ms(PROBE_S * 1000 + 100)
-            assert (caught.value.back.done(), Answering.asked) == (True, [PROBE_PATH])
-            with pytest.raises(AwayError, match="partitions of persistent://public/default/t: status 503") as busy:
-                await clusters.open("west", TOPIC)
-            assert not busy.value.back.done()
-            await wait_ms(PROBE_S * 1000 + 100)
-            assert busy.value.back.done()
-            with pytest.raises(UnavailableError, match="status 403") as refused:
-                await clusters.open("west", TOPIC)
-            assert not isinstance(refused.value, AwayError)
-            # What is left of the waiting ends with the broker, or with what was stored of the cluster.
-            Answering.statuses = [503]
-            with pytest.raises(AwayError) as last:
-                await clusters.open("west", TOPIC)
-            await clusters.close()
-            assert last.value.back.done()
+    async def story(world: sim.SimWorld, node: sim.SimNode) -> None:
+        resources = Resources(MemoryMetadataStore(node.runtime))
+        await resources.clusters.create("west", DATA)
+        clusters = OtherClusters(node.runtime, resources, BrokerConfig(cluster_name="east"))
+        with pytest.raises(AwayError, match="west:8080 does not answer") as caught:
+            await clusters.open("west", TOPIC)
+        with pytest.raises(AwayError) as again:
+            await clusters.open("west", TOPIC)
+        assert again.value.back is caught.value.back
+        await wait_ms(3 * PROBE_S * 1000)
+        assert not caught.value.back.done()
+        west, Answering.statuses, Answering.asked = world.node("west"), [503, 503, 403], []
+        await serve(west, Answering, 8080)
+        await wait_ms(PROBE_S * 1000 + 100)
+        assert (caught.value.back.done(), Answering.asked) == (True, [PROBE_PATH])
+        with pytest.raises(AwayError, match="partitions of persistent://public/default/t: status 503") as busy:
+            await clusters.open("west", TOPIC)
+        assert not busy.value.back.done()
+        await wait_ms(PROBE_S * 1000 + 100)
+        assert busy.value.back.done()
+        with pytest.raises(UnavailableError, match="status 403") as refused:
+            await clusters.open("west", TOPIC)
+        assert not isinstance(refused.value, AwayError)
+        # What is left of the waiting ends with the broker, or with what was stored of the cluster.
+        Answering.statuses = [503]
+        with pytest.raises(AwayError) as last:
+            await clusters.open("west", TOPIC)
+        await clusters.close()
+        assert last.value.back.done()
 
-        await world.node("broker").run(on_node)
+    run_among_others(story)
 
-    sim.run(main)
+
+async def serve(node: sim.SimNode, accept: Callable[[], asyncio.BaseProtocol], port: int) -> None:
+    await node.run(lambda there: there.runtime.network.listen(accept, "0.0.0.0", port))
 
 
 class Slow(asyncio.Protocol):
@@ -163,32 +175,29 @@ class Slow(asyncio.Protocol):
 def test_links_of_many_topics_are_made_in_turns(delay_s: float | None, topics: int) -> None:
     """Of all at once most would be given up before they are answered; and for one that hangs nobody waits in vain."""
 
-    async def main(world: sim.SimWorld) -> None:
-        async def on_node(node: sim.SimNode) -> None:
-            resources = Resources(MemoryMetadataStore(node.runtime))
-            await resources.clusters.create("west", DATA)
-            clusters, west = OtherClusters(node.runtime, resources, BrokerConfig()), world.node("west")
-            Slow.delay_s, Slow.connections = delay_s, 0
-            await west.run(lambda there: there.runtime.network.listen(Slow, "0.0.0.0", 8080))
-            names = [TopicName.parse(f"{TOPIC}-{number}") for number in range(topics)]
-            opening = [asyncio.ensure_future(clusters.open("west", name)) for name in names]
-            await wait_ms(1000)
-            assert Slow.connections == REQUESTS_AT_ONCE
-            await wait_ms(60_000)
-            if delay_s is None:
-                # The first that asked tell the others; but for the one that looks whether it is back nobody asks then.
-                assert all(task.done() for task in opening)
-                assert {type(task.exception()) for task in opening} == {AwayError}
-                assert Slow.connections <= OPENING_MAX + 1
-            else:
-                await asyncio.wait(opening)
-                found = Counter(f"{task.exception()}".rpartition(": ")[2] for task in opening)
-                assert found == {"status 403": topics}
-            await clusters.close()
+    async def story(world: sim.SimWorld, node: sim.SimNode) -> None:
+        resources = Resources(MemoryMetadataStore(node.runtime))
+        await resources.clusters.create("west", DATA)
+        clusters, west = OtherClusters(node.runtime, resources, BrokerConfig()), world.node("west")
+        Slow.delay_s, Slow.connections = delay_s, 0
+        await serve(west, Slow, 8080)
+        names = [TopicName.parse(f"{TOPIC}-{number}") for number in range(topics)]
+        opening = [asyncio.ensure_future(clusters.open("west", name)) for name in names]
+        await wait_ms(1000)
+        assert Slow.connections == REQUESTS_AT_ONCE
+        await wait_ms(60_000)
+        if delay_s is None:
+            # The first that asked tell the others; but for the one that looks whether it is back nobody asks then.
+            assert all(task.done() for task in opening)
+            assert {type(task.exception()) for task in opening} == {AwayError}
+            assert Slow.connections <= OPENING_MAX + 1
+        else:
+            await asyncio.wait(opening)
+            found = Counter(f"{task.exception()}".rpartition(": ")[2] for task in opening)
+            assert found == {"status 403": topics}
+        await clusters.close()
 
-        await world.node("broker").run(on_node)
-
-    sim.run(main)
+    run_among_others(story)
 
 
 @pytest.mark.parametrize("makes", [True, False])
@@ -205,35 +214,29 @@ def test_links_of_many_topics_are_made_in_turns(delay_s: float | None, topics: i
 def test_no_topic_is_made_there_where_none_is_to_be(here: int, there: int | None, told: str, *, makes: bool) -> None:
     """``createTopicToRemoteClusterForReplication``; partitions that differ are the same reason either way."""
 
-    async def main(world: sim.SimWorld) -> None:
-        async def on_node(node: sim.SimNode) -> None:
-            resources = Resources(MemoryMetadataStore(node.runtime))
-            await resources.clusters.create("west", DATA)
-            topic = TopicName.parse(f"{TOPIC}-partition-1") if here else TOPIC
-            if here:
-                await resources.partitioned_topics.create(TOPIC, here)
-            config = BrokerConfig(cluster_name="east", creates_topics_elsewhere=makes)
-            clusters, west = OtherClusters(node.runtime, resources, config), world.node("west")
-            Answering.statuses, Answering.asked = [404 if there is None else 200, 409], []
-            Answering.body = b'{"partitions":%d}' % (there or 0)
-            await west.run(lambda each: each.runtime.network.listen(Answering, "0.0.0.0", 8080))
-            with pytest.raises(UnavailableError) as caught:
-                await clusters.open("west", topic)
-            path = "/admin/v2/persistent/public/default/t"
-            looked = f"{path}/partitions?checkAllowAutoCreation=false"
-            if makes and not there:
-                assert len(Answering.asked) > 1
-            else:
-                assert Answering.asked == [looked]
-                assert told in f"{caught.value}"
-            await clusters.close()
+    async def story(world: sim.SimWorld, node: sim.SimNode) -> None:
+        resources = Resources(MemoryMetadataStore(node.runtime))
+        await resources.clusters.create("west", DATA)
+        topic = TopicName.parse(f"{TOPIC}-partition-1") if here else TOPIC
+        if here:
+            await resources.partitioned_topics.create(TOPIC, here)
+        config = BrokerConfig(cluster_name="east", creates_topics_elsewhere=makes)
+        clusters, west = OtherClusters(node.runtime, resources, config), world.node("west")
+        Answering.statuses, Answering.asked = [404 if there is None else 200, 409], []
+        Answering.body = b'{"partitions":%d}' % (there or 0)
+        await serve(west, Answering, 8080)
+        with pytest.raises(UnavailableError) as caught:
+            await clusters.open("west", topic)
+        path = "/admin/v2/persistent/public/default/t"
+        looked = f"{path}/partitions?checkAllowAutoCreation=false"
+        if makes and not there:
+            assert len(Answering.asked) > 1
+        else:
+            assert Answering.asked == [looked]
+            assert told in f"{caught.value}"
+        await clusters.close()
 
-        try:
-            await world.node("broker").run(on_node)
-        finally:
-            Answering.body = b""
-
-    sim.run(main)
+    run_among_others(story)
 
 
 @pytest.mark.parametrize(("document", "wanted"), [({"listenerName": " outside "}, "outside"), ({}, None)])
@@ -329,34 +332,28 @@ def mute(command: pb.BaseCommand) -> list[bytes]:
 
 
 def test_nobody_waits_for_a_cluster_that_hangs_to_be_left() -> None:
-    async def main(world: sim.SimWorld) -> None:
-        async def on_node(node: sim.SimNode) -> None:
-            resources, clock = Resources(MemoryMetadataStore(node.runtime)), node.runtime.clock
-            for name in ("west", "north"):
-                await resources.clusters.create(name, {key: url.replace("west", name) for key, url in DATA.items()})
-            clusters = OtherClusters(node.runtime, resources, BrokerConfig(cluster_name="east"))
-            Answering.statuses, Answering.body = [200], b'{"partitions":0}'
-            west, north = world.node("west"), world.node("north")
-            for each in (west, north):
-                await each.run(lambda there: there.runtime.network.listen(Answering, "0.0.0.0", 8080))
-            await west.run(lambda there: there.runtime.network.listen(lambda: Scripted(mute), "0.0.0.0", 6650))
-            await clusters.open("west", TOPIC)
-            await resources.clusters.update("west", {**DATA, "serviceUrl": "http://other:8080"})
-            begun_s = clock.monotonic()
-            asked = asyncio.ensure_future(clusters.answer("west", PROBE_PATH))  # which is reached otherwise now
-            assert (await clusters.answer("north", PROBE_PATH)).is_good
-            assert clock.monotonic() - begun_s < 1
-            with pytest.raises(UnavailableError, match="other:8080"):
-                await asked
-            await clusters.close()
-            assert clusters._closing == set()
+    async def story(world: sim.SimWorld, node: sim.SimNode) -> None:
+        resources, clock = Resources(MemoryMetadataStore(node.runtime)), node.runtime.clock
+        for name in ("west", "north"):
+            await resources.clusters.create(name, {key: url.replace("west", name) for key, url in DATA.items()})
+        clusters = OtherClusters(node.runtime, resources, BrokerConfig(cluster_name="east"))
+        Answering.statuses, Answering.body = [200], b'{"partitions":0}'
+        west, north = world.node("west"), world.node("north")
+        for each in (west, north):
+            await serve(each, Answering, 8080)
+        await serve(west, lambda: Scripted(mute), 6650)
+        await clusters.open("west", TOPIC)
+        await resources.clusters.update("west", {**DATA, "serviceUrl": "http://other:8080"})
+        begun_s = clock.monotonic()
+        asked = asyncio.ensure_future(clusters.answer("west", PROBE_PATH))  # which is reached otherwise now
+        assert (await clusters.answer("north", PROBE_PATH)).is_good
+        assert clock.monotonic() - begun_s < 1
+        with pytest.raises(UnavailableError, match="other:8080"):
+            await asked
+        await clusters.close()
+        assert clusters._closing == set()
 
-        try:
-            await world.node("broker").run(on_node)
-        finally:
-            Answering.body = b""
-
-    sim.run(main)
+    run_among_others(story)
 
 
 def test_who_brings_a_schema_is_known_as_a_replicator_over_there() -> None:
@@ -370,30 +367,24 @@ def test_who_brings_a_schema_is_known_as_a_replicator_over_there() -> None:
             asked.append(command.producer)
         return polite(command)
 
-    async def main(world: sim.SimWorld) -> None:
-        async def on_node(node: sim.SimNode) -> None:
-            resources = Resources(MemoryMetadataStore(node.runtime))
-            await resources.clusters.create("west", DATA)
-            clusters = OtherClusters(node.runtime, resources, BrokerConfig(cluster_name="east"))
-            Answering.statuses, Answering.body = [200], b'{"partitions":0}'
-            west = world.node("west")
-            await west.run(lambda there: there.runtime.network.listen(Answering, "0.0.0.0", 8080))
-            await west.run(lambda there: there.runtime.network.listen(lambda: Scripted(script), "0.0.0.0", 6650))
-            link = await clusters.open("west", TOPIC)
-            await link.version_of(SchemaInfo("text", SchemaType.STRING))
-            names = [request.producer_name for request in asked]
-            # Not the same name: each is there but once at a time.
-            assert names == ["pulsar.repl.east-->west", "pulsar.repl.east-->west.schemas"]
-            assert cluster_of(names[1]) == "east"
-            assert asked[1].schema.type == pb.Schema.String
-            await clusters.close()
+    async def story(world: sim.SimWorld, node: sim.SimNode) -> None:
+        resources = Resources(MemoryMetadataStore(node.runtime))
+        await resources.clusters.create("west", DATA)
+        clusters = OtherClusters(node.runtime, resources, BrokerConfig(cluster_name="east"))
+        Answering.statuses, Answering.body = [200], b'{"partitions":0}'
+        west = world.node("west")
+        await serve(west, Answering, 8080)
+        await serve(west, lambda: Scripted(script), 6650)
+        link = await clusters.open("west", TOPIC)
+        await link.version_of(SchemaInfo("text", SchemaType.STRING))
+        names = [request.producer_name for request in asked]
+        # Not the same name: each is there but once at a time.
+        assert names == ["pulsar.repl.east-->west", "pulsar.repl.east-->west.schemas"]
+        assert cluster_of(names[1]) == "east"
+        assert asked[1].schema.type == pb.Schema.String
+        await clusters.close()
 
-        try:
-            await world.node("broker").run(on_node)
-        finally:
-            Answering.body = b""
-
-    sim.run(main)
+    run_among_others(story)
 
 
 def test_nothing_is_opened_when_the_broker_closes() -> None:
@@ -430,42 +421,34 @@ def test_what_a_cluster_that_answers_nothing_was_sent_leaves_room_for_the_others
 
         return script
 
-    async def main(world: sim.SimWorld) -> None:
-        async def on_node(node: sim.SimNode) -> None:
-            resources = Resources(MemoryMetadataStore(node.runtime))
-            clusters = OtherClusters(node.runtime, resources, BrokerConfig(cluster_name="east"))
-            Answering.statuses, Answering.body = [200], b'{"partitions":0}'
-            for name in ("west", "north"):
-                await resources.clusters.create(name, {key: url.replace("west", name) for key, url in DATA.items()})
-                there, script = world.node(name), at(name)
-                await there.run(lambda one: one.runtime.network.listen(Answering, "0.0.0.0", 8080))
-                await there.run(
-                    lambda one, script=script: one.runtime.network.listen(lambda: Scripted(script), "0.0.0.0", 6650)
-                )
-            await resources.clusters.create("nowhere", {})
-            for _ in range(10):
-                # What is no cluster to copy to takes no part.
-                assert "nowhere has no" in await refusal(clusters, "nowhere")
-            links = [await clusters.open("west", TopicName.parse(f"{TOPIC}-{number}")) for number in range(3)]
-            other = await clusters.open("north", TOPIC)
-            for link in links[:2]:
-                for entry in range(TOPIC_BYTES_MAX // len(mebibyte)):
-                    if not link.is_full:
-                        link.send(metadata, mebibyte, Position(1, entry), lambda _: None)
-            assert [link.is_full for link in links] == [True] * 3
-            assert not other.is_full
-            other.send(metadata, bytes(TOPIC_BYTES_MAX - len(mebibyte)), Position(1, 0), lambda _: None)
-            assert not other.is_full
-            async with asyncio.timeout(1):
-                await other.room()
-            await clusters.close()
+    async def story(world: sim.SimWorld, node: sim.SimNode) -> None:
+        resources = Resources(MemoryMetadataStore(node.runtime))
+        clusters = OtherClusters(node.runtime, resources, BrokerConfig(cluster_name="east"))
+        Answering.statuses, Answering.body = [200], b'{"partitions":0}'
+        for name in ("west", "north"):
+            await resources.clusters.create(name, {key: url.replace("west", name) for key, url in DATA.items()})
+            there, script = world.node(name), at(name)
+            await serve(there, Answering, 8080)
+            await serve(there, partial(Scripted, script), 6650)
+        await resources.clusters.create("nowhere", {})
+        for _ in range(10):
+            # What is no cluster to copy to takes no part.
+            assert "nowhere has no" in await refusal(clusters, "nowhere")
+        links = [await clusters.open("west", TopicName.parse(f"{TOPIC}-{number}")) for number in range(3)]
+        other = await clusters.open("north", TOPIC)
+        for link in links[:2]:
+            for entry in range(TOPIC_BYTES_MAX // len(mebibyte)):
+                if not link.is_full:
+                    link.send(metadata, mebibyte, Position(1, entry), lambda _: None)
+        assert [link.is_full for link in links] == [True] * 3
+        assert not other.is_full
+        other.send(metadata, bytes(TOPIC_BYTES_MAX - len(mebibyte)), Position(1, 0), lambda _: None)
+        assert not other.is_full
+        async with asyncio.timeout(1):
+            await other.room()
+        await clusters.close()
 
-        try:
-            await world.node("broker").run(on_node)
-        finally:
-            Answering.body = b""
-
-    sim.run(main)
+    run_among_others(story)
 
 
 def test_who_waits_for_room_looks_again_when_there_is_less() -> None:
@@ -492,23 +475,20 @@ def test_who_waits_for_room_looks_again_when_there_is_less() -> None:
 def test_nobody_asks_after_a_cluster_that_was_left() -> None:
     """What was asked before is answered later: no one waits for its being back, nor is it asked anything more."""
 
-    async def main(world: sim.SimWorld) -> None:
-        async def on_node(node: sim.SimNode) -> None:
-            resources = Resources(MemoryMetadataStore(node.runtime))
-            await resources.clusters.create("west", DATA)
-            clusters, west = OtherClusters(node.runtime, resources, BrokerConfig()), world.node("west")
-            Slow.delay_s, Slow.connections = None, 0
-            await west.run(lambda there: there.runtime.network.listen(Slow, "0.0.0.0", 8080))
-            names = [TopicName.parse(f"{TOPIC}-{number}") for number in range(OPENING_MAX + 1)]
-            opening = [asyncio.ensure_future(clusters.open("west", name)) for name in names]
-            await wait_ms(1000)
-            await clusters.close()
-            await asyncio.wait(opening)
-            assert all(isinstance(each.exception(), UnavailableError) for each in opening)
-            asked = Slow.connections
-            await wait_ms(10 * PROBE_S * 1000)
-            assert Slow.connections == asked
+    async def story(world: sim.SimWorld, node: sim.SimNode) -> None:
+        resources = Resources(MemoryMetadataStore(node.runtime))
+        await resources.clusters.create("west", DATA)
+        clusters, west = OtherClusters(node.runtime, resources, BrokerConfig()), world.node("west")
+        Slow.delay_s, Slow.connections = None, 0
+        await serve(west, Slow, 8080)
+        names = [TopicName.parse(f"{TOPIC}-{number}") for number in range(OPENING_MAX + 1)]
+        opening = [asyncio.ensure_future(clusters.open("west", name)) for name in names]
+        await wait_ms(1000)
+        await clusters.close()
+        await asyncio.wait(opening)
+        assert all(isinstance(each.exception(), UnavailableError) for each in opening)
+        asked = Slow.connections
+        await wait_ms(10 * PROBE_S * 1000)
+        assert Slow.connections == asked
 
-        await world.node("broker").run(on_node)
-
-    sim.run(main)
+    run_among_others(story)

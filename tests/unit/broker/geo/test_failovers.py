@@ -10,8 +10,8 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import split_entry
 from support.worlds.broker_world import Client, Type
 from support.worlds.cluster_mesh import ClusterMesh, run_mesh
+from support.worlds.policy_levels import seconds
 from unit.broker.geo.test_subscriptions import SHARED, acknowledge, loaded
-from unit.broker.topic.test_deduplication import moment
 
 #: A producer of each cluster sends so often, and the consumer looks so often at what came.
 SEND_S = 0.25
@@ -40,14 +40,14 @@ class Story:
             self.sent.append(f"{name} {number}")
             await client.publish(number, self.sent[-1].encode())
             number += 1
-            await moment(SEND_S)
+            await seconds(SEND_S)
 
-    async def consume(self, name: str, seconds: float) -> None:
+    async def consume(self, name: str, lasting_s: float) -> None:
         """In one cluster; then it is gone."""
         clock = asyncio.get_running_loop().time
         consumer = await self.mesh.client(name)
         await consumer.subscribe(subType=SHARED, replicate_subscription_state=True, permits=1_000_000)
-        until_s = clock() + seconds
+        until_s = clock() + lasting_s
         highest = dict.fromkeys(self.mesh.worlds, -1)
         while clock() < until_s:
             while consumer.received:
@@ -55,7 +55,7 @@ class Story:
                 assert command.type != Type.ERROR
                 if command.type == Type.MESSAGE:
                     self._saw(entry, command.message.message_id, consumer, highest, clock())
-            await moment(LOOK_S)
+            await seconds(LOOK_S)
         self.gone_s = clock()
         consumer.lose()
 

@@ -10,8 +10,8 @@ from geminga.wire.pulsar.metadata import peek_metadata
 from geminga.wire.pulsar.subscription_markers import SNAPSHOT_REQUEST, SNAPSHOT_RESPONSE, UPDATE
 from support.worlds.broker_world import Type
 from support.worlds.cluster_mesh import ClusterMesh, run_mesh
+from support.worlds.policy_levels import seconds
 from unit.broker.geo.test_subscriptions import SHARED, acknowledge, entries, loaded, part_of, publish, receive, sub_of
-from unit.broker.topic.test_deduplication import moment
 
 
 def test_what_is_deleted_stays_deleted_though_updates_are_on_their_way() -> None:
@@ -23,20 +23,20 @@ def test_what_is_deleted_stays_deleted_though_updates_are_on_their_way() -> None
         await publish(client, *range(3))
         first = await receive(consumer, 3)
         acknowledge(consumer, *first)
-        await moment(5)
+        await seconds(5)
         await publish(client, 3)
         last = await receive(consumer, 1)
-        await moment(5)
+        await seconds(5)
         mesh.cut.add(("east", "west"))
         acknowledge(consumer, *last)
-        await moment(5)
+        await seconds(5)
         assert [kind for kind, where in await entries(mesh, "east") if not where].count(UPDATE) == 2
         assert "sub" in mesh.topic("west").subscriptions
         consumer.lose()
         for name in mesh.worlds:
             await mesh.topic(name).delete_subscription("sub", force=True)
         mesh.mend()
-        await moment(120)
+        await seconds(120)
         assert [[*mesh.topic(name).subscriptions] for name in mesh.worlds] == [[], []]
 
     run_mesh(scenario, "east", "west")
@@ -55,9 +55,9 @@ def test_markers_are_no_backlog_of_who_has_no_consumer_nor_the_last_message() ->
         acknowledge(consumer, *await receive(consumer, 1))
         for name in mesh.worlds:
             topic = mesh.topic(name)
-            await moment(1)
+            await seconds(1)
             await topic.subscriptions["idle"].cursor.clear_backlog()
-        await moment(10)
+        await seconds(10)
         for name in mesh.worlds:
             topic = mesh.topic(name)
             assert topic.subscriptions["idle"].cursor.backlog_count == 0, name
@@ -80,11 +80,11 @@ def test_who_left_before_a_snapshot_is_told_of_though_nothing_new_comes() -> Non
         for start in (0, 10):
             await publish(client, *range(start, start + 5))
             acknowledge(consumer, *await receive(consumer, 5))
-            await moment(0.7)
+            await seconds(0.7)
         await publish(client, *range(20, 25))
         acknowledge(consumer, *await receive(consumer, 5))
         consumer.lose()
-        await moment(20)
+        await seconds(20)
         assert {sub_of(mesh, name).cursor.backlog_count for name in mesh.worlds} == {0}
         # One that follows tells nothing: the positions would go to and fro.
         assert (await entries(mesh, "west")).count((UPDATE, "")) == 0
@@ -101,13 +101,13 @@ def test_what_comes_while_an_answer_is_on_its_way_has_a_snapshot_of_its_own() ->
         await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
         mesh.cut.add(("west", "east"))
         await publish(client, 0)
-        await moment(31)
+        await seconds(31)
         assert [kind for kind, _ in await entries(mesh, "west")] == [0, SNAPSHOT_REQUEST, SNAPSHOT_RESPONSE]
         # It is not seen before the answer is there.
         await publish(client, 1)
         acknowledge(consumer, *await receive(consumer, 2))
         mesh.mend()
-        await moment(300)
+        await seconds(300)
         assert {sub_of(mesh, name).cursor.backlog_count for name in mesh.worlds} == {0}
 
     run_mesh(
@@ -124,16 +124,16 @@ def test_who_follows_does_not_say_it_back_though_it_had_consumers_before() -> No
         await before.subscribe(subType=SHARED, replicate_subscription_state=True)
         await publish(client, *range(5))
         acknowledge(before, *await receive(before, 5))
-        await moment(5)
+        await seconds(5)
         before.lose()
-        await moment(5)
+        await seconds(5)
         told = (await entries(mesh, "west")).count((UPDATE, ""))
         assert told >= 1
         consumer = await mesh.client("east")
         await consumer.subscribe(subType=SHARED)
         await publish(client, *range(5, 10))
         acknowledge(consumer, *await receive(consumer, 5))
-        await moment(20)
+        await seconds(20)
         assert {sub_of(mesh, name).cursor.backlog_count for name in mesh.worlds} == {0}
         assert (await entries(mesh, "west")).count((UPDATE, "")) == told
 
@@ -145,7 +145,7 @@ def test_a_subscription_before_what_is_lost_keeps_no_other_from_being_told_of() 
         client = (await loaded(mesh))["east"]
         await mesh.topic("east").create_subscription("idle", EARLIEST)
         await publish(client, *range(5))
-        await moment(2)
+        await seconds(2)
         # A ledger of its own, which nobody has any more; what was published is over there.
         world = mesh.worlds["east"]
         ledger_id = mesh.topic("east").ledger.extent.last_confirmed_position.ledger_id
@@ -160,7 +160,7 @@ def test_a_subscription_before_what_is_lost_keeps_no_other_from_being_told_of() 
         await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
         await publish(client, *range(5, 10))
         acknowledge(consumer, *await receive(consumer, 5))
-        await moment(20)
+        await seconds(20)
         assert part_of(mesh, "east").reason == ""
         assert sub_of(mesh, "west").cursor.backlog_count == 0
 
@@ -174,16 +174,16 @@ def test_a_subscription_that_storage_did_not_let_be_made_is_made_later_though_no
         await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
         await publish(client, *range(10))
         ids = await receive(consumer, 10)
-        await moment(5)
+        await seconds(5)
         # Nothing can be written over there when it is told.
         west = mesh.worlds["west"].metadata.faults.next_writes
         west.extend([WriteFault.UNKNOWN_BEFORE] * 100)
         acknowledge(consumer, *ids)
-        await moment(5)
+        await seconds(5)
         assert len(west) < 100
         west.clear()
         assert "sub" not in mesh.topic("west").subscriptions
-        await moment(20)
+        await seconds(20)
         assert sub_of(mesh, "west").cursor.backlog_count == 0
 
     run_mesh(scenario, "east", "west")
@@ -200,13 +200,13 @@ def test_who_acknowledges_slowly_is_followed_at_a_distance_of_snapshots() -> Non
         for second in range(100):
             await publish(client, *range(second * per_second, (second + 1) * per_second))
             unacked += await receive(consumer, per_second)
-            await moment(1)
+            await seconds(1)
         assert "sub" not in mesh.topic("west").subscriptions
         # 100 snapshots, 30 of which are remembered: at most 4 * 100 / 29 apart.
         distance = 14 * per_second
         for done in range(100, 501, 100):
             acknowledge(consumer, *unacked[done - 100 : done])
-            await moment(3)
+            await seconds(3)
             cursor = sub_of(mesh, "west").cursor
             ledger = mesh.topic("west").ledger
             found = await ledger.reader.read_range(ledger.ledgers.first_position, 10_000, 1 << 24)

@@ -13,14 +13,13 @@ from geminga.model.topic_name import TopicName
 from geminga.runtime import spawn, wait_ms
 from support.worlds.broker_world import BrokerWorld, run_with_broker
 from support.worlds.other_cluster import OtherCluster, join, replicate
-from support.worlds.policy_levels import set_topic
-from unit.broker.topic.test_deduplication import moment, topic_of
+from support.worlds.policy_levels import seconds, set_topic
 
 WEST = CURSOR_PREFIX + "west"
 
 
 def cursors(world: BrokerWorld) -> set[str]:
-    return {name for name in topic_of(world).ledger.cursors if name.startswith(CURSOR_PREFIX)}
+    return {name for name in world.topic.ledger.cursors if name.startswith(CURSOR_PREFIX)}
 
 
 async def published(world: BrokerWorld, count: int = 3) -> None:
@@ -43,7 +42,7 @@ def test_it_begins_where_the_topic_is_or_at_its_beginning(is_earliest: bool) -> 
         client = await world.client()
         await client.create_producer(producer_name="other")
         await client.publish(0, b"later")
-        await moment(1)
+        await seconds(1)
         assert other.payloads == [b"0", b"1", b"later"] if is_earliest else [b"later"]
 
     run_with_broker(scenario, delete_inactive_topics=False)
@@ -57,12 +56,12 @@ def test_the_topic_s_own_clusters_come_before_those_of_its_namespace() -> None:
         assert cursors(world) == {WEST, CURSOR_PREFIX + "north"}
         await set_topic(world, "replicationClusters", ["standalone", "west"])
         await world.broker.policies_changed("public/default")
-        await moment(1)
+        await seconds(1)
         assert (cursors(world), other.linked) == ({WEST}, {"west"})
         await set_topic(world, "replicationClusters", ["standalone"])
         await world.broker.policies_changed("public/default")
         assert cursors(world) == set()
-        assert topic_of(world).parts.find(GeoReplication) is None
+        assert world.topic.parts.find(GeoReplication) is None
         await set_topic(world, "replicationClusters", None)
         await world.broker.policies_changed("public/default")
         assert cursors(world) == {WEST, CURSOR_PREFIX + "north"}
@@ -78,16 +77,16 @@ def test_what_is_not_copied_yet_outlives_restarts_and_is_kept_from_trimming_and_
         await set_topic(world, "replicationClusters", ["standalone", "west"])
         await world.broker.policies_changed("public/default")
         await published(world)
-        position = topic_of(world).ledger.cursors[WEST].mark_delete_position
+        position = world.topic.ledger.cursors[WEST].mark_delete_position
         for _ in range(2):
             await world.restart()
             join(world, other)
-            await moment(600)
+            await seconds(600)
             await published(world, 0)
-            assert topic_of(world).ledger.cursors[WEST].mark_delete_position == position
-        await topic_of(world).ledger.trimmer.trim()
+            assert world.topic.ledger.cursors[WEST].mark_delete_position == position
+        await world.topic.ledger.trimmer.trim()
         other.away = None
-        await moment(120)
+        await seconds(120)
         assert other.payloads == [b"0", b"1", b"2"]
 
     run_with_broker(scenario, delete_inactive_topics_frequency_s=60)
@@ -98,12 +97,12 @@ def test_a_cluster_taken_out_is_copied_to_no_more_and_its_cursor_goes() -> None:
         other = join(world)
         await published(world)
         await replicate(world, "standalone", "west")
-        await moment(1)
+        await seconds(1)
         assert other.links == 1
         await replicate(world, "standalone")
         assert (other.links, cursors(world)) == (0, set())
         await published(world)
-        await moment(1)
+        await seconds(1)
         assert other.payloads == []
 
     run_with_broker(scenario, delete_inactive_topics=False)
@@ -115,8 +114,8 @@ def test_a_cursor_that_is_left_of_a_cluster_goes_with_the_next_load() -> None:
     async def scenario(world: BrokerWorld) -> None:
         join(world)
         await published(world)
-        await topic_of(world).ledger.open_cursor(WEST, initial=EARLIEST)
-        await topic_of(world).ledger.open_cursor(CURSOR_PREFIX + "north", initial=EARLIEST)
+        await world.topic.ledger.open_cursor(WEST, initial=EARLIEST)
+        await world.topic.ledger.open_cursor(CURSOR_PREFIX + "north", initial=EARLIEST)
         await world.resources.namespaces.set_policy("public/default", "replication_clusters", ["standalone", "north"])
         await world.restart()
         join(world)
@@ -143,16 +142,16 @@ def test_a_cursor_that_can_not_be_made_fails_the_change_of_the_policy_which_a_la
     async def scenario(world: BrokerWorld) -> None:
         join(world)
         await published(world)
-        topic = topic_of(world)
+        topic = world.topic
         await world.resources.namespaces.set_policy("public/default", "replication_clusters", ["standalone", "west"])
-        await moment(0)
+        await seconds(0)
         world.metadata.faults.next_writes.extend([WriteFault.UNKNOWN_BEFORE] * CAS_ATTEMPTS_MAX)
-        await moment(5)
+        await seconds(5)
         while world.metadata.faults.next_writes:
             await world.broker.policies_changed("public/default")
         assert cursors(world) == set()
         await world.broker.policies_changed("public/default")
-        assert topic_of(world) is topic
+        assert world.topic is topic
         assert cursors(world) == {WEST}
 
     run_with_broker(scenario, delete_inactive_topics=False)
@@ -164,14 +163,14 @@ def test_of_the_broker_s_own_topics_that_of_policies_alone_is_copied_and_those_o
         await published(world)
         await set_topic(world, "maxConsumers", 7)
         await replicate(world, "standalone", "west")
-        await moment(1)
+        await seconds(1)
         events = world.broker.topics["persistent://public/default/__change_events"]
         assert [name for name in events.ledger.cursors if name.startswith(CURSOR_PREFIX)] == [WEST]  # type: ignore[attr-defined]
         assert (other.tries, other.stored) == (1, [])
         other_own = await world.broker.registry.get(
             TopicName.parse("persistent://public/default/__transaction_buffer_snapshot"), create=True
         )
-        await moment(1)
+        await seconds(1)
         assert not [name for name in other_own.ledger.cursors if name.startswith(CURSOR_PREFIX)]  # type: ignore[attr-defined]
 
     run_with_broker(scenario, delete_inactive_topics=False)
@@ -184,14 +183,14 @@ def test_a_cluster_that_had_another_name_copies_nothing_to_its_old_one() -> None
         await world.resources.namespaces.set_policy("public/default", "allowed_clusters", allowed)
         await replicate(world, "its old name")
         await published(world)
-        await moment(1)
+        await seconds(1)
         assert (cursors(world), other.tries) == (set(), 0)
-        assert topic_of(world).parts.find(GeoReplication) is None
+        assert world.topic.parts.find(GeoReplication) is None
         # Nor to others, whose cursors stay: it is not said that this one has the topic.
         await replicate(world, "standalone", "west")
         await replicate(world, "its old name", "west")
         await published(world)
-        await moment(1)
+        await seconds(1)
         assert (cursors(world), other.payloads, other.linked) == ({WEST}, [], set())
 
     run_with_broker(scenario, delete_inactive_topics=False)
@@ -201,12 +200,12 @@ def test_clusters_that_are_named_while_others_are_followed_do_not_end_the_topic(
     async def scenario(world: BrokerWorld) -> None:
         join(world)
         await published(world)
-        topic = topic_of(world)
+        topic = world.topic
         for number in range(12):
             world.metadata.faults.delay_ms_max = 0
             await world.resources.namespaces.set_policy("public/default", "replication_clusters", ["standalone"])
             await set_topic(world, "replicationClusters", None)
-            await moment(1)
+            await seconds(1)
             assert cursors(world) == set()
             world.metadata.faults.delay_ms_max = 20
             await world.resources.namespaces.set_policy(
@@ -217,21 +216,27 @@ def test_clusters_that_are_named_while_others_are_followed_do_not_end_the_topic(
             # The topic's own are followed by the topic alone, without waiting for its namespace.
             await set_topic(world, "replicationClusters", ["standalone", "north"])
             await following
-            await moment(1)
-            assert topic_of(world) is topic, number
+            await seconds(1)
+            assert world.topic is topic, number
             assert cursors(world) == {CURSOR_PREFIX + "north"}
 
     run_with_broker(scenario, delete_inactive_topics=False)
 
 
+async def copied_to_two(world: BrokerWorld) -> OtherCluster:
+    """The topic to two clusters, whose links take half a second to close."""
+    other = join(world)
+    other.close_ms = 500
+    await published(world)
+    await replicate(world, "standalone", "west", "north")
+    await seconds(1)
+    return other
+
+
 @pytest.mark.parametrize("left", [["standalone"], ["standalone", "north"]])
 def test_copying_to_a_cluster_that_is_taken_out_ends_before_the_answer(left: list[str]) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        other = join(world)
-        other.close_ms = 500
-        await published(world)
-        await replicate(world, "standalone", "west", "north")
-        await moment(1)
+        other = await copied_to_two(world)
         assert other.linked == {"west", "north"}
         await replicate(world, *left)
         assert other.linked == set(left) - {"standalone"}
@@ -242,12 +247,8 @@ def test_copying_to_a_cluster_that_is_taken_out_ends_before_the_answer(left: lis
 @pytest.mark.parametrize("left", [["standalone"], ["standalone", "north"]])
 def test_a_topic_that_closes_while_copying_ends_leaves_the_cursors_to_its_next_owner(left: list[str]) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        other = join(world)
-        other.close_ms = 500
-        await published(world)
-        await replicate(world, "standalone", "west", "north")
-        await moment(1)
-        topic = topic_of(world)
+        await copied_to_two(world)
+        topic = world.topic
         following = spawn(replicate(world, *left), name="follow")
         await wait_ms(100)
         unloading = spawn(world.broker.registry.unload(topic.name), name="unload")

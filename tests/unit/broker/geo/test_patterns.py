@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from support.worlds.cluster_mesh import ClusterMesh, run_mesh
+from support.worlds.policy_levels import seconds
 from unit.broker.geo.test_subscriptions import entries, loaded, publish
-from unit.broker.topic.test_deduplication import moment
 
 NAMESPACE = "public/default"
 
@@ -40,7 +40,7 @@ def test_messages_go_where_each_cluster_is_told(goes_to: dict[str, list[str]], h
         clients = await loaded(mesh)
         for client in clients.values():
             await publish(client, 0, 1)
-        await moment(5)
+        await seconds(5)
         for name in mesh.worlds:
             found = [where or name for _, where in await entries(mesh, name)]
             assert sorted(found) == sorted(2 * has[name].split()), name

@@ -8,8 +8,7 @@ from geminga.broker.core.coercion import Json
 from geminga.broker.geo.watch import STANDSTILL_S, StandstillWatch
 from support.worlds.broker_world import BrokerWorld, run_with_broker
 from support.worlds.other_cluster import OtherCluster, join, replicate
-from support.worlds.policy_levels import set_topic
-from unit.broker.topic.test_deduplication import moment, topic_of
+from support.worlds.policy_levels import seconds, set_topic
 
 ONE_A_SECOND: Json = {"dispatchThrottlingRateInMsg": 1, "dispatchThrottlingRateInByte": -1, "ratePeriodInSecond": 1}
 
@@ -35,10 +34,10 @@ def test_no_more_is_copied_than_the_rate_of_any_level_allows(level: str) -> None
             rates: Json = {"standalone": ONE_A_SECOND}
             await world.resources.namespaces.set_policy("public/default", "replicatorDispatchRate", rates)
         await replicate(world, "standalone", "west", "north")
-        await moment(3.5)
+        await seconds(3.5)
         counts = {each.cluster: 10 - each.backlog for each in other.replicators if not each.topic_name.is_system}
         assert counts == {"west": 4, "north": 4}
-        await moment(7)
+        await seconds(7)
         assert other.payloads.count(b"9") == 2
 
     broker = {"replicator_dispatch_rate_messages": 1} if level == "broker" else {}
@@ -51,7 +50,7 @@ def test_a_resource_group_holds_what_all_its_topics_copy_together() -> None:
         await world.resources.resource_groups.put("g", {"replicationDispatchRateInMsgs": 1})
         await world.resources.namespaces.set_policy("public/default", "resource_group_name", "g")
         await replicate(world, "standalone", "west", "north")
-        await moment(3.5)
+        await seconds(3.5)
         # Of both together: each may go on where there is room, and what it had too much is owed.
         copied = sum(10 - each.backlog for each in other.replicators if not each.topic_name.is_system)
         assert 4 <= copied <= 5
@@ -60,7 +59,7 @@ def test_a_resource_group_holds_what_all_its_topics_copy_together() -> None:
         assert (("resource_group", "g"), ("monitoring_class", "ReplicationDispatch")) in dict(
             world.broker.groups.rows()
         )
-        await moment(17)
+        await seconds(17)
         assert other.payloads.count(b"9") == 2
 
     run_with_broker(scenario, delete_inactive_topics=False)
@@ -80,11 +79,11 @@ def test_bytes_are_counted_and_another_rate_holds_within_a_second() -> None:
             },
         )
         await replicate(world, "standalone", "west")
-        await moment(60)
+        await seconds(60)
         assert other.payloads == [b"0"]
         await set_topic(world, "replicatorDispatchRate", None)
         await world.broker.policies_changed("public/default")
-        await moment(1.5)
+        await seconds(1.5)
         assert len(other.payloads) == 10
 
     run_with_broker(scenario, delete_inactive_topics=False)
@@ -95,10 +94,10 @@ def test_who_waits_for_its_rate_does_not_stand_still() -> None:
         other, watch = await several(world, 3), StandstillWatch()
         await set_topic(world, "replicatorDispatchRate", {**ONE_A_SECOND, "ratePeriodInSecond": 1000})
         await replicate(world, "standalone", "west")
-        await moment(1)
-        clock = topic_of(world).services.runtime.clock
+        await seconds(1)
+        clock = world.topic.services.runtime.clock
         watch.add(other.replicators[0], clock.monotonic())
-        await moment(STANDSTILL_S + 1)
+        await seconds(STANDSTILL_S + 1)
         watch.look(clock.monotonic())
         assert (watch.restarts, other.replicators[0].backlog) == (0, 2)
 

@@ -22,8 +22,8 @@ from geminga.wire.pulsar.subscription_markers import SNAPSHOT, UPDATE
 from support.worlds.broker_world import TOPIC, Client, Type, send_frame
 from support.worlds.cluster_mesh import ClusterMesh, run_mesh
 from support.worlds.handles_world import SimAdmin
+from support.worlds.policy_levels import seconds
 from support.worlds.rest_world import rest_application
-from unit.broker.topic.test_deduplication import moment
 
 SHARED = pb.CommandSubscribe.Shared
 
@@ -44,7 +44,7 @@ async def loaded(mesh: ClusterMesh) -> dict[str, Client]:
     for name in mesh.worlds:
         clients[name] = await mesh.client(name)
         await clients[name].create_producer(producer_name=f"producer of {name}")
-    await moment(1)
+    await seconds(1)
     return clients
 
 
@@ -80,10 +80,10 @@ def test_a_position_is_told_and_the_subscription_made_from_the_beginning() -> No
         ids = await receive(consumer, 10)
         acknowledge(consumer, *ids[:5])
         # A snapshot is behind all ten: nothing is told yet.
-        await moment(5)
+        await seconds(5)
         assert "sub" not in mesh.topic("west").subscriptions
         acknowledge(consumer, *ids[5:])
-        await moment(5)
+        await seconds(5)
         there = sub_of(mesh, "west")
         assert (is_replicated(there), there.cursor.backlog_count) == (True, 0)
         assert sub_of(mesh, "east").cursor.backlog_count == 0
@@ -94,7 +94,7 @@ def test_a_position_is_told_and_the_subscription_made_from_the_beginning() -> No
             assert sorted(kind for kind, where in stored if where) == [10, 11]
             # A snapshot stays where it was made.
             assert [where for kind, where in await entries(mesh, "west") if kind == SNAPSHOT] == [""]
-            await moment(600)
+            await seconds(600)
         document = part_of(mesh, "east").stats()
         assert (document["reason"], document["pendingSnapshots"], document["timedOutSnapshots"]) == ("", 0, 0)
         assert document["lastCompletedSnapshotId"]
@@ -113,7 +113,7 @@ def test_a_marker_that_is_not_stored_is_written_again_though_nothing_new_comes(k
         refused = refuse(mesh.worlds["east"].bookie, kind, 2)
         await publish(client, *range(10))
         acknowledge(consumer, *await receive(consumer, 10))
-        await moment(20)
+        await seconds(20)
         assert refused() == 2
         assert sub_of(mesh, "west").cursor.backlog_count == 0
         assert part_of(mesh, "east").stats()["reason"] == ""
@@ -148,7 +148,7 @@ def test_three_clusters_follow_and_a_position_never_goes_back() -> None:
             for client in clients.values():
                 await publish(client, number)
         acknowledge(east, *await receive(east, 15))
-        await moment(10)
+        await seconds(10)
         assert {sub_of(mesh, name).cursor.backlog_count for name in mesh.worlds} == {0}
         kinds = [kind for kind, where in await entries(mesh, "east") if not where]
         assert (kinds.count(10), kinds.count(12)) == (2, 1)
@@ -158,11 +158,11 @@ def test_three_clusters_follow_and_a_position_never_goes_back() -> None:
         await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
         await publish(west, *range(5, 10))
         acknowledge(consumer, *await receive(consumer, 5))
-        await moment(10)
+        await seconds(10)
         ahead = sub_of(mesh, "west").cursor.mark_delete_position
         again = await mesh.client("east")
         await again.subscribe(subType=SHARED)
-        await moment(10)
+        await seconds(10)
         assert [command for command, _ in again.received if command.type == Type.MESSAGE] == []
         assert sub_of(mesh, "west").cursor.mark_delete_position >= ahead
         assert {sub_of(mesh, name).cursor.backlog_count for name in mesh.worlds} == {0}
@@ -181,7 +181,7 @@ def test_no_snapshot_while_a_cluster_is_away_and_the_reason_says_which() -> None
         mesh.cut_off("west")
         await publish(client, *range(3))
         acknowledge(consumer, *await receive(consumer, 3))
-        await moment(5)
+        await seconds(5)
         part = part_of(mesh, "east")
         assert part.reason == "cluster west can not be reached"
         assert COUNTS.held == held + 1
@@ -195,7 +195,7 @@ def test_no_snapshot_while_a_cluster_is_away_and_the_reason_says_which() -> None
         assert "since the topic was loaded: cluster west can not be reached." in found.sentence
         assert [kind for kind, _ in await entries(mesh, "east")] == [0, 0, 0]
         mesh.mend()
-        await moment(120)
+        await seconds(120)
         assert (part.reason, sub_of(mesh, "west").cursor.backlog_count) == ("", 0)
         assert COUNTS.held == held
         assert COUNTS.completed > completed
@@ -233,12 +233,12 @@ def test_a_snapshot_without_an_answer_is_given_up_and_asked_for_again() -> None:
         mesh.cut.add(("west", "east"))
         await publish(client, *range(3))
         acknowledge(consumer, *await receive(consumer, 3))
-        await moment(100)
+        await seconds(100)
         part = part_of(mesh, "east")
         assert part.reason == "no answer of cluster west within 30000 ms"
         assert part.timed_out == 3
         mesh.mend()
-        await moment(120)
+        await seconds(120)
         assert (part.reason, sub_of(mesh, "west").cursor.backlog_count) == ("", 0)
 
     run_mesh(scenario, "east", "west")
@@ -252,18 +252,18 @@ def test_the_state_of_a_subscription_is_kept_through_acknowledgments_seeks_and_r
         await consumer.subscribe(replicate_subscription_state=True)
         await publish(client, *range(3))
         acknowledge(consumer, *(await receive(consumer, 3))[-1:], is_cumulative=True)
-        await moment(5)
+        await seconds(5)
         await sub_of(mesh, "east").cursor.reset(EARLIEST)
         assert is_replicated(sub_of(mesh, "east"))
         consumer.lose()
-        await moment(5)
+        await seconds(5)
         for name in mesh.worlds:
             await mesh.worlds[name].broker.registry.unload(mesh.topic(name).name)
             again = await mesh.client(name)
             await again.create_producer(producer_name=f"again {name}")
             assert is_replicated(sub_of(mesh, name))
         # Moved back on one side: the other stays where it was.
-        await moment(5)
+        await seconds(5)
         assert sub_of(mesh, "west").cursor.backlog_count == 0
         assert sub_of(mesh, "east").cursor.backlog_count > 0
         await set_replicated(sub_of(mesh, "east"), False)
@@ -284,7 +284,7 @@ def test_markers_that_are_damaged_or_lead_nowhere_change_nothing() -> None:
             metadata = {"marker_type": kind, "replicated_from": "west"}
             client.send_bytes(send_frame(number, b"\xff\xff", metadata=metadata))
             await client.receipt()
-        await moment(5)
+        await seconds(5)
         assert mesh.topic("east").subscriptions.keys() == {"sub"}
         assert TOPIC in mesh.worlds["east"].broker.topics
         assert part_of(mesh, "east").stats()["pendingSnapshots"] == 0
@@ -301,7 +301,7 @@ def test_where_it_is_turned_off_nothing_is_replicated() -> None:
         assert not is_replicated(sub_of(mesh, "east"))
         assert mesh.topic("east").parts.find(ReplicatedSubscriptions) is None
         await publish(client, 0)
-        await moment(5)
+        await seconds(5)
         assert [kind for kind, _ in await entries(mesh, "west")] == [0]
 
     run_mesh(scenario, "east", "west", replicated_subscriptions_enabled=False)

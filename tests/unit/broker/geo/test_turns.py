@@ -10,7 +10,7 @@ from geminga.runtime import next_turn, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import BrokerWorld, run_with_broker, send_frame
 from support.worlds.other_cluster import join, replicate
-from unit.broker.topic.test_deduplication import moment, topic_of
+from support.worlds.policy_levels import seconds
 
 
 def test_a_cluster_that_answers_nothing_leaves_the_others_their_turns() -> None:
@@ -25,7 +25,7 @@ def test_a_cluster_that_answers_nothing_leaves_the_others_their_turns() -> None:
         schema = pb.Schema(name="text", type=pb.Schema.String, schema_data=b"")
         success = await client.create_producer(producer_name="producer", schema=schema)
         client.send_bytes(send_frame(0, b"0", metadata={"schema_version": success.schema_version}))
-        await moment(2)
+        await seconds(2)
         assert other.payloads == [b"0"]
         assert {each.cluster: each.backlog for each in other.replicators} == {"east": 1, "west": 0}
 
@@ -89,19 +89,19 @@ def test_a_replicator_that_stands_still_begins_anew_and_is_counted() -> None:
         await client.create_producer(producer_name="producer")
         await replicate(world, "standalone", "west")
         (replicator,) = other.replicators
-        clock = topic_of(world).services.runtime.clock
+        clock = world.topic.services.runtime.clock
         watch.add(replicator, clock.monotonic())
-        await moment(STANDSTILL_S + 1)
+        await seconds(STANDSTILL_S + 1)
         # Nothing to copy: it stands still as it should.
         watch.look(clock.monotonic())
         await client.publish(0, b"0")
-        await moment(STANDSTILL_S - 1)
+        await seconds(STANDSTILL_S - 1)
         watch.look(clock.monotonic())
         assert (watch.restarts, other.payloads) == (0, [b"0"])
         other.is_silent = False
-        await moment(2)
+        await seconds(2)
         watch.look(clock.monotonic())
-        await moment(2)
+        await seconds(2)
         assert (watch.restarts, replicator.restarts, other.payloads) == (1, 1, [b"0", b"0"])
         assert (replicator.backlog, other.links) == (0, 1)
         # What was stopped is watched no more.

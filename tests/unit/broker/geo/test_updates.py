@@ -7,8 +7,8 @@ import pytest
 from geminga.broker.geo.updates import Updates
 from geminga.wire.pulsar.subscription_markers import UPDATE
 from support.worlds.cluster_mesh import ClusterMesh, run_mesh
+from support.worlds.policy_levels import seconds
 from unit.broker.geo.test_subscriptions import SHARED, acknowledge, entries, loaded, part_of, publish, receive, refuse
-from unit.broker.topic.test_deduplication import moment
 
 
 @pytest.mark.parametrize("goes", [False, True])
@@ -23,11 +23,11 @@ def test_an_update_that_was_not_stored_is_told_again_unless_its_subscription_wen
         updates = part_of(mesh, "east")._updates  # whether it waits
         assert isinstance(updates, Updates)
         while not updates.are_waiting:
-            await moment(0.01)
+            await seconds(0.01)
         if goes:
             consumer.lose()
             await mesh.topic("east").delete_subscription("sub", force=True)
-        await moment(20)
+        await seconds(20)
         assert (refused(), updates.are_waiting) == (1, False)
         told = [kind for kind, where in await entries(mesh, "east") if kind == UPDATE and not where]
         assert len(told) == (0 if goes else 1)

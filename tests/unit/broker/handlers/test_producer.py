@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from geminga.broker.core.producer_access import TOPIC_EPOCH_MAX
 from geminga.broker.topic.deduplication import KNOWN_WAIT_S
-from geminga.broker.topic.persistent import PersistentTopic
 from geminga.model.errors import DiskFullError, ServerError
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
@@ -16,20 +13,10 @@ from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.frame import encode_frame_head
 from geminga.wire.pulsar.metadata import broker_entry_metadata, encode_entry
+from support.house.waiting import turns
 from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker, send_frame
 
 EXCLUSIVE, WAIT, FENCING = pb.Exclusive, pb.WaitForExclusive, pb.ExclusiveWithFencing
-
-
-def topic_of(world: BrokerWorld) -> PersistentTopic:
-    topic = world.broker.topics[TOPIC]
-    assert isinstance(topic, PersistentTopic)
-    return topic
-
-
-async def turns(count: int = 5) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)  # noqa: TID251  # turns of the loop, not time
 
 
 # ---- names
@@ -81,10 +68,10 @@ def test_newer_epoch_on_the_same_connection_takes_over() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client = await world.client()
         await client.create_producer(producer_name="p", epoch=0)
-        old = topic_of(world).producers["p"]
+        old = world.topic.producers["p"]
         client.connection.members.producer_closed_by_broker(1)
         await client.create_producer(producer_name="p", epoch=1)
-        assert topic_of(world).producers["p"] is not old
+        assert world.topic.producers["p"] is not old
         await client.publish(0)
 
     run_with_broker(scenario)
@@ -125,7 +112,7 @@ def test_close_waits_for_answers_under_way() -> None:
         client.send(pb.BaseCommand(type=Type.CLOSE_PRODUCER, close_producer=close))
         await turns()
         assert not client.received
-        assert topic_of(world).producers == {}
+        assert world.topic.producers == {}
         world.bookie.holds_replies = False
         world.bookie.release()
         assert (await client.receipt()).sequence_id == 1
@@ -144,8 +131,8 @@ def test_close_during_creation_ends_both() -> None:
         assert (error.request_id, error.error) == (creation, pb.ServiceNotReady)
         assert (await client.expect(Type.SUCCESS)).success.request_id == 99
         await turns(60)
-        assert topic_of(world).producers == {}
-        topic_of(world).check_invariants()
+        assert world.topic.producers == {}
+        world.topic.check_invariants()
 
     run_with_broker(scenario)
 
@@ -155,7 +142,7 @@ def test_initial_subscription_is_created() -> None:
         client = await world.client()
         await client.create_producer(initial_subscription_name="init")
         await client.create_producer(producer_id=2, initial_subscription_name="init")
-        assert set(topic_of(world).subscriptions) == {"init"}
+        assert set(world.topic.subscriptions) == {"init"}
 
     run_with_broker(scenario)
 
@@ -187,7 +174,7 @@ def test_waiting_producer_gets_a_second_success() -> None:
         assert ready.request_id == waiting.request_id
         assert ready.topic_epoch == 1
         await other.publish(0)
-        topic_of(world).check_invariants()
+        world.topic.check_invariants()
 
     run_with_broker(scenario)
 
@@ -215,7 +202,7 @@ def test_what_becomes_of_a_waiting_producer_while_its_last_sequence_id_is_found_
     async def scenario(world: BrokerWorld) -> None:
         holder, waiting, other = [await world.client() for _ in range(3)]
         await holder.create_producer(producer_access_mode=EXCLUSIVE)
-        topic = topic_of(world)
+        topic = world.topic
         # As after a failed write: nobody is told a last sequence id.
         assert topic.dedup is not None
         topic.dedup.state.begin_settling()
@@ -332,7 +319,7 @@ def test_failed_write_is_answered_and_the_producer_disconnected_then_it_goes_on(
     async def scenario(world: BrokerWorld) -> None:
         client = await world.client()
         await client.create_producer(producer_name="p")
-        await topic_of(world).create_subscription("keeper", EARLIEST)
+        await world.topic.create_subscription("keeper", EARLIEST)
         await client.publish(0)
         world.bookie.add_error = DiskFullError("no space left on device")
         client.send_bytes(send_frame(1) + send_frame(2))
@@ -351,7 +338,7 @@ def test_failed_write_is_answered_and_the_producer_disconnected_then_it_goes_on(
         await client.create_producer(producer_name="p", epoch=1)
         for sequence_id in (1, 2, 3):
             await publish_patiently(client, sequence_id)
-        assert topic_of(world).ledger.ledgers.entry_count == 4
+        assert world.topic.ledger.ledgers.entry_count == 4
         assert client.connection.publishes.pending == 0
         assert world.broker.publish_buffer.size_bytes == 0
 
@@ -362,23 +349,23 @@ def test_what_comes_in_the_turn_of_a_failure_does_not_overtake_what_failed() -> 
     async def scenario(world: BrokerWorld) -> None:
         client = await world.client()
         await client.create_producer(producer_name="p")
-        await topic_of(world).create_subscription("keeper", EARLIEST)
+        await world.topic.create_subscription("keeper", EARLIEST)
         await client.publish(0)
         world.bookie.add_error, world.bookie.holds_replies = DiskFullError("no space left on device"), True
         client.send_message(1)
         await turns(10)
         client.send_message(2)
-        assert topic_of(world).publishing._turn is not None
+        assert world.topic.publishing._turn is not None
         world.bookie.add_error, world.bookie.holds_replies = None, False
         world.bookie.release()
         assert (await client.expect(Type.SEND_ERROR)).send_error.sequence_id == 1
         await client.expect(Type.CLOSE_PRODUCER)
         await turns(50)
-        assert topic_of(world).ledger.ledgers.entry_count == 1
+        assert world.topic.ledger.ledgers.entry_count == 1
         await client.create_producer(producer_name="p", epoch=1)
         for sequence_id in (1, 2):
             await publish_patiently(client, sequence_id)
-        assert topic_of(world).ledger.ledgers.entry_count == 3
+        assert world.topic.ledger.ledgers.entry_count == 3
 
     run_with_broker(scenario)
 
@@ -409,7 +396,7 @@ def test_broker_entry_metadata_is_prepended_and_goes_on_after_a_restart() -> Non
             await client.receipt()
             if first == 0:
                 await world.restart()
-        ledger = topic_of(world).ledger
+        ledger = world.topic.ledger
         entries = await ledger.reader.read_range(ledger.ledgers.first_position, 10, 1 << 20)
         found = [broker_entry_metadata(entry.data) for entry in entries]
         assert [metadata.index for metadata in found] == [2, 5]
@@ -424,7 +411,7 @@ def test_index_goes_on_where_nothing_is_stored_any_more() -> None:
         await client.create_producer()
         client.send_message(0, metadata={"num_messages_in_batch": 3}, num_messages=3)
         await client.receipt()
-        ledger = topic_of(world).ledger
+        ledger = world.topic.ledger
         await ledger.roll()
         await ledger.trimmer.truncate()
         assert ledger.ledgers.entry_count == 0
@@ -436,7 +423,7 @@ def test_index_goes_on_where_nothing_is_stored_any_more() -> None:
             await client.create_producer()
             client.send_message(number)
             await client.receipt()
-            ledger = topic_of(world).ledger
+            ledger = world.topic.ledger
             entry = (await ledger.reader.read_range(ledger.extent.last_confirmed_position, 1, 1 << 20))[0]
             assert broker_entry_metadata(entry.data).index == 2 + number
 
@@ -464,7 +451,7 @@ def test_counters_count_messages_and_bytes() -> None:
         await client.create_producer(producer_name="p")
         client.send_message(0, num_messages=10)
         await client.receipt()
-        topic = topic_of(world)
+        topic = world.topic
         assert topic.publishing.messages_in == topic.producers["p"].messages_in == 10
         assert topic.publishing.bytes_in == topic.producers["p"].bytes_in > 0
 

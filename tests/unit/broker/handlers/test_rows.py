@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -24,6 +23,7 @@ from geminga.broker.handlers import ROWS
 from geminga.broker.handlers.rows import Asks, CommandRow, Handshake, SettledBy, by_command
 from geminga.model.errors import InvariantError
 from geminga.model.topic_name import TopicName
+from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.house.deciding import Denying
 from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
@@ -172,22 +172,10 @@ async def answer(client: Client) -> pb.BaseCommand:
             return command
 
 
-def nodes_below(world: BrokerWorld, path: str = "/") -> dict[str, tuple[bytes, int]]:
-    tree = world.metadata.server.tree
-    found: dict[str, tuple[bytes, int]] = {}
-    for name in tree.children(path):
-        child = f"{path.rstrip('/')}/{name}"
-        node = tree.get(child)
-        if node is not None:
-            found[child] = (node.value, node.stat.version)
-        found.update(nodes_below(world, child))
-    return found
-
-
 def state(world: BrokerWorld, client: Client) -> dict[str, object]:
     connection = client.connection
     return {
-        "metadata": nodes_below(world),
+        "metadata": world.metadata_nodes(),
         "topics": {
             name: sorted((each.name, each.cursor.mark_delete_position) for each in topic.subscriptions.values())
             for name, topic in world.broker.topics.items()
@@ -252,15 +240,9 @@ def test_only_what_is_denied_is_refused(denied: Action, is_slow: bool) -> None:
             authorizer.denied = ()
             client.lose()
             while client.connection in world.broker.connections.open:
-                await moment()
+                await wait_ms(10)
 
     run_with_broker(scenario, access=authorizer.access)
-
-
-async def moment() -> None:
-    future = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_later(0.01, future.set_result, None)
-    await future
 
 
 def test_every_row_that_asks_is_among_those_tried() -> None:
@@ -292,7 +274,7 @@ def test_commands_behind_one_that_waits_for_its_decision_keep_their_order() -> N
         lost.request_producer(OTHER)
         lost.lose()
         for _ in range(10):
-            await moment()
+            await wait_ms(10)
         assert list(world.broker.connections.open) in ([], [client.connection])
         assert OTHER not in world.broker.topics or not world.broker.topics[OTHER].producers
 

@@ -18,9 +18,21 @@ from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import CorruptionError, MetadataError, UnavailableError
 from geminga.model.topic_name import TopicName
 from geminga.runtime import set_strict, wait_ms
-from support.clusters.bundle_owners import NAMESPACE, ONE
+from support.clusters.bundle_owners import NAMESPACE, ONE, Owning
 from support.clusters.owning_pair import BUNDLE, NEXT, PATH, Pair, run_pair, topic_names, url
 from support.house.weekly_sample import sampled
+
+
+def hold_topics_open(one: Owning) -> tuple[asyncio.Event, asyncio.Event]:
+    """Of a bundle that it lets go: the first is set when it begins to close them, and they are closed by the second."""
+    closing, closed = asyncio.Event(), asyncio.Event()
+
+    async def close(_: object) -> None:
+        closing.set()
+        await closed.wait()
+
+    one.told.taken = close  # type: ignore[method-assign]
+    return closing, closed
 
 
 @pytest.mark.parametrize("seed", sampled("bundle ownership", range(5), 2))
@@ -115,13 +127,7 @@ def test_a_node_of_this_session_that_nobody_knows_of_is_taken_up():
 def test_while_it_lets_go_nobody_is_served_and_the_next_begins_afterwards():
     async def story(pair: Pair):
         assert await pair.a.ask() is HERE
-        closing, closed = asyncio.Event(), asyncio.Event()
-
-        async def close(_: object) -> None:
-            closing.set()
-            await closed.wait()
-
-        pair.a.told.taken = close  # type: ignore[method-assign]
+        closing, closed = hold_topics_open(pair.a)
         releasing = asyncio.ensure_future(pair.a.ownership.release([BUNDLE]))
         again = asyncio.ensure_future(pair.a.ownership.release([BUNDLE]))
         await closing.wait()
@@ -139,13 +145,7 @@ def test_a_release_whose_request_is_called_off_is_finished():
 
     async def story(pair: Pair):
         assert await pair.a.ask() is HERE
-        closing, closed = asyncio.Event(), asyncio.Event()
-
-        async def close(_: object) -> None:
-            closing.set()
-            await closed.wait()
-
-        pair.a.told.taken = close  # type: ignore[method-assign]
+        closing, closed = hold_topics_open(pair.a)
         asked = asyncio.ensure_future(pair.a.ownership.release([BUNDLE]))
         await closing.wait()
         again = asyncio.ensure_future(pair.a.ownership.release([BUNDLE]))
@@ -189,13 +189,7 @@ def test_whose_a_lost_bundle_is_now_is_said_while_its_topics_are_still_being_clo
 
     async def story(pair: Pair):
         assert await pair.a.ask() is HERE
-        closing, closed = asyncio.Event(), asyncio.Event()
-
-        async def close(_: object) -> None:
-            closing.set()
-            await closed.wait()
-
-        pair.a.told.taken = close  # type: ignore[method-assign]
+        closing, closed = hold_topics_open(pair.a)
         pair.take_node()
         await closing.wait()
         assert await pair.a.ask() == ENDING_HERE, "it is not taken back before they are closed"

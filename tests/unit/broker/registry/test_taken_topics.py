@@ -19,6 +19,7 @@ from geminga.metadata.memory import MemoryMetadata
 from geminga.model.errors import GemingaError, ServerError, TopicNotFoundError, TopicNotServedError
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
+from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 from support.worlds.ownership import OwnershipTable
@@ -69,12 +70,6 @@ def run_two(scenario: Callable[[BrokerWorld, BrokerWorld, OwnershipTable], Await
     sim.run(main)
 
 
-async def pass_ms(milliseconds: float) -> None:
-    future = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_later(milliseconds / 1000, future.set_result, None)
-    await future
-
-
 def test_taken_topic_is_closed_before_another_one_has_finished_loading() -> None:
     async def scenario(world: BrokerWorld, table: OwnershipTable) -> None:
         client = await world.client()
@@ -83,10 +78,10 @@ def test_taken_topic_is_closed_before_another_one_has_finished_loading() -> None
         world.metadata.faults.delay_ms_max = 20
         loading = asyncio.ensure_future(world.broker.registry.get(OTHER, create=True))
         while str(OTHER) not in world.broker.registry.loads:
-            await pass_ms(1)
+            await wait_ms(1)
         world.metadata.faults.delay_ms_max = 60_000
         giving = asyncio.ensure_future(table.give([NAME, OTHER], "b"))
-        await pass_ms(1)
+        await wait_ms(1)
         assert world.broker.topics[str(NAME)].is_closing
         assert not loading.done()
         await giving
@@ -102,14 +97,14 @@ def test_topic_that_is_taken_while_it_is_loaded_is_never_registered() -> None:
         world.metadata.faults.delay_ms_max = 20
         loading = asyncio.ensure_future(world.broker.registry.get(OTHER, create=True))
         while world.ledgers.get(OTHER.managed_ledger_name) is None:
-            await pass_ms(1)
+            await wait_ms(1)
         # Its policies change while it reads them, and again: then they can not be read for long.
         for _ in range(100):
             world.broker.namespaces.forget(OTHER.namespace)
-            await pass_ms(1)
+            await wait_ms(1)
         world.metadata.faults.delay_ms_max = 60_000
         world.broker.namespaces.forget(OTHER.namespace)
-        await pass_ms(100)
+        await wait_ms(100)
         assert not loading.done()
         assert not world.broker.topics
         giving = asyncio.ensure_future(table.give([OTHER], "b"))
@@ -134,7 +129,7 @@ def test_topic_that_ended_loading_is_closed_while_another_one_is_stuck() -> None
         loading = asyncio.ensure_future(world.broker.registry.get(OTHER, create=True))
         # Its owner was asked already: it will be opened.
         while not any("/other" in path for path in world.ledgers._opening):
-            await pass_ms(1)
+            await wait_ms(1)
         giving = asyncio.ensure_future(table.give([OTHER, stuck_name], "b"))
         with pytest.raises(TopicNotServedError):
             await loading
@@ -175,11 +170,11 @@ def test_topic_taken_while_it_is_loaded_is_not_open_when_the_next_owner_begins(l
         world.metadata.faults.delay_ms_max = 100
         client = await world.client()
         client.request_producer()
-        await pass_ms(lead_ms)
+        await wait_ms(lead_ms)
         await table.give([NAME], "b")
         assert not world.broker.topics
         assert world.ledgers.get(NAME.managed_ledger_name) is None
-        await pass_ms(5000)
+        await wait_ms(5000)
         assert not world.broker.topics
         kinds = [command.type for command, _ in client.received]
         # It got in for a moment, or was refused; in any case it knows.
@@ -199,7 +194,7 @@ def test_topic_taken_while_it_is_unloaded_or_deleted_is_gone_when_the_next_owner
         world.metadata.faults.delay_ms_max = 100
         ending = world.broker.registry.delete(NAME) if is_deleted else world.broker.registry.unload(NAME)
         task = asyncio.ensure_future(ending)
-        await pass_ms(lead_ms)
+        await wait_ms(lead_ms)
         await table.give([NAME], "b")
         assert not world.broker.topics
         try:
@@ -217,7 +212,7 @@ def test_topic_given_back_at_once_opens_again() -> None:
         first = await world.broker.registry.get(NAME, create=True)
         giving = asyncio.ensure_future(table.give([NAME], "b"))
         while not first.is_closing:
-            await pass_ms(0)
+            await wait_ms(0)
         again = asyncio.ensure_future(world.broker.registry.get(NAME, create=True))
         await giving
         with pytest.raises(TopicNotServedError):
@@ -348,7 +343,7 @@ def test_a_topic_of_a_namespace_that_goes_is_deleted_without_the_policies_that_a
         with pytest.raises(TopicNotServedError, match="__change_events"):
             await b.broker.registry.get(name, create=False)
         await a.broker.resources.namespaces.set_policy(namespace, "deleted", True)
-        await pass_ms(100)
+        await wait_ms(100)
         await b.broker.registry.delete(name, force=True, is_namespace_going=True)
         assert not await a.broker.registry.exists(name)
 
@@ -375,7 +370,7 @@ def test_who_did_not_hear_of_a_deletion_leaves_no_topic_behind(is_partition: boo
             b.metadata.faults.delay_ms_max = 20
             loading = asyncio.ensure_future(b.broker.registry.get(name, create=True))
             while not b.ledgers._opening:
-                await pass_ms(1)
+                await wait_ms(1)
             await a.broker.resources.partitioned_topics.mark_deleted(whole, True, partitions=found.partitions)
         else:
             await delete_namespace_and_topics(a.broker.administered, namespace)

@@ -26,7 +26,7 @@ from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
 from geminga.runtime import next_turn, set_strict, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.clusters.transacting import Transacting
+from support.clusters.transacting import transacting
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
 from support.worlds.holding_part import with_parts
 from support.worlds.policy_levels import seconds
@@ -371,7 +371,7 @@ def test_unload_that_is_called_off_half_way_leaves_a_topic_that_loads(turns: int
     """Its ledger would stay open, with cursors that are closed."""
 
     async def scenario(world: BrokerWorld) -> None:
-        client = Transacting(await world.client())
+        client = await transacting(world)
         await client.client.subscribe()
         client.flow(1, 1000)
         await client.client.create_producer()
@@ -387,10 +387,10 @@ def test_unload_that_is_called_off_half_way_leaves_a_topic_that_loads(turns: int
             await next_turn()
         unloading.cancel()
         await wait_ms(1000)
-        again = Transacting(await world.client())
+        again = await transacting(world)
         await again.client.subscribe()
         again.flow(1, 1000)
         await wait_ms(1000)
-        assert [payload for _, payload in again.messages()] == [b"1"]
+        assert again.payloads() == [b"1"]
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)

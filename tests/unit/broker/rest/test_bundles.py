@@ -16,9 +16,8 @@ from geminga.broker.rest.namespace_routes.bundles import unload_topics
 from geminga.model.errors import ConfigurationError
 from geminga.model.topic_name import TopicName
 from support.house.python_calls import counted_calls
-from support.stories.story_clients import pause
 from support.worlds.broker_world import BrokerWorld
-from support.worlds.policy_levels import run_quietly
+from support.worlds.policy_levels import run_quietly, seconds
 from support.worlds.rest_world import ask, rest_application, rest_context
 
 NAMESPACE = "/admin/v2/namespaces/public/default"
@@ -99,7 +98,7 @@ def test_a_bundle_of_a_broker_that_is_alone_is_split_and_its_topics_stay_open() 
         for number in range(2):
             # A rate is between two looks.
             assert (await ask(application, "GET", stats, b"")).status == 200
-            await pause(10)
+            await seconds(10)
             await client.publish(number)
         assert "0xa0000000" in await split("HOT")
         assert dict(world.broker.topics) == loaded

@@ -61,21 +61,9 @@ def method_of(route: Route) -> str:
     return method
 
 
-def nodes_below(world: BrokerWorld, path: str = "/") -> dict[str, tuple[bytes, int]]:
-    tree = world.metadata.server.tree
-    found: dict[str, tuple[bytes, int]] = {}
-    for name in tree.children(path):
-        child = f"{path.rstrip('/')}/{name}"
-        node = tree.get(child)
-        if node is not None:
-            found[child] = (node.value, node.stat.version)
-        found.update(nodes_below(world, child))
-    return found
-
-
 def state(world: BrokerWorld) -> dict[str, object]:
     return {
-        "metadata": nodes_below(world),
+        "metadata": world.metadata_nodes(),
         "topics": {
             name: (
                 id(topic),

@@ -17,7 +17,7 @@ from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import TxnId
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import broker_entry_metadata
-from support.clusters.transacting import Transacting
+from support.clusters.transacting import Transacting, transacting
 from support.worlds.broker_world import TOPIC, Client, Type
 from support.worlds.hole_world import BOOKIE_LEDGERS, Ground, HoleBroker, run_lives
 from support.worlds.policy_levels import seconds
@@ -406,12 +406,12 @@ def test_a_transaction_whose_end_may_be_in_a_hole_stays_open_until_that_is_known
         await seconds(300)
         assert len(topic.transaction_buffer.state.open) == 1
         # Another one ends, with which everything before it is said to be over.
-        other = Transacting(await world.client())
+        other = await transacting(world)
         await other.client.create_producer()
         txn_id = await other.begin()
         await other.add_partition(txn_id)
         await other.publish(b"another", txn_id)
-        assert not (await other.end(txn_id, commit=True)).HasField("error")
+        await other.finish(txn_id, commit=True)
         assert len(topic.transaction_buffer.state.open) == 1
         assert topic.max_read_position.entry_id == -1
         await topic.transaction_buffer.close()

@@ -7,9 +7,9 @@ import json
 from geminga.broker.geo.part import CURSOR_PREFIX
 from support.worlds.broker_world import BrokerWorld, run_with_broker
 from support.worlds.other_cluster import join, replicate
+from support.worlds.policy_levels import seconds
 from support.worlds.rest_world import ask, rest_application
 from unit.broker.geo.test_backlog import PATH, kept, late, posted
-from unit.broker.topic.test_deduplication import moment, topic_of
 
 
 def test_an_operator_passes_over_some_all_or_what_is_old() -> None:
@@ -20,7 +20,7 @@ def test_an_operator_passes_over_some_all_or_what_is_old() -> None:
         assert replicator.backlog == 3
         assert await posted(world, f"{PATH}/skip/-1") == 412
         client.lose()
-        await moment(100)
+        await seconds(100)
         await late(world, b"5")
         assert await posted(world, f"{PATH}/expireMessages/50") == 204
         assert replicator.backlog == 1
@@ -31,7 +31,7 @@ def test_an_operator_passes_over_some_all_or_what_is_old() -> None:
         for call in ("skip_all", "skip/1", "expireMessages/1"):
             assert await posted(world, f"{PATH.replace('west', 'north')}/{call}") == 404
         other.away = None
-        await moment(200)
+        await seconds(200)
         assert other.payloads == []
 
     run_with_broker(scenario, delete_inactive_topics=False)
@@ -58,15 +58,15 @@ def test_copying_begins_where_an_operator_made_the_cursor() -> None:
         join(world, other)
         assert await asked("GET", "/admin/v2/persistent/public/default/topic/stats") == 200
         await replicate(world, "standalone", "south")
-        assert {CURSOR_PREFIX + one for one in ("west", "north", "south")} <= {*topic_of(world).ledger.cursors}
+        assert {CURSOR_PREFIX + one for one in ("west", "north", "south")} <= {*world.topic.ledger.cursors}
         assert await asked("DELETE", PATH.replace("west", "south")) == 412
         assert await asked("DELETE", PATH.replace("west", "north")) == 204
         assert await asked("DELETE", PATH.replace("west", "north")) == 404
         await replicate(world, "standalone", "west")
-        await moment(1)
+        await seconds(1)
         assert other.payloads == [b"0", b"1", b"2"]
         # From then on it is as any other: it goes with its cluster.
         await replicate(world, "standalone")
-        assert not [name for name in topic_of(world).ledger.cursors if name.startswith(CURSOR_PREFIX)]
+        assert not [name for name in world.topic.ledger.cursors if name.startswith(CURSOR_PREFIX)]
 
     run_with_broker(scenario, delete_inactive_topics=False)

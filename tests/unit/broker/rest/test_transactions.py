@@ -19,7 +19,7 @@ from geminga.model.txn_id import TxnId
 from geminga.runtime import next_turn, spawn, wait_ms
 from geminga.transaction.logs import LATER_MS
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.clusters.transacting import Transacting
+from support.clusters.transacting import Transacting, transacting
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker, send_frame
 from support.worlds.ownership import OwnershipTable
 from support.worlds.rest_world import ask, rest_application
@@ -44,7 +44,7 @@ class Asking:
 
 def run(scenario: Callable[[BrokerWorld, Asking, Transacting], Awaitable[None]], **settings) -> None:
     async def main(world: BrokerWorld) -> None:
-        await scenario(world, Asking(world), Transacting(await world.client()))
+        await scenario(world, Asking(world), await transacting(world))
 
     run_with_broker(main, transaction_coordinator_enabled=True, **settings)
 
@@ -155,9 +155,9 @@ def test_topics_are_told_by_the_names_that_the_client_gave() -> None:
         assert told["producedPartitions"][short]["aborted"] is False
         assert "startPosition" in told["producedPartitions"][short]
         assert list(told["ackedPartitions"]) == [f"public/default/{short}"]
-        assert not (await client.end(txn_id, commit=True)).HasField("error")
+        await client.finish(txn_id, commit=True)
         await wait_ms(50)
-        assert [payload for _, payload in client.messages()] == [b"a"]
+        assert client.payloads() == [b"a"]
 
     run(scenario)
 

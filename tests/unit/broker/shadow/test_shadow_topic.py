@@ -20,7 +20,7 @@ from geminga.model.topic_name import SHADOW_SOURCE, TopicName
 from geminga.model.txn_id import TxnId
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.clusters.transacting import Transacting
+from support.clusters.transacting import transacting
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
 from support.worlds.policy_levels import NAME, set_namespace, set_topic, topic_of
 
@@ -282,7 +282,7 @@ def test_what_was_open_when_the_source_was_terminated_is_hidden_once_it_was_abor
 
     async def scenario(world: BrokerWorld) -> None:
         await paired(world)
-        writer, reader = Transacting(await world.client()), Transacting(await world.client())
+        writer, reader = await transacting(world), await transacting(world)
         await reader.client.subscribe(SHADOW)
         await writer.connect()
         await writer.client.create_producer()
@@ -302,7 +302,7 @@ def test_what_was_open_when_the_source_was_terminated_is_hidden_once_it_was_abor
         for txn_id in opened:
             writer.ask_end(txn_id, commit=False)
         await wait_ms(30_000)
-        assert [payload for _, payload in reader.messages()] == [b"plain"]
+        assert reader.payloads() == [b"plain"]
 
     run(scenario, transaction_coordinator_enabled=True)
 

@@ -12,7 +12,7 @@ from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import TxnId
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.clusters.transacting import Transacting
+from support.clusters.transacting import Transacting, transacting
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 from support.worlds.subscriptions import Sub, settle, with_topic
 
@@ -85,7 +85,7 @@ def test_the_backlog_in_bytes_is_without_what_is_acknowledged_one_by_one(memory_
 
 async def half_acknowledged(world: BrokerWorld) -> tuple[Transacting, TxnId, list[pb.MessageIdData]]:
     """Of sixteen messages in ledgers of four every second one is acknowledged, and two more in a transaction."""
-    client = Transacting(await world.client())
+    client = await transacting(world)
     await client.client.subscribe(subType=pb.CommandSubscribe.Shared)
     await client.client.create_producer()
     for number in range(16):
@@ -107,7 +107,7 @@ def test_a_transaction_ends_while_the_acknowledgments_around_its_own_are_on_disk
         topic = await world.broker.registry.get(TopicName.parse(TOPIC), create=False)
         cursor = topic.subscriptions["sub"].cursor
         assert len(cursor.state.acked.away_ids) >= 3
-        assert not (await client.end(txn_id, commit=commit)).HasField("error")
+        await client.finish(txn_id, commit=commit)
         await wait_ms(2000)
         assert await world.broker.registry.get(TopicName.parse(TOPIC), create=False) is topic, "it did not break"
         assert cursor.backlog_count == (6 if commit else 8)

@@ -19,7 +19,7 @@ from geminga.runtime import spawn, wait_ms
 from geminga.transaction.core.pending_acks import WHOLE
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.managed_ledger import LedgerRecord, decode_managed_ledger_info, encode_managed_ledger_info
-from support.clusters.transacting import Transacting
+from support.clusters.transacting import Transacting, transacting
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker, send_frame
 
 NAME = TopicName.parse(TOPIC)
@@ -35,7 +35,7 @@ def test_ack_sets_say_what_is_left() -> None:
 
 async def with_batch(world: BrokerWorld, sub_type: int) -> tuple[Transacting, pb.MessageIdData]:
     """A consumer that got one batch of three messages, and the batch's id."""
-    client = Transacting(await world.client())
+    client = await transacting(world)
     await client.client.subscribe(subType=sub_type)
     await client.client.create_producer()
     single = pb.SingleMessageMetadata(payload_size=1).SerializeToString()
@@ -63,7 +63,7 @@ def test_a_batch_is_shared_out_between_transactions(sub_type: int) -> None:
         assert (await client.acknowledge([part(batch, 0b100)], two)).error == pb.TransactionConflict
         await client.end(one, commit=True)
         await world.broker.registry.unload(NAME)
-        again = Transacting(await world.client())
+        again = await transacting(world)
         await again.client.subscribe(subType=sub_type)
         await wait_ms(50)
         (command,) = [each for each, _ in again.client.received if each.type == pb.BaseCommand.MESSAGE]
@@ -127,12 +127,12 @@ def test_what_was_acknowledged_in_a_transaction_that_outlives_its_consumer_count
     """A message that kills its only consumer before each commit is a dead letter at last."""
 
     async def scenario(world: BrokerWorld) -> None:
-        transactions = Transacting(await world.client())
+        transactions = await transacting(world)
         _, message = await with_batch(world, sub_type)
         for life in range(1, 4):
             for client in [*world.broker.topics[TOPIC].subscriptions["sub"].consumers]:
                 client.connection.close()
-            client = Transacting(await world.client())
+            client = await transacting(world)
             await client.client.subscribe(subType=sub_type)
             await wait_ms(50)
             assert deliveries(client) == [life]
@@ -158,7 +158,7 @@ def test_what_was_acknowledged_in_a_transaction_that_outlives_its_consumer_count
 @pytest.mark.parametrize("is_there", [True, False])
 def test_counts_of_what_is_committed_are_forgotten(is_there: bool) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        transactions = Transacting(await world.client())
+        transactions = await transacting(world)
         client, message = await with_batch(world, pb.CommandSubscribe.Shared)
         txn_id = await transactions.begin()
         await transactions.add_subscription(txn_id)
@@ -177,7 +177,7 @@ def test_counts_of_what_is_committed_are_forgotten(is_there: bool) -> None:
 
 def test_cumulative_ones_are_for_one_transaction_and_one_type() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = Transacting(await world.client())
+        client = await transacting(world)
         await client.client.subscribe()
         await client.client.create_producer()
         for payload in (b"a", b"b", b"c"):
@@ -192,12 +192,12 @@ def test_cumulative_ones_are_for_one_transaction_and_one_type() -> None:
         assert (await client.acknowledge(ids, one, is_cumulative=True)).error == pb.NotAllowedError
         await client.end(one, commit=False)
         await wait_ms(50)
-        assert [payload for _, payload in client.messages()] == [b"a", b"b", b"c"]
+        assert client.payloads() == [b"a", b"b", b"c"]
         assert not (await client.acknowledge([ids[1]], two, is_cumulative=True)).HasField("error")
         await client.end(two, commit=True)
         topic = await world.broker.registry.get(NAME, create=False)
         assert topic.subscriptions["sub"].cursor.backlog_count == 1
-        shared = Transacting(await world.client())
+        shared = await transacting(world)
         await shared.client.subscribe(subscription="shared", subType=pb.CommandSubscribe.Shared)
         three = await shared.begin()
         await shared.add_subscription(three, subscription="shared")
@@ -209,7 +209,7 @@ def test_cumulative_ones_are_for_one_transaction_and_one_type() -> None:
 
 async def with_messages(world: BrokerWorld, count: int) -> tuple[Transacting, list[pb.MessageIdData]]:
     """An Exclusive consumer that got so many messages, and their ids."""
-    client = Transacting(await world.client())
+    client = await transacting(world)
     await client.client.subscribe(subType=pb.CommandSubscribe.Exclusive)
     client.flow(1, 1000)
     await client.client.create_producer()
@@ -227,11 +227,6 @@ async def in_transaction(client: Transacting, ids: list[pb.MessageIdData], **opt
     return txn_id
 
 
-async def came(client: Transacting) -> list[bytes]:
-    await wait_ms(50)
-    return [payload for _, payload in client.messages()]
-
-
 @pytest.mark.parametrize("is_cumulative", [False, True])
 def test_a_position_before_the_first_of_a_ledger_acknowledges_nothing(is_cumulative: bool) -> None:
     """So a client may name the last message of an empty ledger; as a large number it would be behind all of them."""
@@ -239,7 +234,7 @@ def test_a_position_before_the_first_of_a_ledger_acknowledges_nothing(is_cumulat
     async def scenario(world: BrokerWorld) -> None:
         _, ids = await with_messages(world, 2)
         await world.broker.registry.unload(NAME)
-        again = Transacting(await world.client())
+        again = await transacting(world)
         await again.client.subscribe(subType=pb.CommandSubscribe.Exclusive)
         await again.client.create_producer()
         await again.publish(b"in the next ledger")
@@ -263,13 +258,13 @@ def test_an_abort_gives_back_what_the_transaction_held_and_nothing_else_that_the
         client, ids = await with_messages(world, 6)
         first, second = await in_transaction(client, [ids[1]]), await in_transaction(client, [ids[0], ids[4]])
         await client.end(first, commit=False)
-        assert await came(client) == [b"1"]
+        assert await client.read() == [b"1"]
         await client.publish(b"6")
         await client.end(second, commit=False)
-        assert await came(client) == [b"6", b"0", b"4"]
+        assert await client.read() == [b"6", b"0", b"4"]
         for message_id in ids:
             await client.end(await in_transaction(client, [message_id]), commit=True)
-        assert await came(client) == []
+        assert await client.read() == []
         topic = await world.broker.registry.get(NAME, create=False)
         assert topic.subscriptions["sub"].cursor.backlog_count == 1
 
@@ -288,7 +283,7 @@ def test_who_asks_for_everything_while_something_is_given_back_gets_everything()
                 ),
             )
         )
-        assert (await came(client))[-4:] == [b"0", b"1", b"2", b"3"]
+        assert (await client.read())[-4:] == [b"0", b"1", b"2", b"3"]
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
 
@@ -340,7 +335,7 @@ def test_a_subscription_that_could_not_be_deleted_acknowledges_in_transactions_a
         with pytest.raises(MetadataError):
             await topic.delete_subscription("sub", force=True)
         store.deletions_left = None
-        again = Transacting(await world.client())
+        again = await transacting(world)
         await again.client.subscribe(subType=pb.CommandSubscribe.Exclusive)
         await again.end(await in_transaction(again, ids[1:2]), commit=True)
         assert topic.subscriptions["sub"].cursor.backlog_count == 2
@@ -370,7 +365,7 @@ def test_what_is_committed_while_a_deletion_fails_counts() -> None:
 
         deletion = spawn(delete(), name="delete")
         await wait_ms(50)
-        other = Transacting(await world.client())
+        other = await transacting(world)
         other.ask_end(txn_id, commit=True)
         await deletion
         store.deletions_left = None
@@ -422,12 +417,12 @@ def test_broker_that_is_gone_amid_a_subscriptions_deletion_leaves_all_of_it_or_n
         topic = await world.broker.registry.get(NAME, create=False)
         if "sub" in topic.subscriptions:
             assert topic.subscriptions["sub"].transactions.acks.is_holding, f"after {deleted} deletions"
-            await Transacting(await world.client()).end(txn_id, commit=True)
+            await (await transacting(world)).end(txn_id, commit=True)
             assert topic.subscriptions["sub"].cursor.backlog_count == 2
             return "whole"
-        again = Transacting(await world.client())
+        again = await transacting(world)
         await again.client.subscribe(subType=pb.CommandSubscribe.Exclusive)
-        assert await came(again) == [b"0", b"1", b"2", b"3"], f"after {deleted} deletions"
+        assert await again.read() == [b"0", b"1", b"2", b"3"], f"after {deleted} deletions"
         assert not await topic.services.pending_ack_logs.exists(NAME, "sub")
         await again.end(await in_transaction(again, [ids[1]]), commit=True)
         assert topic.subscriptions["sub"].cursor.backlog_count == 3
@@ -474,7 +469,7 @@ def test_broker_that_is_gone_amid_a_topics_deletion_leaves_all_of_it_or_none() -
             return "done" if is_done else "none"
         assert {*topic.subscriptions} == {"sub", "other"}, f"after {deleted} deletions"
         assert topic.subscriptions["sub"].transactions.acks.is_holding, f"after {deleted} deletions"
-        await Transacting(await world.client()).end(txn_id, commit=True)
+        await (await transacting(world)).end(txn_id, commit=True)
         assert topic.subscriptions["sub"].cursor.backlog_count == 2
         return "whole"
 

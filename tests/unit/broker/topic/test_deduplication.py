@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from geminga.broker.topic.deduplication import FREE_PROPERTY, free_ids
-from geminga.broker.topic.persistent import PersistentTopic
 from geminga.metadata.cas import CAS_ATTEMPTS_MAX
 from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import DiskFullError, DiskIOError
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import DEDUP_CURSOR
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker, send_frame
+from support.house.waiting import turns
+from support.worlds.broker_world import BrokerWorld, Client, Type, run_with_broker, send_frame
+from support.worlds.policy_levels import seconds
 
 NO_ID = (1 << 64) - 1
-
-
-def topic_of(world: BrokerWorld) -> PersistentTopic:
-    topic = world.broker.topics[TOPIC]
-    assert isinstance(topic, PersistentTopic)
-    return topic
-
-
-async def turns(count: int = 5) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)  # noqa: TID251  # turns of the loop, not time
-
-
-async def moment(seconds: float) -> None:
-    future = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_later(seconds, future.set_result, None)
-    await future
 
 
 def test_duplicates_get_a_receipt_without_id_and_are_not_stored() -> None:
@@ -50,7 +32,7 @@ def test_duplicates_get_a_receipt_without_id_and_are_not_stored() -> None:
         assert (error.sequence_id, error.error) == (6, pb.PersistenceError)
         assert "Cannot determine" in error.message
         await client.expect(Type.CLOSE_PRODUCER)
-        assert topic_of(world).ledger.ledgers.entry_count == 2
+        assert world.topic.ledger.ledgers.entry_count == 2
         success = await client.create_producer(producer_name="producer", epoch=1)
         assert success.last_sequence_id == 6
 
@@ -99,8 +81,8 @@ def test_sequence_ids_survive_a_restart_by_snapshot_and_replay() -> None:
             await client.publish(sequence_id)
             client.send_message(sequence_id * 2, producer_id=2, producer_name="q")
             await client.receipt()
-        cursor = topic_of(world).ledger.cursors[DEDUP_CURSOR]
-        await moment(2)
+        cursor = world.topic.ledger.cursors[DEDUP_CURSOR]
+        await seconds(2)
         # Snapshots are taken as it goes, so that a crash replays little.
         assert cursor.mark_delete_position.entry_id >= 29
         assert cursor.properties["producer"] >= 14
@@ -120,7 +102,7 @@ def test_failed_write_that_was_stored_is_a_duplicate_afterwards() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client = await world.client()
         await client.create_producer(producer_name="producer")
-        await topic_of(world).create_subscription("keeper", EARLIEST)
+        await world.topic.create_subscription("keeper", EARLIEST)
         await client.publish(0)
         world.bookie.add_error, world.bookie.stores_before_error = DiskFullError("no answer in time"), True
         # The ledger can not be closed at what was confirmed: recovery finds its end.
@@ -129,13 +111,13 @@ def test_failed_write_that_was_stored_is_a_duplicate_afterwards() -> None:
         await client.expect(Type.SEND_ERROR)
         await client.expect(Type.CLOSE_PRODUCER)
         world.bookie.add_error = None
-        await moment(3)
+        await seconds(3)
         success = await client.create_producer(producer_name="producer", epoch=1)
         client.send_message(1)
         receipt = await client.receipt()
         await client.publish(2)
         # In the log once: 0, 1, 2.
-        assert topic_of(world).ledger.ledgers.entry_count == 3
+        assert world.topic.ledger.ledgers.entry_count == 3
         assert receipt.message_id.ledgerId == NO_ID
         assert success.last_sequence_id == 1
 
@@ -153,10 +135,10 @@ def test_tail_that_can_not_be_read_after_a_failed_write_is_read_later() -> None:
         client.send_message(1)
         await client.expect(Type.SEND_ERROR)
         world.bookie.add_error = None
-        await moment(0.5)
-        assert topic_of(world).dedup.state.is_settling
-        await moment(3)
-        assert not topic_of(world).dedup.state.is_settling
+        await seconds(0.5)
+        assert world.topic.dedup.state.is_settling
+        await seconds(3)
+        assert not world.topic.dedup.state.is_settling
 
     run_with_broker(scenario, deduplication=True)
 
@@ -172,17 +154,17 @@ async def fail_without_an_end(world: BrokerWorld) -> Client:
     client.send_message(1)
     await client.expect(Type.SEND_ERROR)
     await client.expect(Type.CLOSE_PRODUCER)
-    await moment(0.1)
+    await seconds(0.1)
     world.bookie.add_error = world.bookie.fence_error = None
-    assert topic_of(world).dedup.state.is_settling
+    assert world.topic.dedup.state.is_settling
     return client
 
 
 def test_what_a_failed_write_left_behind_is_looked_for_again_until_it_is_known() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client = await fail_without_an_end(world)
-        await moment(1)
-        assert not topic_of(world).dedup.state.is_settling
+        await seconds(1)
+        assert not world.topic.dedup.state.is_settling
         await client.create_producer(producer_name="producer", epoch=1)
         await client.publish(1)
 
@@ -192,17 +174,17 @@ def test_what_a_failed_write_left_behind_is_looked_for_again_until_it_is_known()
 def test_nothing_is_judged_after_a_failed_write_while_another_is_under_way() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client = await fail_without_an_end(world)
-        topic = topic_of(world)
+        topic = world.topic
         await topic.ledger.roll(only_failed=True)
         world.bookie.holds_replies = True
         # A chunk before the last is stored without being judged.
         metadata = {"uuid": "c-0", "num_chunks_from_msg": 2, "total_chunk_msg_size": 2, "chunk_id": 0}
         client.send_bytes(send_frame(0, b"x", 2, producer_name="chunks", metadata=metadata, is_chunk=True))
-        await moment(2)
+        await seconds(2)
         assert topic.publishing.pending_batches
         assert topic.dedup.state.is_settling
         world.bookie.release()
-        await moment(0.1)
+        await seconds(0.1)
         assert not topic.dedup.state.is_settling
 
     run_with_broker(scenario, deduplication=True)
@@ -212,22 +194,22 @@ def test_failed_write_that_was_not_stored_is_taken_afterwards() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client = await world.client()
         await client.create_producer(producer_name="producer")
-        await topic_of(world).create_subscription("keeper", EARLIEST)
+        await world.topic.create_subscription("keeper", EARLIEST)
         await client.publish(0)
         world.bookie.add_error = DiskFullError("no space left on device")
         client.send_message(1)
         await client.expect(Type.SEND_ERROR)
         await client.expect(Type.CLOSE_PRODUCER)
         world.bookie.add_error = None
-        await moment(3)
-        dedup = topic_of(world).dedup
+        await seconds(3)
+        dedup = world.topic.dedup
         assert dedup is not None
         assert not dedup.state.is_settling
         success = await client.create_producer(producer_name="producer", epoch=1)
         assert success.last_sequence_id == 0
         receipt = await client.publish(1)
         assert receipt[0] != NO_ID
-        assert topic_of(world).ledger.ledgers.entry_count == 2
+        assert world.topic.ledger.ledgers.entry_count == 2
 
     run_with_broker(scenario, deduplication=True)
 
@@ -253,7 +235,7 @@ def test_resend_while_the_first_is_being_written_is_unknown_and_never_acknowledg
         await second.create_producer(producer_name="producer", epoch=2)
         second.send_message(1)
         assert (await second.receipt()).message_id.ledgerId == NO_ID
-        assert topic_of(world).ledger.ledgers.entry_count == 2
+        assert world.topic.ledger.ledgers.entry_count == 2
 
     run_with_broker(scenario, deduplication=True)
 
@@ -270,8 +252,8 @@ def test_namespace_policy_switches_deduplication_on_and_off_while_it_runs() -> N
             client.send_message(3)
             receipt = await client.receipt()
             assert (receipt.message_id.ledgerId == NO_ID) == is_on
-            assert (DEDUP_CURSOR in topic_of(world).ledger.cursors) == is_on
-            assert "pulsar.dedup" not in topic_of(world).subscriptions
+            assert (DEDUP_CURSOR in world.topic.ledger.cursors) == is_on
+            assert "pulsar.dedup" not in world.topic.subscriptions
 
     run_with_broker(scenario)
 
@@ -281,8 +263,8 @@ def test_changed_policy_is_heard_of_without_being_told() -> None:
         client = await world.client()
         await client.create_producer(producer_name="producer")
         await world.resources.namespaces.set_policy("public/default", "deduplicationEnabled", True)
-        await moment(1)
-        assert topic_of(world).dedup is not None
+        await seconds(1)
+        assert world.topic.dedup is not None
 
     run_with_broker(scenario)
 
@@ -310,17 +292,17 @@ def test_snapshot_is_taken_by_time_and_producers_gone_for_long_are_forgotten() -
         for sequence_id in range(3):
             await client.publish(sequence_id)
             await client.publish(sequence_id, producer_id=2)
-        cursor = topic_of(world).ledger.cursors[DEDUP_CURSOR]
+        cursor = world.topic.ledger.cursors[DEDUP_CURSOR]
         await client.close_producer(2)
-        await moment(100)
+        await seconds(100)
         assert not cursor.properties
-        await moment(25)
+        await seconds(25)
         assert cursor.properties == {"stays": 2, "goes": 2}
         assert cursor.mark_delete_position.entry_id == 5
-        await moment(400)
-        assert set(topic_of(world).dedup.state.persisted) == {"stays", "goes"}
-        await moment(300)
-        assert set(topic_of(world).dedup.state.persisted) == {"stays"}
+        await seconds(400)
+        assert set(world.topic.dedup.state.persisted) == {"stays", "goes"}
+        await seconds(300)
+        assert set(world.topic.dedup.state.persisted) == {"stays"}
 
     run_with_broker(
         scenario,
@@ -335,14 +317,14 @@ def test_snapshot_is_taken_a_time_after_the_first_message_that_is_not_in_it() ->
     async def scenario(world: BrokerWorld) -> None:
         client = await world.client()
         await client.create_producer(producer_name="producer")
-        cursor = topic_of(world).ledger.cursors[DEDUP_CURSOR]
+        cursor = world.topic.ledger.cursors[DEDUP_CURSOR]
         await client.publish(0)
-        await moment(125)
+        await seconds(125)
         assert cursor.properties == {"producer": 0}
         # Messages that come meanwhile do not put it off.
         for sequence_id in range(1, 14):
             await client.publish(sequence_id)
-            await moment(10)
+            await seconds(10)
         assert cursor.properties["producer"] > 0
 
     run_with_broker(scenario, deduplication=True, deduplication_snapshot_s=60, keep_alive_interval_s=100_000)
@@ -355,29 +337,29 @@ def test_snapshot_that_failed_is_taken_later_though_nothing_new_is_stored(interv
     async def scenario(world: BrokerWorld) -> None:
         client = await world.client()
         await client.create_producer(producer_name="producer")
-        topic = topic_of(world)
+        topic = world.topic
         for number in range(4):
             await client.publish(number)
         cursor = topic.ledger.cursors[DEDUP_CURSOR]
         # Neither a new cursor ledger nor, in its place, the cursor's node can be written.
         world.metadata.faults.next_writes.extend([WriteFault.UNKNOWN_BEFORE] * 200)
         if interval_s:
-            await moment(interval_s + 50)
+            await seconds(interval_s + 50)
         else:
             await client.publish(4)
-            await moment(20)
+            await seconds(20)
         assert len(world.metadata.faults.next_writes) < 200
         world.metadata.faults.next_writes.clear()
         stored = 4 if interval_s else 5
         assert topic.dedup.stats()["entriesSinceSnapshot"] == stored
         assert cursor.mark_delete_position == EARLIEST
         if interval_s:
-            await moment(interval_s + 50)
+            await seconds(interval_s + 50)
         else:
             for number in range(5, 10):
                 assert cursor.mark_delete_position == EARLIEST
                 await client.publish(number)
-            await moment(5)
+            await seconds(5)
         assert cursor.mark_delete_position.entry_id == (3 if interval_s else 9)
         assert topic.dedup.stats()["entriesSinceSnapshot"] == 0
 
@@ -397,11 +379,11 @@ def test_snapshot_is_taken_however_long_the_names_are_of_producers_whose_transac
         client = await world.client()
         await client.create_producer(producer_name="producer")
         await client.publish(0)
-        dedup = topic_of(world).dedup
+        dedup = world.topic.dedup
         assert dedup is not None
         dedup.state.runs.restored({f"{number:03}" + "\x01" * 4093: [(1, 2)] for number in range(400)})
         await dedup.snapshot()
-        cursor = topic_of(world).ledger.cursors[DEDUP_CURSOR]
+        cursor = world.topic.ledger.cursors[DEDUP_CURSOR]
         kept = free_ids(cursor.cursor_properties[FREE_PROPERTY])
         assert [name[:3] for name in kept] == [f"{number:03}" for number in range(400 - len(kept), 400)]
         assert len(kept) > 3

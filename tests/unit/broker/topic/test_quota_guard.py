@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from geminga.broker.topic.persistent import PersistentTopic
 from geminga.broker.topic.quota_guard import BacklogQuotas
 from geminga.model.errors import StorageError
 from geminga.model.position import EARLIEST
@@ -184,16 +185,22 @@ def test_topic_without_durable_subscriptions_has_no_backlog() -> None:
     run_quietly(scenario, **settings)
 
 
+async def with_a_backlog_by_a_seek_back(world: BrokerWorld) -> PersistentTopic:
+    """Nobody has looked at it since."""
+    publisher = await prepared(world, "broker", action="producer_exception", size=SIZE)
+    topic = await topic_of(world)
+    cursor = topic.subscriptions["sub"].cursor
+    for _ in range(10):
+        await publisher.publish(PAYLOAD)
+        await cursor.clear_backlog()
+    assert topic.producers
+    await cursor.reset(EARLIEST)
+    return topic
+
+
 def test_backlog_made_by_a_seek_back_is_found_by_the_regular_look() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        publisher = await prepared(world, "broker", action="producer_exception", size=SIZE)
-        topic = await topic_of(world)
-        cursor = topic.subscriptions["sub"].cursor
-        for _ in range(10):
-            await publisher.publish(PAYLOAD)
-            await cursor.clear_backlog()
-        assert topic.producers
-        await cursor.reset(EARLIEST)
+        topic = await with_a_backlog_by_a_seek_back(world)
         await seconds(61)
         assert not topic.producers
 
@@ -203,13 +210,7 @@ def test_backlog_made_by_a_seek_back_is_found_by_the_regular_look() -> None:
 
 def test_backlog_is_found_at_once_when_an_administrator_asks_for_a_look() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        publisher = await prepared(world, "broker", action="producer_exception", size=SIZE)
-        topic = await topic_of(world)
-        cursor = topic.subscriptions["sub"].cursor
-        for _ in range(10):
-            await publisher.publish(PAYLOAD)
-            await cursor.clear_backlog()
-        await cursor.reset(EARLIEST)
+        topic = await with_a_backlog_by_a_seek_back(world)
         await seconds(1)
         assert topic.producers
         world.broker.check_backlog_quotas()

@@ -13,9 +13,10 @@ from geminga.model.position import Position
 from geminga.model.topic_name import DEDUP_CURSOR
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import encode_entry
+from support.house.waiting import turns
 from support.worlds.broker_world import BrokerWorld, Client, Type, run_with_broker, send_frame
-from support.worlds.policy_levels import set_topic
-from unit.broker.topic.test_deduplication import NO_ID, moment, topic_of, turns
+from support.worlds.policy_levels import seconds, set_topic
+from unit.broker.topic.test_deduplication import NO_ID
 
 REPLICATOR = "pulsar.repl.east-->standalone"
 AT_3_0 = pb.KeyValue(key=SOURCE_POSITION, value="3:0")
@@ -43,7 +44,7 @@ async def is_stored(client: Client) -> bool:
 
 
 def count(world: BrokerWorld) -> int:
-    return topic_of(world).ledger.ledgers.entry_count
+    return world.topic.ledger.ledgers.entry_count
 
 
 #: What two producers of the other cluster published, one of which began anew there.
@@ -60,7 +61,7 @@ def test_messages_of_many_producers_are_stored_once_through_resends_and_restarts
         for epoch in (1, 2):
             client.send_bytes(b"".join(frame(*entry) for entry in STORY[2:]) + frame(f"5:{epoch}", "b", 2))
             assert [await is_stored(client) for _ in range(4)] == [False, False, False, True]
-            await moment(2)
+            await seconds(2)
             await world.restart()
             client = await replicator(world, epoch)
         assert count(world) == 7
@@ -85,7 +86,7 @@ def test_without_a_source_position_nothing_is_taken_for_a_repetition() -> None:
             await world.resources.namespaces.set_policy("public/default", "deduplicationEnabled", is_on)
             await world.broker.policies_changed("public/default")
         # Another cluster's producer of the same name is another producer.
-        assert dict(topic_of(world).dedup.state.persisted) == {"a": 5}
+        assert dict(world.topic.dedup.state.persisted) == {"a": 5}
 
     run_with_broker(scenario, deduplication=True)
 
@@ -203,11 +204,11 @@ def test_clusters_that_somebody_makes_up_are_remembered_up_to_a_limit() -> None:
         client.send_bytes(b"".join(made_up))
         assert all([await is_stored(client) for _ in made_up])
         for epoch in (1, 2):
-            assert len(topic_of(world).dedup.state.persisted) == SOURCES_MAX
+            assert len(world.topic.dedup.state.persisted) == SOURCES_MAX
             # Those that came before are told apart as ever; what is beyond is stored whatever it is.
             client.send_bytes(frame("3:0", "a", 0) + made_up[0] + made_up[-1])
             assert [await is_stored(client) for _ in range(3)] == [False, False, True]
-            await moment(2)
+            await seconds(2)
             await world.restart()
             client = await replicator(world, epoch)
 
@@ -220,17 +221,17 @@ def test_where_a_replicator_is_is_never_forgotten() -> None:
         client.send_bytes(frame("9223372036854775807:5", "a", 0))
         assert await is_stored(client)
         await client.close_producer(1)
-        await moment(7 * 3600)
-        assert set(topic_of(world).dedup.state.persisted) == {REPLICATOR}
-        cursor = topic_of(world).ledger.cursors[DEDUP_CURSOR]
+        await seconds(7 * 3600)
+        assert set(world.topic.dedup.state.persisted) == {REPLICATOR}
+        cursor = world.topic.ledger.cursors[DEDUP_CURSOR]
         # Pulsar's names: an Apache broker that takes the topic over goes on there.
         assert cursor.properties == {f"{REPLICATOR}_LID": (1 << 63) - 1, f"{REPLICATOR}_EID": 5}
         await world.restart()
-        await moment(7 * 3600)
+        await seconds(7 * 3600)
         client = await replicator(world, 1)
         client.send_bytes(frame("9223372036854775807:5", "a", 0))
         assert not await is_stored(client)
-        stats = topic_of(world).parts.stats()["deduplication"]
+        stats = world.topic.parts.stats()["deduplication"]
         assert stats["highestSequenceIds"] == {REPLICATOR: "9223372036854775807:5"}
 
     run_with_broker(

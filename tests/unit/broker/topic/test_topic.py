@@ -11,20 +11,10 @@ from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import TopicName, is_internal_cursor
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.house.waiting import turns
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker, send_frame
 
 NAME = TopicName.parse(TOPIC)
-
-
-async def turns(count: int) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)  # noqa: TID251  # turns of the loop, not time
-
-
-def topic_of(world: BrokerWorld) -> PersistentTopic:
-    topic = world.broker.topics[TOPIC]
-    assert isinstance(topic, PersistentTopic)
-    return topic
 
 
 def test_connections_of_one_turn_share_an_append() -> None:
@@ -43,7 +33,7 @@ def test_connections_of_one_turn_share_an_append() -> None:
                 assert (receipt.sequence_id, receipt.message_id.entryId) == (sequence_id, entry_id)
                 entry_id += 1
         assert world.bookie.add_calls == calls + 1
-        assert topic_of(world).publishing.pending_batches == 0
+        assert world.topic.publishing.pending_batches == 0
 
     run_with_broker(scenario)
 
@@ -53,7 +43,7 @@ def test_appends_over_rollovers_are_answered_in_order_with_their_ids() -> None:
         first, second = await world.client(), await world.client()
         for client in (first, second):
             await client.create_producer()
-        await topic_of(world).create_subscription("keeper", EARLIEST)
+        await world.topic.create_subscription("keeper", EARLIEST)
         for client in (first, second):
             client.send_bytes(b"".join(send_frame(sequence_id) for sequence_id in range(20)))
         ids = []
@@ -64,11 +54,9 @@ def test_appends_over_rollovers_are_answered_in_order_with_their_ids() -> None:
                 ids.append((receipt.message_id.ledgerId, receipt.message_id.entryId))
         assert ids == sorted(ids)
         assert len({ledger_id for ledger_id, _ in ids}) > 2
-        entries = await topic_of(world).ledger.reader.read_range(
-            topic_of(world).ledger.ledgers.first_position, 100, 1 << 20
-        )
+        entries = await world.topic.ledger.reader.read_range(world.topic.ledger.ledgers.first_position, 100, 1 << 20)
         assert [(entry.ledger_id, entry.entry_id) for entry in entries] == ids
-        assert topic_of(world).publishing.messages_in == 40
+        assert world.topic.publishing.messages_in == 40
 
     run_with_broker(scenario, ledger_config=ManagedLedgerConfig(max_entries_per_ledger=7, min_rollover_minutes=0))
 
@@ -81,7 +69,7 @@ def test_termination_stores_what_came_before_it() -> None:
         client.send_message(1)
         assert (await world.broker.registry.terminate(NAME)).entry_id == 1
         assert (await client.receipt()).sequence_id == 1
-        assert topic_of(world).ledger.stored.terminated_position is not None
+        assert world.topic.ledger.stored.terminated_position is not None
 
     run_with_broker(scenario)
 
@@ -114,7 +102,7 @@ def test_termination_is_heard_first_by_a_closed_producer_whatever_it_has_under_w
         kinds = [command.type for command, _ in client.received]
         receipts = kinds.count(Type.SEND_RECEIPT)
         # What was acknowledged is all that the topic has, and CLOSE_PRODUCER and the refusal are all that follows.
-        assert receipts == position.entry_id + 1 == topic_of(world).ledger.ledgers.entry_count < sent
+        assert receipts == position.entry_id + 1 == world.topic.ledger.ledgers.entry_count < sent
         assert kinds == [Type.SEND_RECEIPT] * receipts + [Type.CLOSE_PRODUCER, Type.ERROR]
         assert client.received[-1][0].error.error == pb.TopicTerminatedError
 
@@ -148,7 +136,7 @@ def test_unload_waits_for_writes_under_way() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client = await world.client()
         await client.create_producer()
-        await topic_of(world).create_subscription("keeper", EARLIEST)
+        await world.topic.create_subscription("keeper", EARLIEST)
         await client.publish(0)
         client.send_message(1)
         await world.broker.registry.unload(NAME)

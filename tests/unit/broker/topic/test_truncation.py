@@ -14,17 +14,11 @@ from geminga.model.position import EARLIEST
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import encode_entry, split_entry
-from support.clusters.transacting import Transacting
-from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
+from support.clusters.transacting import transacting
+from support.worlds.broker_world import BrokerWorld, Client, Type, run_with_broker
 
 SMALL_LEDGERS = ManagedLedgerConfig(max_entries_per_ledger=4, min_rollover_minutes=0)
 Sub = pb.CommandSubscribe
-
-
-def topic_of(world: BrokerWorld) -> PersistentTopic:
-    topic = world.broker.topics[TOPIC]
-    assert isinstance(topic, PersistentTopic)
-    return topic
 
 
 async def taken(client: Client) -> list[bytes]:
@@ -39,6 +33,15 @@ async def taken(client: Client) -> list[bytes]:
     return found
 
 
+async def topic_with(world: BrokerWorld, messages: int) -> PersistentTopic:
+    """With so many, of a producer that is known."""
+    client = await world.client()
+    await client.create_producer(producer_name="producer")
+    for sequence_id in range(messages):
+        await client.publish(sequence_id)
+    return world.topic
+
+
 async def sequence_id_known(world: BrokerWorld) -> int:
     return (await (await world.client()).create_producer(producer_name="producer")).last_sequence_id
 
@@ -46,11 +49,7 @@ async def sequence_id_known(world: BrokerWorld) -> int:
 @pytest.mark.parametrize("is_killed", [True, False])
 def test_sequence_ids_of_what_is_deleted_are_known_after_a_restart_and_after_a_kill(is_killed: bool) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_name="producer")
-        for sequence_id in range(9):
-            await client.publish(sequence_id)
-        topic = topic_of(world)
+        topic = await topic_with(world, 9)
         await topic.truncate()
         assert topic.ledger.ledgers.entry_count == 0
         if not is_killed:
@@ -70,11 +69,7 @@ def test_sequence_ids_of_what_is_deleted_are_known_after_a_restart_and_after_a_k
 
 def test_without_a_snapshot_of_sequence_ids_nothing_is_deleted() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_name="producer")
-        for sequence_id in range(9):
-            await client.publish(sequence_id)
-        topic = topic_of(world)
+        topic = await topic_with(world, 9)
         world.bookie.add_error = DiskFullError("full")
         world.metadata.faults.next_writes.extend([WriteFault.UNKNOWN_BEFORE] * 1_000)
         with pytest.raises(GemingaError):
@@ -92,11 +87,7 @@ def test_without_a_snapshot_of_sequence_ids_nothing_is_deleted() -> None:
 
 def test_an_entry_that_no_snapshot_of_sequence_ids_knows_stays() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_name="producer")
-        for sequence_id in range(8):
-            await client.publish(sequence_id)
-        topic = topic_of(world)
+        topic = await topic_with(world, 8)
         # As a failed write that was stored: deduplication has not read it again yet.
         stored = asyncio.get_running_loop().create_future()
         metadata = pb.MessageMetadata(producer_name="producer", sequence_id=8, publish_time=1)
@@ -119,7 +110,7 @@ def test_consumers_owe_no_acknowledgment_of_what_is_gone() -> None:
             await client.publish(number, b"old%d" % number)
         # More it is not given before it acknowledges.
         assert await taken(reader) == [b"old0", b"old1", b"old2"]
-        await topic_of(world).truncate()
+        await world.topic.truncate()
         for number in range(6, 9):
             await client.publish(number, b"new%d" % number)
         assert await taken(reader) == [b"new6", b"new7", b"new8"]
@@ -136,7 +127,7 @@ def test_consumers_get_what_comes_later_and_nothing_of_what_was_there(sub_type: 
         for number in range(10):
             await client.publish(number, b"old%d" % number)
         assert await taken(reader) == [b"old0", b"old1", b"old2"]
-        topic = topic_of(world)
+        topic = world.topic
         await topic.truncate()
         assert topic.subscriptions["sub"].cursor.backlog_count == 0
         reader.send(pb.BaseCommand(type=Type.FLOW, flow=pb.CommandFlow(consumer_id=1, messagePermits=1000)))
@@ -163,13 +154,13 @@ def test_readers_and_delayed_messages_are_passed_over_too() -> None:
             await client.publish(number, b"old%d" % number)
         assert await taken(reader) == [b"delayed"]
         assert len(await taken(shared)) == 6
-        await topic_of(world).truncate()
+        await world.topic.truncate()
         reader.send(pb.BaseCommand(type=Type.FLOW, flow=pb.CommandFlow(consumer_id=1, messagePermits=1000)))
         await client.publish(7, b"new")
         assert await taken(reader) == [b"new"]
         await wait_ms(10_000)
         assert await taken(shared) == [b"new"]
-        assert topic_of(world).ledger.ledgers.entry_count == 1
+        assert world.topic.ledger.ledgers.entry_count == 1
 
     run_with_broker(scenario, ledger_config=SMALL_LEDGERS, active_consumer_failover_delay_ms=0)
 
@@ -177,7 +168,7 @@ def test_readers_and_delayed_messages_are_passed_over_too() -> None:
 @pytest.mark.parametrize("commits", [True, False])
 def test_what_an_open_transaction_published_stays_until_it_ends(commits: bool) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        writer, reader = Transacting(await world.client()), await world.client()
+        writer, reader = await transacting(world), await world.client()
         await reader.subscribe(permits=1)
         await writer.client.create_producer()
         for number in range(6):
@@ -186,7 +177,7 @@ def test_what_an_open_transaction_published_stays_until_it_ends(commits: bool) -
         await writer.add_partition(txn_id)
         await writer.publish(b"open", txn_id)
         await writer.publish(b"behind it")
-        topic = topic_of(world)
+        topic = world.topic
         await topic.truncate()
         assert topic.ledger.ledgers.first_position.ledger_id >= topic.ledger.extent.readable_position.ledger_id
         reader.send(pb.BaseCommand(type=Type.FLOW, flow=pb.CommandFlow(consumer_id=1, messagePermits=1000)))
@@ -206,7 +197,7 @@ def test_what_is_published_while_it_runs_is_delivered_and_stays() -> None:
         client, reader = await world.client(), await world.client()
         await client.create_producer()
         await reader.subscribe()
-        topic = topic_of(world)
+        topic = world.topic
         await topic.create_subscription("other", EARLIEST)
         for number in range(10):
             await client.publish(number, b"old")

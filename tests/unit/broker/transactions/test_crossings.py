@@ -14,7 +14,7 @@ from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import TxnId
 from geminga.runtime import next_turn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.clusters.transacting import Transacting
+from support.clusters.transacting import Transacting, transacting
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 
 NAME = TopicName.parse(TOPIC)
@@ -26,10 +26,6 @@ ACK_LOG = f"{TOPIC}-sub__transaction_pending_ack"
 
 def run(scenario, **settings) -> None:
     run_with_broker(scenario, transaction_coordinator_enabled=True, **settings)
-
-
-async def transacting(world: BrokerWorld) -> Transacting:
-    return Transacting(await world.client())
 
 
 async def holding(world: BrokerWorld, timeout_ms: int = 600_000) -> tuple[Transacting, TxnId]:
@@ -53,7 +49,7 @@ async def everything(world: BrokerWorld, subscription: str = "sub") -> list[byte
     reader = await transacting(world)
     await reader.client.subscribe(subscription=subscription, subType=SHARED)
     await wait_ms(50)
-    found = [payload for _, payload in reader.messages()]
+    found = reader.payloads()
     reader.client.lose()
     await wait_ms(50)
     return found
@@ -72,7 +68,7 @@ def test_topic_with_an_open_transaction_is_not_inactive() -> None:
         client.client.lose()
         await wait_ms(300_000)
         assert NAME.managed_ledger_name in world.ledgers._open
-        assert not (await (await transacting(world)).end(txn_id, commit=True)).HasField("error")
+        await (await transacting(world)).finish(txn_id, commit=True)
         assert await everything(world, "later") == [b"a", b"b", b"c", b"in it"]
         await (await world.broker.registry.get(NAME, create=False)).subscriptions["later"].delete(force=True)
         await wait_ms(300_000)
@@ -93,9 +89,9 @@ def test_messages_that_expire_while_a_transaction_holds_them_are_gone_either_way
         await seek.expire(subscription, 1_000, is_wanted=lambda: True)
         assert subscription.cursor.backlog_count == 0, "as far as may be read"
         await client.publish(b"later")
-        assert not (await client.end(txn_id, commit=commit)).HasField("error")
+        await client.finish(txn_id, commit=commit)
         await wait_ms(50)
-        assert [payload for _, payload in client.messages()] == ([b"in it", b"later"] if commit else [b"later"])
+        assert client.payloads() == ([b"in it", b"later"] if commit else [b"later"])
         client.client.lose()
         await world.restart()
         expected = [b"in it", b"later"] if commit else [b"later"]
@@ -114,7 +110,7 @@ def test_seek_back_across_what_a_transaction_holds(commit: bool) -> None:
         topic = await world.broker.registry.get(NAME, create=False)
         await seek.seek(topic.subscriptions["sub"], EARLIEST)
         assert await everything(world) == [b"b", b"c"], "what is held is nobody's"
-        assert not (await client.end(txn_id, commit=commit)).HasField("error")
+        await client.finish(txn_id, commit=commit)
         rest = [b"b", b"c", b"in it"] if commit else [b"a", b"b", b"c"]
         assert await everything(world) == rest
         await world.restart()
@@ -133,7 +129,7 @@ def test_unsubscribed_with_acknowledgments_in_a_transaction(commit: bool) -> Non
         assert [name for name in names if name.endswith("pending_ack")] == []
         # One of that name that is made anew knows nothing of it.
         assert await everything(world) == [b"a", b"b", b"c"]
-        assert not (await client.end(txn_id, commit=commit)).HasField("error")
+        await client.finish(txn_id, commit=commit)
         assert await is_over(world, txn_id)
         assert await everything(world) == [b"a", b"b", b"c", *([b"in it"] if commit else [])]
 
@@ -172,7 +168,7 @@ def test_acknowledgment_that_meets_the_deletion_of_its_subscription_leaves_no_lo
         assert isinstance(error, GemingaError) or (error is None and steps >= 0)
         names = await world.ledgers.encoded_names("public/default/persistent")
         assert [name for name in names if name.endswith("pending_ack")] == []
-        assert not (await client.end(txn_id, commit=True)).HasField("error")
+        await client.finish(txn_id, commit=True)
         assert await everything(world) == [b"a"]
 
     run(scenario)
@@ -191,7 +187,7 @@ def test_topic_deleted_with_a_transaction_in_it(commit: bool, comes_back: bool) 
             await again.client.create_producer()
             await again.publish(b"new")
             assert await everything(world) == [b"new"]
-        assert not (await client.end(txn_id, commit=commit)).HasField("error")
+        await client.finish(txn_id, commit=commit)
         assert await is_over(world, txn_id)
         if comes_back:
             assert await everything(world) == [b"new"]
@@ -218,8 +214,8 @@ def test_namespace_deleted_by_force_with_open_transactions_and_made_again(other:
         fresh = await again.begin()
         assert not (await again.add_partition(fresh)).HasField("error")
         await again.publish(b"in a new one", fresh)
-        assert not (await again.end(txn_id, commit=True)).HasField("error")
-        assert not (await again.end(fresh, commit=True)).HasField("error")
+        await again.finish(txn_id, commit=True)
+        await again.finish(fresh, commit=True)
         for _ in range(2):
             assert await everything(world) == [b"new", b"in a new one"]
             await world.restart()
@@ -253,7 +249,7 @@ def test_what_transactions_store_is_no_topic(name: str) -> None:
             with pytest.raises(GemingaError):
                 await call
         assert await world.ledgers.encoded_names("public/default/persistent") == before
-        assert not (await client.end(txn_id, commit=True)).HasField("error")
+        await client.finish(txn_id, commit=True)
         client.client.lose()
         assert await everything(world) == [b"b", b"c", b"in it"]
 
@@ -265,7 +261,7 @@ def test_topic_terminated_with_a_transaction_in_it(commit: bool) -> None:
     async def scenario(world: BrokerWorld) -> None:
         client, txn_id = await holding(world)
         await world.broker.registry.terminate(NAME)
-        assert not (await client.end(txn_id, commit=commit)).HasField("error")
+        await client.finish(txn_id, commit=commit)
         client.client.lose()
         expected = [b"b", b"c", b"in it"] if commit else [b"a", b"b", b"c"]
         assert await everything(world) == expected

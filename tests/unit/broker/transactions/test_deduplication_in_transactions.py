@@ -11,7 +11,7 @@ from geminga.model.topic_name import DEDUP_CURSOR, TopicName
 from geminga.model.txn_id import TxnId
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.clusters.transacting import Transacting
+from support.clusters.transacting import Transacting, transacting
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
 
 NAME = TopicName.parse(TOPIC)
@@ -29,7 +29,7 @@ def run(scenario: Callable[[BrokerWorld], Awaitable[None]], **settings) -> None:
 
 async def writer_of(world: BrokerWorld, last_sequence_id: int = -1, name: str = "producer") -> Transacting:
     """A producer with a name of its own; it is told that so much of it is there."""
-    writer = Transacting(await world.client())
+    writer = await transacting(world)
     success = await writer.client.create_producer(producer_name=name)
     assert success.last_sequence_id == last_sequence_id
     return writer
@@ -56,14 +56,14 @@ async def refused(writer: Transacting, number: int, txn_id: TxnId | None = None)
 
 
 async def end(writer: Transacting, txn_id: TxnId, *, commit: bool) -> None:
-    assert not (await writer.end(txn_id, commit=commit)).HasField("error")
+    await writer.finish(txn_id, commit=commit)
 
 
 async def everything(world: BrokerWorld) -> list[bytes]:
-    reader = Transacting(await world.client())
+    reader = await transacting(world)
     await reader.client.subscribe(subscription="all")
     await wait_ms(100)
-    found = [payload for _, payload in reader.messages()]
+    found = reader.payloads()
     reader.client.lose()
     return found
 

@@ -6,7 +6,7 @@ from geminga.broker.composition.metrics import Metrics
 from geminga.broker.statistics.topics import TopicStatistics
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.clusters.transacting import Transacting
+from support.clusters.transacting import transacting
 from support.house.exposition import samples
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 
@@ -29,7 +29,7 @@ def page_of(world: BrokerWorld) -> dict[tuple[str, frozenset[tuple[str, str]]], 
 
 def test_transactions_are_counted_by_pulsars_names() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = Transacting(await world.client())
+        client = await transacting(world)
         await client.client.create_producer()
         await client.client.subscribe(subType=pb.CommandSubscribe.Shared)
         assert not [name for name, _ in page_of(world) if name in OF_COORDINATORS]

@@ -8,7 +8,7 @@ from geminga.broker.registry import new_shadows
 from geminga.model.topic_name import SHADOW_SOURCE, TopicName
 from geminga.model.txn_id import TxnId
 from geminga.runtime import wait_ms
-from support.clusters.transacting import Transacting
+from support.clusters.transacting import Transacting, transacting
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 from support.worlds.other_cluster import join, replicate
 
@@ -20,7 +20,7 @@ LOGS = (f"{TOPIC}-sub__transaction_pending_ack", "persistent://pulsar/system/__t
 
 async def prepared(world: BrokerWorld) -> Transacting:
     broker = world.broker
-    client = Transacting(await world.client())
+    client = await transacting(world)
     await client.client.create_producer()
     await new_shadows.create(
         broker.registry, broker.resources, broker.ledgers, TopicName.parse(SHADOW), {SHADOW_SOURCE: TOPIC}
@@ -64,7 +64,7 @@ def test_a_transaction_that_acknowledges_at_one_ends_all_the_same(name: str) -> 
 def test_a_transaction_ends_in_a_namespace_that_left_the_cluster_meanwhile() -> None:
     async def scenario(world: BrokerWorld) -> None:
         join(world)
-        client = Transacting(await world.client())
+        client = await transacting(world)
         await client.client.create_producer()
         await client.client.subscribe()
         await client.publish(b"before")
@@ -79,7 +79,7 @@ def test_a_transaction_ends_in_a_namespace_that_left_the_cluster_meanwhile() -> 
         await world.broker.registry.unload(TopicName.parse(TOPIC))
         world.broker.transactions.own_snapshots.forget("public/default")  # as another broker
         await world.broker.registry.unload(TopicName.parse(f"{BASE}__transaction_buffer_snapshot"))
-        other = Transacting(await world.client())
+        other = await transacting(world)
         await end(world, other, txn_id, commit=True)
         topic = await world.broker.registry.get(TopicName.parse(TOPIC), create=False, is_for_client=False)
         assert topic.ledger.extent.readable_position == topic.ledger.extent.last_confirmed_position

@@ -14,7 +14,7 @@ from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.markers import transaction_of
 from geminga.wire.pulsar.metadata import checksum_matches, peek_metadata
-from support.clusters.transacting import Transacting
+from support.clusters.transacting import Transacting, transacting
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker, send_frame
 
 NAME = TopicName.parse(TOPIC)
@@ -24,20 +24,11 @@ def run(scenario: Callable[[BrokerWorld], Awaitable[None]]) -> None:
     run_with_broker(scenario, transaction_coordinator_enabled=True)
 
 
-async def transacting(world: BrokerWorld) -> Transacting:
-    return Transacting(await world.client())
-
-
 async def subscription(world: BrokerWorld) -> Subscription:
     topic = await world.broker.registry.get(NAME, create=False)
     found = topic.subscriptions["sub"]
     assert isinstance(found, Subscription)
     return found
-
-
-async def read(reader: Transacting) -> list[bytes]:
-    await wait_ms(50)
-    return [payload for _, payload in reader.messages()]
 
 
 async def send_as_go(writer: Transacting, sequence_id: int, payload: bytes, txn_id: TxnId, metadata: dict) -> None:
@@ -68,9 +59,9 @@ def test_a_transaction_that_only_the_command_names_is_known_to_readers_and_after
             await world.broker.registry.unload(NAME)
             reader = await transacting(world)
             await reader.client.subscribe()
-            assert await read(reader) == [], "both are open"
+            assert await reader.read() == [], "both are open"
         await writer.end(aborts, commit=False)
-        assert await read(reader) == [], "one is open"
+        assert await reader.read() == [], "one is open"
         await writer.end(commits, commit=True)
         await wait_ms(50)
         entries = [entry for command, entry in reader.client.received if command.type == Type.MESSAGE]
@@ -149,7 +140,7 @@ def test_a_batch_that_two_transactions_acknowledge_together_is_with_no_consumer(
         assert consumer.unacked_count == 0
         await client.end(one, commit=True)
         await client.end(two, commit=False)
-        assert await read(client) != [], "what was aborted comes again"
+        assert await client.read() != [], "what was aborted comes again"
         assert consumer.unacked_count == 2
 
     run(scenario)
@@ -165,7 +156,7 @@ def test_a_batch_whose_rest_is_acknowledged_outside_of_the_transaction_is_with_n
         await client.acknowledge([part(batch, 0b001, batch_size=3)])
         await client.end(txn_id, commit=commit)
         (consumer,) = (await subscription(world)).consumers
-        assert (await read(client) == []) is commit
+        assert (await client.read() == []) is commit
         assert consumer.unacked_count == (0 if commit else 1)
         await client.acknowledge([part(batch, 0, batch_size=3)])
         assert consumer.unacked_count == 0
@@ -188,7 +179,7 @@ def test_an_abort_counts_as_a_redelivery_so_that_dead_letters_are_found() -> Non
             await client.add_subscription(txn_id)
             assert not (await client.acknowledge([command.message_id], txn_id)).HasField("error")
             await client.end(txn_id, commit=count == 2)
-        assert await read(client) == []
+        assert await client.read() == []
         assert not (await subscription(world)).redeliveries.tracker(), "what is acknowledged is counted no more"
 
     run(scenario)

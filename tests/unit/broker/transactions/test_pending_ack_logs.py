@@ -6,7 +6,7 @@ from geminga.broker.topic.persistent import PersistentTopic
 from geminga.broker.transactions.pending_ack_logs import log_name
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.clusters.transacting import Transacting
+from support.clusters.transacting import transacting
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 from support.worlds.policy_levels import set_namespace
 
@@ -20,7 +20,7 @@ def test_names_are_pulsars() -> None:
 
 def test_a_log_comes_with_the_first_acknowledgment_and_goes_with_its_subscription() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = Transacting(await world.client())
+        client = await transacting(world)
         await client.client.create_producer()
         await client.client.subscribe()
         logs = world.broker.transactions.pending_ack_logs
@@ -43,7 +43,7 @@ def test_a_log_comes_with_the_first_acknowledgment_and_goes_with_its_subscriptio
 
 def test_a_deleted_topic_leaves_no_log() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = Transacting(await world.client())
+        client = await transacting(world)
         await client.client.create_producer()
         await client.client.subscribe()
         await client.publish(b"a")
@@ -57,7 +57,7 @@ def test_a_deleted_topic_leaves_no_log() -> None:
         await world.broker.registry.delete(NAME, force=True)
         assert not await world.broker.transactions.pending_ack_logs.exists(NAME, "sub")
         assert await world.broker.transactions.snapshots.find(TOPIC) is None
-        assert not (await client.end(txn_id, commit=True)).HasField("error")
+        await client.finish(txn_id, commit=True)
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
 
@@ -79,7 +79,7 @@ def test_a_log_has_as_many_copies_as_its_topic_and_follows_when_that_changes() -
             last = await world.ledgers.bookkeeper.read_ledger(ledger.ledgers.last.ledger_id)
             return last.metadata.write_quorum
 
-        client = Transacting(await world.client())
+        client = await transacting(world)
         await client.client.create_producer()
         await client.client.subscribe()
         await set_namespace(world, "persistence", wide)

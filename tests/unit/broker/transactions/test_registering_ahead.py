@@ -9,7 +9,7 @@ from geminga.transaction.ports import RecordLog
 from geminga.transaction.strays import AGAIN_MAX_MS
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import encode_command
-from support.clusters.transacting import Transacting
+from support.clusters.transacting import Transacting, transacting
 from support.worlds.broker_world import ENDPOINTS, TOPIC, BrokerWorld, Client, Type, run_with_broker, send_frame
 
 NAME = TopicName.parse(TOPIC)
@@ -30,11 +30,6 @@ def message(sequence_id: int, txn_id: TxnId) -> bytes:
     return send_frame(sequence_id, b"%d" % sequence_id, **ids, metadata=ids)
 
 
-async def read(reader: Transacting) -> list[bytes]:
-    await wait_ms(50)
-    return [payload for _, payload in reader.messages()]
-
-
 async def answers(writer: Transacting, count: int) -> list[int]:
     found: list[int] = []
     while len(found) < count:
@@ -46,7 +41,7 @@ async def answers(writer: Transacting, count: int) -> list[int]:
 
 def test_one_read_brings_a_registration_and_its_messages_also_the_first_of_a_topic() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        writer, reader = Transacting(await world.client()), Transacting(await world.client())
+        writer, reader = await transacting(world), await transacting(world)
         assert (await Client(world.broker).connect()).feature_flags.geminga_registers_ahead
         await writer.client.create_producer()
         await reader.client.subscribe()
@@ -60,9 +55,9 @@ def test_one_read_brings_a_registration_and_its_messages_also_the_first_of_a_top
             assert await answers(writer, 4) == sorted([*receipts, Type.ADD_PARTITION_TO_TXN_RESPONSE])
             if turn:
                 assert world.bookie.add_calls == before + 2, "both are stored in one wait"
-            assert await read(reader) == []
+            assert await reader.read() == []
             await writer.end(txn_id, commit=turn != 1)
-            found = await read(reader)
+            found = await reader.read()
             assert found == ([] if turn == 1 else [b"%d" % each for each in range(3 * turn, 3 * turn + 3)])
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
@@ -70,7 +65,7 @@ def test_one_read_brings_a_registration_and_its_messages_also_the_first_of_a_top
 
 def test_behind_a_registration_that_is_refused_messages_are_refused_and_plain_ones_are_not() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        writer, reader = Transacting(await world.client()), Transacting(await world.client())
+        writer, reader = await transacting(world), await transacting(world)
         await writer.client.create_producer()
         await reader.client.subscribe()
         over, timed_out = await writer.begin(), await writer.begin(timeout_ms=10)
@@ -92,7 +87,7 @@ def test_behind_a_registration_that_is_refused_messages_are_refused_and_plain_on
             )
             found = await answers(writer, 3)
             assert found == sorted([Type.ADD_PARTITION_TO_TXN_RESPONSE, Type.SEND_ERROR, Type.SEND_RECEIPT])
-        assert await read(reader) == [b"plain"] * 4
+        assert await reader.read() == [b"plain"] * 4
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
 
@@ -117,7 +112,7 @@ def test_what_was_stored_for_a_registration_that_a_crash_lost_is_given_up() -> N
     """The log of the coordinator loses what the topic keeps: both were written in the same turn."""
 
     async def scenario(world: BrokerWorld) -> None:
-        writer = Transacting(await world.client())
+        writer = await transacting(world)
         await writer.client.create_producer()
         first = await writer.begin(timeout_ms=5_000)
         await writer.add_partition(first, "persistent://public/default/other")  # its beginning is stored
@@ -130,17 +125,17 @@ def test_what_was_stored_for_a_registration_that_a_crash_lost_is_given_up() -> N
         assert len(losing.lost) == 3
         other = BrokerWorld(world.runtime, world.config, world.ledger_config, store=world.metadata, bookie=world.bookie)
         await other.broker.start(ENDPOINTS)
-        reader, plain = Transacting(await other.client()), Transacting(await other.client())
+        reader, plain = await transacting(other), await transacting(other)
         await reader.client.subscribe()
         await plain.client.create_producer()
         await plain.publish(b"plain")
         registrations = other.broker.transactions.registrations
         assert await registrations.find_standing(first, TOPIC) is Standing.UNTOLD
         assert await registrations.find_standing(second, TOPIC) is Standing.OVER
-        assert await read(reader) == [], "the first is open"
+        assert await reader.read() == [], "the first is open"
         # A client that is still there would register again, and commit. This one is not: it times out, and is over.
         await wait_ms(5_000 + AGAIN_MAX_MS)
-        assert await read(reader) == [b"plain"]
+        assert await reader.read() == [b"plain"]
         await other.stop()
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)

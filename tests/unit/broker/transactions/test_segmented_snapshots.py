@@ -21,7 +21,7 @@ from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import encode_entry, split_entry
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, encode_version
-from support.clusters.transacting import Transacting
+from support.clusters.transacting import transacting
 from support.house.source_tree import ROOT
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 
@@ -42,10 +42,6 @@ SCHEMAS: dict[TopicName, str] = dict(
         strict=True,
     )
 )
-
-
-async def transacting(world: BrokerWorld) -> Transacting:
-    return Transacting(await world.client())
 
 
 async def stored(world: BrokerWorld, name: TopicName) -> PersistentTopic:
@@ -127,7 +123,7 @@ async def publish_five(world: BrokerWorld) -> tuple[list[TxnId], list[Position]]
         assert not (await writer.add_partition(txn_id)).HasField("error")
         await writer.publish(b"%d" % number, txn_id)
         if number < 4:
-            assert not (await writer.end(txn_id, commit=number == 2)).HasField("error")
+            await writer.finish(txn_id, commit=number == 2)
             markers.append(topic.ledger.extent.last_confirmed_position)
     return txns, markers
 
@@ -136,7 +132,7 @@ async def shown(world: BrokerWorld) -> list[bytes]:
     reader = await transacting(world)
     await reader.client.subscribe(durable=False)
     await wait_ms(50)
-    return [payload for _, payload in reader.messages()]
+    return reader.payloads()
 
 
 def run(scenario: Callable[[BrokerWorld], Awaitable[None]]) -> None:
@@ -172,7 +168,7 @@ def test_what_is_aborted_or_open_is_not_shown(is_recent: bool) -> None:
         assert {*buffer.state.open} == {txns[4]}
         # What is written from now on is in one piece, and counts, for it is of later.
         writer = await transacting(world)
-        assert not (await writer.end(txns[4], commit=True)).HasField("error")
+        await writer.finish(txns[4], commit=True)
         await world.broker.registry.unload(NAME)
         await world.restart()
         assert await shown(world) == [b"2", b"4"]

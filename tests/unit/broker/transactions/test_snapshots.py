@@ -23,7 +23,7 @@ from geminga.runtime import next_turn, spawn, wait_ms
 from geminga.transaction.ports import BufferSnapshot
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import encode_entry
-from support.clusters.transacting import Transacting
+from support.clusters.transacting import transacting
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 
 NAME = TopicName.parse(f"persistent://public/default/{TRANSACTION_SNAPSHOTS}")
@@ -111,7 +111,7 @@ def test_one_that_can_not_be_read_means_that_its_topic_is_read_as_a_whole() -> N
 @pytest.mark.parametrize("how", ["close", "taken"])
 def test_who_closes_or_gives_up_its_topics_saves_where_they_stand(how: str, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        writer = Transacting(await world.client())
+        writer = await transacting(world)
         await writer.client.create_producer()
         for commit in (True, False):
             txn_id = await writer.begin()
@@ -188,7 +188,7 @@ def test_a_million_aborted_transactions_outlive_a_restart_though_no_message_may_
 
 def test_snapshots_of_a_topic_with_very_many_aborted_transactions_are_rare() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = Transacting(await world.client())
+        client = await transacting(world)
         await client.client.create_producer()
 
         async def abort() -> None:

@@ -7,11 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from geminga.bookkeeper.memory import MemoryBookie
 from geminga.broker.resources.initialization import COORDINATORS_TOPIC
 from geminga.broker.transactions.pending_ack_logs import log_name
-from geminga.managed_ledger import ManagedLedgerConfig
-from geminga.metadata.memory import MemoryMetadata
 from geminga.model.errors import (
     GemingaError,
     LedgerFencedError,
@@ -24,9 +21,9 @@ from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import Standing, TxnId, TxnSubscription
 from geminga.runtime import spawn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.clusters.transacting import Transacting
-from support.worlds.broker_world import ENDPOINTS, TOPIC, BrokerWorld, run_with_broker
-from support.worlds.ownership import OwnershipTable, TableOwnership
+from support.clusters.transacting import Transacting, publishing, transacting
+from support.clusters.two_owners import TwoOwners, run_two
+from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 
 NAME = TopicName.parse(TOPIC)
 
@@ -35,21 +32,11 @@ def run(scenario: Callable[[BrokerWorld], Awaitable[None]], **settings) -> None:
     run_with_broker(scenario, transaction_coordinator_enabled=True, **settings)
 
 
-async def publishing(world: BrokerWorld) -> tuple[Transacting, TxnId]:
-    """A client, and its transaction with a message in the topic."""
-    writer = Transacting(await world.client())
-    await writer.client.create_producer()
-    txn_id = await writer.begin()
-    await writer.add_partition(txn_id)
-    await writer.publish(b"message", txn_id)
-    return writer, txn_id
-
-
-async def read(world: BrokerWorld, subscription: str = "sub") -> list[bytes]:
-    reader = Transacting(await world.client())
-    await reader.client.subscribe(subscription=subscription)
-    await wait_ms(50)
-    return [payload for _, payload in reader.messages()]
+async def read(world: BrokerWorld) -> list[bytes]:
+    """What a new consumer gets."""
+    reader = await transacting(world)
+    await reader.client.subscribe()
+    return await reader.read()
 
 
 def test_an_end_that_was_called_off_counts_once_its_marker_is_stored() -> None:
@@ -139,48 +126,10 @@ async def _begin(coordinator) -> None:
         await coordinator.add_partitions(txn_id, ["a"])
 
 
-class TwoOwners:
-    """Two brokers on one storage; the table says who has all of it."""
-
-    def __init__(self, first: BrokerWorld) -> None:
-        self.server, self.bookie = MemoryMetadata(), MemoryBookie()
-        self.table = OwnershipTable(["a", "b"])
-        self.worlds = {
-            name: BrokerWorld(
-                first.runtime,
-                first.config,
-                ManagedLedgerConfig(max_entries_per_ledger=2, min_rollover_minutes=0),
-                server=self.server,
-                bookie=self.bookie,
-                is_shared=True,
-                ownership=TableOwnership(self.table, name),
-            )
-            for name in ("a", "b")
-        }
-        for name, world in self.worlds.items():
-            self.table.brokers[name] = world.ownership
-            # Who lost a topic does not hear of it: what it does then is asked here.
-            world.metadata.faults.watch_lost_percent = 100
-
-    async def start(self) -> tuple[BrokerWorld, BrokerWorld]:
-        await self.worlds["a"].start()
-        await self.worlds["b"].broker.start(ENDPOINTS)
-        return self.worlds["a"], self.worlds["b"]
-
-    async def move(self, name: str) -> None:
-        """All of it, in good order."""
-        before, self.table.default = self.table.default, None
-        await self.worlds[before].ownership.tell_taken(lambda _: True)
-        self.table.default = name
-        await self.worlds[name].ownership.tell_given(lambda _: True)
-
-
 def test_a_coordinator_that_can_make_sure_of_no_number_is_opened_anew() -> None:
     """It stayed, and began nothing any more, when another broker had written its log's properties."""
 
-    async def scenario(first: BrokerWorld) -> None:
-        two = TwoOwners(first)
-        a, b = await two.start()
+    async def scenario(two: TwoOwners, a: BrokerWorld, b: BrokerWorld) -> None:
         old = await a.broker.transactions.coordinators.find(0)
         two.table.default = "b"  # and nobody tells the one before
         await (await b.broker.transactions.coordinators.find(0)).begin(60_000)
@@ -188,33 +137,29 @@ def test_a_coordinator_that_can_make_sure_of_no_number_is_opened_anew() -> None:
             await old.begin(60_000)
         assert 0 not in a.broker.transactions.coordinators.open
 
-    run(scenario)
+    run_two(scenario)
 
 
 def test_snapshots_of_another_broker_are_read_when_topics_come_back() -> None:
     """A broker remembered that the topic had no transaction: what was aborted elsewhere could be read."""
 
-    async def scenario(first: BrokerWorld) -> None:
-        two = TwoOwners(first)
-        a, b = await two.start()
-        plain = Transacting(await a.client())
+    async def scenario(two: TwoOwners, a: BrokerWorld, b: BrokerWorld) -> None:
+        plain = await transacting(a)
         await plain.client.create_producer()
         await plain.publish(b"plain")
         await two.move("b")
         writer, txn_id = await publishing(b)
-        assert not (await writer.end(txn_id, commit=False)).HasField("error")
+        await writer.finish(txn_id, commit=False)
         await two.move("a")
         assert await read(a) == [b"plain"]
 
-    run(scenario)
+    run_two(scenario)
 
 
 def test_a_coordinator_that_another_broker_has_says_of_nothing_that_it_is_over() -> None:
     """What it does not know the next owner may have begun: a topic that asked it aborted what was to be committed."""
 
-    async def scenario(first: BrokerWorld) -> None:
-        two = TwoOwners(first)
-        a, b = await two.start()
+    async def scenario(two: TwoOwners, a: BrokerWorld, b: BrokerWorld) -> None:
         old = a.broker.transactions.coordinators
         await old.find(0)
         two.table.default = "b"  # and nobody tells the one before
@@ -225,15 +170,13 @@ def test_a_coordinator_that_another_broker_has_says_of_nothing_that_it_is_over()
         assert 0 not in old.open
         assert await b.broker.transactions.coordinators.find_standing(txn_id, TOPIC) is Standing.UNTOLD
 
-    run(scenario)
+    run_two(scenario)
 
 
 def test_a_coordinator_that_another_broker_has_does_not_tell_clients_that_there_is_no_such_transaction() -> None:
     """A consumer that had acknowledged cumulatively in it took that for its end, and skipped what came again."""
 
-    async def scenario(first: BrokerWorld) -> None:
-        two = TwoOwners(first)
-        a, b = await two.start()
+    async def scenario(two: TwoOwners, a: BrokerWorld, b: BrokerWorld) -> None:
         stale = await a.broker.transactions.coordinators.find(0)
         two.table.default = "b"  # and nobody tells the one before
         txn_id = await (await b.broker.transactions.coordinators.find(0)).begin(60_000)
@@ -247,15 +190,13 @@ def test_a_coordinator_that_another_broker_has_does_not_tell_clients_that_there_
         await current.end(txn_id, commit=True)
         await b.broker.close()
 
-    run(scenario)
+    run_two(scenario)
 
 
 def test_a_topic_that_could_not_be_loaded_is_read_anew_by_the_next_load() -> None:
     """Its ledger stayed open: what another broker trimmed meanwhile was still listed, and the topic gone for good."""
 
-    async def scenario(first: BrokerWorld) -> None:
-        two = TwoOwners(first)
-        a, _ = await two.start()
+    async def scenario(two: TwoOwners, a: BrokerWorld, _b: BrokerWorld) -> None:
         await publishing(a)
         await two.move("b")
         two.bookie.read_error = StorageError("no reads")
@@ -265,16 +206,14 @@ def test_a_topic_that_could_not_be_loaded_is_read_anew_by_the_next_load() -> Non
         two.bookie.read_error = None
         assert a.ledgers.get(NAME.managed_ledger_name) is None
 
-    run(scenario)
+    run_two(scenario)
 
 
 def test_acknowledgments_taken_by_a_broker_that_had_lost_the_topic_count() -> None:
     """It made their log after the next owner had looked for one: the commit found nothing, and they were lost."""
 
-    async def scenario(first: BrokerWorld) -> None:
-        two = TwoOwners(first)
-        a, b = await two.start()
-        client = Transacting(await a.client())
+    async def scenario(two: TwoOwners, a: BrokerWorld, b: BrokerWorld) -> None:
+        client = await transacting(a)
         await client.client.create_producer()
         await client.client.subscribe()
         await client.publish(b"message")
@@ -289,15 +228,13 @@ def test_acknowledgments_taken_by_a_broker_that_had_lost_the_topic_count() -> No
         await coordinator.end(txn_id, commit=True)
         assert await read(b) == []
 
-    run(scenario)
+    run_two(scenario)
 
 
 def test_a_pending_ack_log_that_could_not_be_opened_is_read_anew_by_the_next_attempt() -> None:
     """It stayed open without the cursor that another broker had made: nothing could be acknowledged there for good."""
 
-    async def scenario(first: BrokerWorld) -> None:
-        two = TwoOwners(first)
-        a, b = await two.start()
+    async def scenario(two: TwoOwners, a: BrokerWorld, b: BrokerWorld) -> None:
         await a.ledgers.open(log_name(NAME, "sub"))
         beside = await b.ledgers.open("public/default/persistent/beside")
         logs = b.broker.transactions.pending_ack_logs
@@ -309,13 +246,11 @@ def test_a_pending_ack_log_that_could_not_be_opened_is_read_anew_by_the_next_att
         await (await logs.open(NAME, "sub", a.broker, beside)).replay(lambda data, _: records.append(data))
         assert records == [b"record"]
 
-    run(scenario)
+    run_two(scenario)
 
 
 def test_a_coordinator_whose_partition_is_taken_while_it_is_opened_is_closed() -> None:
-    async def scenario(first: BrokerWorld) -> None:
-        two = TwoOwners(first)
-        a, _ = await two.start()
+    async def scenario(two: TwoOwners, a: BrokerWorld, _b: BrokerWorld) -> None:
         coordinators = a.broker.transactions.coordinators
         await (await coordinators.find(1)).begin(60_000)
         await coordinators.taken(lambda _: True)
@@ -329,16 +264,14 @@ def test_a_coordinator_whose_partition_is_taken_while_it_is_opened_is_closed() -
         await asyncio.gather(opening, taking)
         assert not coordinators.open
 
-    run(scenario)
+    run_two(scenario)
 
 
 def test_a_topic_whose_cursor_another_broker_changed_is_loaded_anew() -> None:
     """It took no publish to notice: a subscription whose cursor could not be written was refused for good."""
 
-    async def scenario(first: BrokerWorld) -> None:
-        two = TwoOwners(first)
-        a, b = await two.start()
-        client = Transacting(await a.client())
+    async def scenario(two: TwoOwners, a: BrokerWorld, b: BrokerWorld) -> None:
+        client = await transacting(a)
         await client.client.subscribe()
         await client.client.create_producer()
         await client.publish(b"message")
@@ -350,42 +283,34 @@ def test_a_topic_whose_cursor_another_broker_changed_is_loaded_anew() -> None:
         with pytest.raises(LedgerFencedError):
             await topic.subscriptions["sub"].set_properties({"a": "b"})
         await wait_ms(100)
-        again = Transacting(await a.client())
-        await again.client.subscribe()
-        await wait_ms(50)
-        assert [payload for _, payload in again.messages()] == [b"message"]
+        assert await read(a) == [b"message"]
         loaded = await a.broker.registry.get(NAME, create=False)
         assert loaded is not topic
         await loaded.subscriptions["sub"].set_properties({"a": "b"})
         await b.broker.close()
 
-    run(scenario)
+    run_two(scenario)
 
 
 def test_what_a_broker_has_from_before_it_lost_a_topic_is_loaded_anew_when_it_is_given_back() -> None:
     """Nobody told it that it had lost the topic: what was published meanwhile was not there for its consumers."""
 
-    async def scenario(first: BrokerWorld) -> None:
-        two = TwoOwners(first)
-        a, b = await two.start()
-        client = Transacting(await a.client())
+    async def scenario(two: TwoOwners, a: BrokerWorld, b: BrokerWorld) -> None:
+        client = await transacting(a)
         await client.client.create_producer()
         await client.publish(b"before")
         two.table.default = "b"
-        other = Transacting(await b.client())
+        other = await transacting(b)
         await other.client.create_producer()
         await other.publish(b"meanwhile")
         await two.worlds["b"].ownership.tell_taken(lambda _: True)
         two.table.default = "a"
         await two.worlds["a"].ownership.tell_given(lambda _: True)
         await wait_ms(50)
-        reader = Transacting(await a.client())
-        await reader.client.subscribe()
-        await wait_ms(50)
-        assert [payload for _, payload in reader.messages()] == [b"before", b"meanwhile"]
+        assert await read(a) == [b"before", b"meanwhile"]
         await b.broker.close()
 
-    run(scenario)
+    run_two(scenario)
 
 
 class OtherBroker:
@@ -402,24 +327,22 @@ class OtherBroker:
         return await self.world.broker.transactions.coordinators.own_standing(txn_id, participant)
 
 
-async def apart(first: BrokerWorld) -> tuple[OtherBroker, Transacting, Transacting]:
+async def apart(two: TwoOwners, a: BrokerWorld, b: BrokerWorld) -> tuple[OtherBroker, Transacting, Transacting]:
     """The topic at one broker, its coordinator at another: what the first asks, and a client of each."""
-    two = TwoOwners(first)
-    a, b = await two.start()
     two.table.owners[str(COORDINATORS_TOPIC.with_partition(0))] = "b"
     other = OtherBroker(b)
     a.broker.transactions.coordinators._elsewhere = other
-    writer = Transacting(await a.client())
+    writer = await transacting(a)
     await writer.client.create_producer()
     await writer.client.subscribe()
-    return other, writer, Transacting(await b.client())
+    return other, writer, await transacting(b)
 
 
 def test_what_comes_for_a_transaction_that_was_not_told_is_refused_also_where_its_coordinator_is_elsewhere() -> None:
     """It was taken with a receipt, held the topic back, and was dropped though the transaction was committed."""
 
-    async def scenario(first: BrokerWorld) -> None:
-        _, writer, coordinating = await apart(first)
+    async def scenario(two: TwoOwners, a: BrokerWorld, b: BrokerWorld) -> None:
+        _, writer, coordinating = await apart(two, a, b)
         await writer.publish(b"plain")
         await wait_ms(50)
         ((taken, _),) = writer.messages()
@@ -432,18 +355,18 @@ def test_what_comes_for_a_transaction_that_was_not_told_is_refused_also_where_it
             assert "must be added to the transaction first" in acked.message
         await writer.publish(b"more")
         await wait_ms(50)
-        assert [payload for _, payload in writer.messages()] == [b"more"], "nothing holds the topic back"
+        assert writer.payloads() == [b"more"], "nothing holds the topic back"
         await coordinating.add_partition(txn_id)
         await coordinating.add_subscription(txn_id)
         await writer.publish(b"told", txn_id)
         assert not (await writer.acknowledge([taken], txn_id)).HasField("error")
 
-    run(scenario)
+    run_two(scenario)
 
 
 def test_a_coordinator_elsewhere_is_asked_once_for_each_participant_and_believed_while_it_does_not_answer() -> None:
-    async def scenario(first: BrokerWorld) -> None:
-        other, writer, coordinating = await apart(first)
+    async def scenario(two: TwoOwners, a: BrokerWorld, b: BrokerWorld) -> None:
+        other, writer, coordinating = await apart(two, a, b)
         for number in range(3):
             await writer.publish(b"%d" % number)
         await wait_ms(50)
@@ -461,4 +384,4 @@ def test_a_coordinator_elsewhere_is_asked_once_for_each_participant_and_believed
         other.world = None
         await writer.publish(b"b", silent)
 
-    run(scenario)
+    run_two(scenario)

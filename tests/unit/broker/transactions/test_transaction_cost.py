@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from geminga.model.txn_id import TxnId
 from geminga.runtime import wait_ms
 from geminga.transaction.logs import LATER_MS
-from support.clusters.transacting import Transacting
+from support.clusters.transacting import Transacting, transacting
 from support.worlds.broker_world import BrokerWorld, Type, run_with_broker, send_frame
 
 
@@ -36,7 +36,7 @@ async def answers(writer: Transacting, count: int) -> list[tuple[int, int]]:
 
 def test_what_one_read_brings_of_a_transaction_is_one_batch() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        writer = Transacting(await world.client())
+        writer = await transacting(world)
         await writer.client.create_producer()
         one, two = await writer.begin(), await writer.begin()
         for txn_id in (one, two):
@@ -71,7 +71,7 @@ def test_what_one_read_brings_of_a_transaction_is_one_batch() -> None:
 
 def test_a_damaged_message_behind_the_first_of_a_topics_transactions_keeps_its_place() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        writer = Transacting(await world.client())
+        writer = await transacting(world)
         await writer.client.create_producer()
         txn_id = await writer.begin()
         await writer.add_partition(txn_id)
@@ -80,7 +80,7 @@ def test_a_damaged_message_behind_the_first_of_a_topics_transactions_keeps_its_p
         writer.client.send_bytes(frame(0, txn_id) + bytes(damaged) + frame(2, txn_id))
         receipt, refused = int(Type.SEND_RECEIPT), int(Type.SEND_ERROR)
         assert await answers(writer, 3) == [(receipt, 0), (refused, 1), (receipt, 2)]
-        assert not (await writer.end(txn_id, commit=True)).HasField("error")
+        await writer.finish(txn_id, commit=True)
 
     run(scenario)
 
@@ -94,7 +94,7 @@ async def cost_of(world: BrokerWorld, work: Awaitable[object]) -> int:
 
 async def ready(world: BrokerWorld) -> Transacting:
     """A client with a producer on a topic that had a transaction."""
-    writer = Transacting(await world.client())
+    writer = await transacting(world)
     await writer.client.create_producer()
     txn_id = await writer.begin()
     await writer.add_partition(txn_id)

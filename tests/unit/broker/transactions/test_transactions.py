@@ -11,7 +11,7 @@ from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import TxnId
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.clusters.transacting import Transacting
+from support.clusters.transacting import Transacting, transacting
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
 
 NAME = TopicName.parse(TOPIC)
@@ -20,16 +20,6 @@ OTHER = "persistent://public/default/other"
 
 def run(scenario: Callable[[BrokerWorld], Awaitable[None]], **settings) -> None:
     run_with_broker(scenario, transaction_coordinator_enabled=True, **settings)
-
-
-async def transacting(world: BrokerWorld) -> Transacting:
-    return Transacting(await world.client())
-
-
-async def read(reader: Transacting) -> list[bytes]:
-    """What came since it was looked at last."""
-    await wait_ms(50)
-    return [payload for _, payload in reader.messages()]
 
 
 @pytest.mark.parametrize("sub_type", [pb.CommandSubscribe.Exclusive, pb.CommandSubscribe.Shared])
@@ -41,7 +31,7 @@ def test_readers_see_committed_messages_and_nothing_else(sub_type: int) -> None:
         await writer.client.create_producer(OTHER, 2)
         await reader.client.subscribe(OTHER, 2, subType=sub_type)
         await writer.publish(b"before")
-        assert await read(reader) == [b"before"]
+        assert await reader.read() == [b"before"]
         assert not (await writer.connect()).HasField("error")
         one, two = await writer.begin(), await writer.begin()
         for txn_id in (one, two):
@@ -50,17 +40,17 @@ def test_readers_see_committed_messages_and_nothing_else(sub_type: int) -> None:
         await writer.publish(b"plain")
         await writer.publish(b"2a", two)
         await writer.publish(b"1b", one)
-        assert await read(reader) == []
+        assert await reader.read() == []
         await writer.publish(b"elsewhere", producer_id=2)
-        assert await read(reader) == [b"elsewhere"], "another topic is held back by nothing"
-        assert not (await writer.end(one, commit=True)).HasField("error")
-        assert await read(reader) == [b"1a", b"plain"]
-        assert not (await writer.end(two, commit=False)).HasField("error")
-        assert await read(reader) == [b"1b"]
+        assert await reader.read() == [b"elsewhere"], "another topic is held back by nothing"
+        await writer.finish(one, commit=True)
+        assert await reader.read() == [b"1a", b"plain"]
+        await writer.finish(two, commit=False)
+        assert await reader.read() == [b"1b"]
         await writer.publish(b"after")
-        assert await read(reader) == [b"after"]
+        assert await reader.read() == [b"after"]
         # Again is the same, the other way round is refused.
-        assert not (await writer.end(one, commit=True)).HasField("error")
+        await writer.finish(one, commit=True)
         assert (await writer.end(two, commit=True)).error == pb.InvalidTxnStatus
         answer = await writer.send(b"late", one)
         assert answer.send_error.error == pb.NotAllowedError
@@ -88,13 +78,13 @@ def test_an_unload_and_a_restart_in_the_middle_change_nothing() -> None:
             await again
             reader = await transacting(world)
             await reader.client.subscribe(subscription=f"sub-{id(again)}")
-            assert await read(reader) == [b"yes"]
+            assert await reader.read() == [b"yes"]
             reader.client.lose()
         writer = await transacting(world)
-        assert not (await writer.end(open_one, commit=True)).HasField("error")
+        await writer.finish(open_one, commit=True)
         reader = await transacting(world)
         await reader.client.subscribe(subscription="last")
-        assert await read(reader) == [b"yes", b"perhaps", b"plain"]
+        assert await reader.read() == [b"yes", b"perhaps", b"plain"]
         # A new transaction after the restart, with a number that was never given.
         assert (await writer.begin()).number > open_one.number
 
@@ -110,9 +100,9 @@ def test_a_time_out_frees_the_topic() -> None:
         await writer.add_partition(txn_id)
         await writer.publish(b"held", txn_id)
         await writer.publish(b"plain")
-        assert await read(reader) == []
+        assert await reader.read() == []
         await wait_ms(2_000)
-        assert await read(reader) == [b"plain"]
+        assert await reader.read() == [b"plain"]
         assert (await writer.end(txn_id, commit=True)).error == pb.InvalidTxnStatus
 
     run(scenario)
@@ -127,7 +117,7 @@ def test_acknowledgments_count_with_the_commit_and_come_again_with_the_abort(sub
         await writer.client.create_producer()
         for payload in (b"a", b"b", b"c"):
             await writer.publish(payload)
-        assert await read(reader) == [b"a", b"b", b"c"]
+        assert await reader.read() == [b"a", b"b", b"c"]
         one, two = await writer.begin(), await writer.begin()
         for txn_id in (one, two):
             assert not (await writer.add_subscription(txn_id)).HasField("error")
@@ -144,15 +134,15 @@ def test_acknowledgments_count_with_the_commit_and_come_again_with_the_abort(sub
             await world.restart()
             writer, reader = await transacting(world), await transacting(world)
             await reader.client.subscribe(subType=sub_type)
-            assert await read(reader) == [b"c"], "what is held is nobody's"
-        assert not (await writer.end(one, commit=True)).HasField("error")
-        assert not (await writer.end(two, commit=False)).HasField("error")
-        came = await read(reader)
+            assert await reader.read() == [b"c"], "what is held is nobody's"
+        await writer.finish(one, commit=True)
+        await writer.finish(two, commit=False)
+        came = await reader.read()
         assert came in ([b"b"], [b"b", b"c"]), came
         await world.broker.registry.unload(NAME)
         reader = await transacting(world)
         await reader.client.subscribe(subType=sub_type)
-        assert await read(reader) == [b"b", b"c"]
+        assert await reader.read() == [b"b", b"c"]
         assert (await reader.acknowledge([ids[0]], await begun(writer))).error == pb.TransactionConflict
 
     run(scenario)
@@ -231,10 +221,10 @@ def test_what_is_open_on_a_topic_that_is_terminated_ends_all_the_same(first_comm
         await world.broker.registry.terminate(NAME)
         topic = await world.broker.registry.get(NAME, create=False)
         writer.ask_end(two, commit=not first_commits)
-        assert await read(reader) == []
+        assert await reader.read() == []
         writer.ask_end(one, commit=first_commits)
         seen = [b"1a", b"1b", b"plain"] if first_commits else [b"2a", b"2b", b"plain"]
-        assert await read(reader) == seen
+        assert await reader.read() == seen
         await wait_ms(20_000)
         answers = [
             command.endTxnResponse for command, _ in writer.client.received if command.type == Type.END_TXN_RESPONSE
@@ -244,7 +234,7 @@ def test_what_is_open_on_a_topic_that_is_terminated_ends_all_the_same(first_comm
         await world.broker.registry.unload(NAME)
         again = await transacting(world)
         await again.client.subscribe(subscription="other")
-        assert await read(again) == seen, "a restart knows it too"
+        assert await again.read() == seen, "a restart knows it too"
 
     run(scenario)
 
@@ -261,14 +251,14 @@ def test_entries_are_looked_at_for_hidden_ones_only_where_there_are_any() -> Non
             await writer.add_partition(txn_id)
             await writer.publish(b"yes" if commit else b"no", txn_id)
             assert topic.hides == ()
-            assert not (await writer.end(txn_id, commit=commit)).HasField("error")
+            await writer.finish(txn_id, commit=commit)
             assert bool(topic.hides) is is_hiding
         await world.broker.registry.unload(NAME)
         topic = await world.broker.registry.get(NAME, create=False)
         assert len(topic.hides) == 1
         reader = await transacting(world)
         await reader.client.subscribe()
-        assert await read(reader) == [b"yes"]
+        assert await reader.read() == [b"yes"]
 
     run(scenario)
 
@@ -284,12 +274,12 @@ def test_a_log_of_several_reads_is_read_to_its_end_after_a_kill(monkeypatch: pyt
             txn_id = await writer.begin()
             await writer.add_partition(txn_id)
             await writer.publish(b"%d" % number, txn_id)
-            assert not (await writer.end(txn_id, commit=number % 2 == 0)).HasField("error")
+            await writer.finish(txn_id, commit=number % 2 == 0)
         old, world.broker = world.broker, world._new_broker()
         await world.start()
         reader = await transacting(world)
         await reader.client.subscribe()
-        assert await read(reader) == [b"0", b"2"]
+        assert await reader.read() == [b"0", b"2"]
         old.is_closing = True
 
     run(scenario)

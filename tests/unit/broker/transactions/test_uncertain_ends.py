@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.unit.broker.transactions.test_taken_in_the_middle import TwoOwners
 
 from geminga.metadata.cas import CAS_ATTEMPTS_MAX
 from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import DiskFullError, LedgerFencedError
 from geminga.model.topic_name import TopicName
 from geminga.runtime import spawn, wait_ms
-from support.clusters.transacting import Transacting
+from support.clusters.transacting import Transacting, publishing, transacting
+from support.clusters.two_owners import TwoOwners, run_two
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker, send_frame
 
 NAME = TopicName.parse(TOPIC)
@@ -28,17 +28,13 @@ def run(scenario: Callable[[BrokerWorld], Awaitable[None]]) -> None:
 
 async def committed(world: BrokerWorld, payload: bytes) -> Transacting:
     """A client, and a message of a transaction of its own that is over: the topic has a buffer."""
-    writer = Transacting(await world.client())
-    await writer.client.create_producer()
-    txn_id = await writer.begin()
-    await writer.add_partition(txn_id)
-    await writer.publish(payload, txn_id)
-    assert not (await writer.end(txn_id, commit=True)).HasField("error")
+    writer, txn_id = await publishing(world, payload)
+    await writer.finish(txn_id, commit=True)
     return writer
 
 
 async def reader_of(world: BrokerWorld) -> Transacting:
-    reader = Transacting(await world.client())
+    reader = await transacting(world)
     await reader.client.subscribe()
     await wait_ms(50)
     return reader
@@ -56,14 +52,14 @@ def test_message_stored_with_an_error_is_read_once_its_transaction_is_committed_
         assert (await writer.send(b"uncertain", txn_id)).type == Type.SEND_ERROR
         world.bookie.add_error, world.bookie.stores_before_error = None, False
         await wait_ms(1_000)
-        other = Transacting(await world.client())
+        other = await transacting(world)
         await other.client.create_producer(producer_name="other")
         await other.publish(b"plain")  # into a ledger of its own: where the one before ends is known now
         reader = await reader_of(world)
-        assert [payload for _, payload in reader.messages()] == [b"before"]
-        assert not (await writer.end(txn_id, commit=commit)).HasField("error")
+        assert reader.payloads() == [b"before"]
+        await writer.finish(txn_id, commit=commit)
         await wait_ms(1_000)
-        assert [payload for _, payload in reader.messages()] == [*[b"uncertain"] * commit, b"plain"]
+        assert reader.payloads() == [*[b"uncertain"] * commit, b"plain"]
 
     run(scenario)
 
@@ -84,7 +80,7 @@ def test_end_waits_for_the_message_of_its_transaction_that_is_being_stored() -> 
         world.bookie.release()
         await ending
         reader = await reader_of(world)
-        assert [payload for _, payload in reader.messages()] == [b"before", b"coming"]
+        assert reader.payloads() == [b"before", b"coming"]
 
     run(scenario)
 
@@ -92,32 +88,24 @@ def test_end_waits_for_the_message_of_its_transaction_that_is_being_stored() -> 
 def test_broker_that_lost_the_topic_does_not_say_that_a_transaction_has_nothing_on_it() -> None:
     """The coordinator would take that for the end of it: what the next owner has would be held back for good."""
 
-    async def scenario(first: BrokerWorld) -> None:
-        two = TwoOwners(first)
-        a, b = await two.start()
+    async def scenario(two: TwoOwners, a: BrokerWorld, b: BrokerWorld) -> None:
         await committed(a, b"before")
         stale = await a.broker.registry.get(NAME, create=False)
         two.table.default = "b"  # and nobody tells the one before
-        writer = Transacting(await b.client())
-        await writer.client.create_producer()
-        txn_id = await writer.begin()
-        await writer.add_partition(txn_id)
-        await writer.publish(b"message", txn_id)
+        writer, txn_id = await publishing(b)
         with pytest.raises(LedgerFencedError):
             await (await stale.use_transactions()).end(txn_id, commit=True, low_watermark=-1)
-        assert not (await writer.end(txn_id, commit=True)).HasField("error")
+        await writer.finish(txn_id, commit=True)
         reader = await reader_of(b)
-        assert [payload for _, payload in reader.messages()] == [b"before", b"message"]
+        assert reader.payloads() == [b"before", b"message"]
         await b.broker.close()
 
-    run(scenario)
+    run_two(scenario)
 
 
 def test_broker_that_lost_the_subscription_does_not_say_that_a_transaction_holds_nothing_there() -> None:
-    async def scenario(first: BrokerWorld) -> None:
-        two = TwoOwners(first)
-        a, b = await two.start()
-        client = Transacting(await a.client())
+    async def scenario(two: TwoOwners, a: BrokerWorld, b: BrokerWorld) -> None:
+        client = await transacting(a)
         await client.client.create_producer()
         await client.client.subscribe()
         for payload in (b"one", b"two"):
@@ -130,13 +118,13 @@ def test_broker_that_lost_the_subscription_does_not_say_that_a_transaction_holds
         txn_id = await acknowledged(other, b"two", commit=None)
         with pytest.raises(LedgerFencedError):
             await stale.transactions.end(txn_id, commit=True, low_watermark=-1)
-        assert not (await other.end(txn_id, commit=True)).HasField("error")
+        await other.finish(txn_id, commit=True)
         other.client.lose()
         await wait_ms(50)
         assert (await reader_of(b)).messages() == []
         await b.broker.close()
 
-    run(scenario)
+    run_two(scenario)
 
 
 async def acknowledged(client: Transacting, payload: bytes, *, commit: bool | None):
@@ -146,5 +134,5 @@ async def acknowledged(client: Transacting, payload: bytes, *, commit: bool | No
     await client.add_subscription(txn_id)
     assert not (await client.acknowledge([message_id], txn_id)).HasField("error")
     if commit is not None:
-        assert not (await client.end(txn_id, commit=commit)).HasField("error")
+        await client.finish(txn_id, commit=commit)
     return txn_id

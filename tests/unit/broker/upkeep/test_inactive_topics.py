@@ -20,7 +20,7 @@ from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
-from support.worlds.policy_levels import LEVELS, NAMESPACE, SMALL_LEDGERS, set_namespace, set_topic
+from support.worlds.policy_levels import LEVELS, NAMESPACE, SMALL_LEDGERS, seconds, set_namespace, set_topic
 
 T = TypeVar("T")
 
@@ -30,12 +30,6 @@ SWEEP_S = 10
 QUIET = {"delete_inactive_topics_frequency_s": SWEEP_S, "keep_alive_interval_s": 1_000_000}
 FOR_EVER = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
 AN_HOUR = {"retentionTimeInMinutes": 60, "retentionSizeInMB": -1}
-
-
-async def seconds(count: float) -> None:
-    future = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_later(count, future.set_result, None)
-    await future
 
 
 async def opened(world: BrokerWorld, name: TopicName = NAME) -> PersistentTopic:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from geminga.broker.core.orphan_looks import APART_S
@@ -16,22 +14,11 @@ from geminga.wire.bookkeeper.ledger_path import ledger_path
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 from support.worlds.ledger_world import unlisted
 from support.worlds.metadata_stores import all_paths
+from support.worlds.policy_levels import seconds
 
 #: Ledgers of two entries, closed as soon as they are full.
 SMALL = ManagedLedgerConfig(max_entries_per_ledger=2, min_rollover_minutes=0)
 HOUR_S = 3600.0
-
-
-def topic_of(world: BrokerWorld) -> PersistentTopic:
-    topic = world.broker.topics[TOPIC]
-    assert isinstance(topic, PersistentTopic)
-    return topic
-
-
-async def seconds(count: float) -> None:
-    future = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_later(count, future.set_result, None)
-    await future
 
 
 async def publish(world: BrokerWorld, count: int) -> None:
@@ -45,7 +32,7 @@ async def publish(world: BrokerWorld, count: int) -> None:
 def test_consumed_ledgers_stay_for_the_broker_s_retention_time_then_go() -> None:
     async def scenario(world: BrokerWorld) -> None:
         await publish(world, 7)
-        ledger = topic_of(world).ledger
+        ledger = world.topic.ledger
         await seconds(1800)
         assert ledger.ledgers.entry_count == 7
         await seconds(HOUR_S)
@@ -64,7 +51,7 @@ def test_consumed_ledgers_without_retention_go_at_once() -> None:
     async def scenario(world: BrokerWorld) -> None:
         await publish(world, 7)
         await seconds(1)
-        assert topic_of(world).ledger.ledgers.entry_count == 1
+        assert world.topic.ledger.ledgers.entry_count == 1
 
     run_with_broker(scenario, ledger_config=SMALL, delete_inactive_topics=False)
 
@@ -74,7 +61,7 @@ def test_retention_of_the_namespace_wins_and_takes_effect_when_it_changes() -> N
         for_ever = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
         await world.resources.namespaces.set_policy("public/default", "retention_policies", for_ever)
         await publish(world, 7)
-        ledger = topic_of(world).ledger
+        ledger = world.topic.ledger
         await seconds(3 * HOUR_S)
         assert ledger.ledgers.entry_count == 7
         nothing = {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}
@@ -89,7 +76,7 @@ def test_retention_of_the_namespace_wins_and_takes_effect_when_it_changes() -> N
 def test_ledgers_that_nothing_names_are_collected_after_the_start() -> None:
     async def scenario(world: BrokerWorld) -> None:
         await publish(world, 1)
-        ledger = topic_of(world).ledger
+        ledger = world.topic.ledger
         orphan = await unlisted(ledger)
         schema_orphan = await world.ledgers.bookkeeper.create_ledger(
             ensemble_size=1, write_quorum=1, ack_quorum=1, custom_metadata={META_SCHEMA_ID: b"public/default/gone"}

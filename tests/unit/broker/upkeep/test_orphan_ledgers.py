@@ -21,6 +21,7 @@ from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetada
 from geminga.wire.bookkeeper.ledger_path import ledger_path
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 from support.worlds.ledger_world import unlisted
+from support.worlds.policy_levels import seconds
 
 HOUR_S = 3600.0
 #: What Pulsar writes at the ledger of a topic.
@@ -30,12 +31,6 @@ OF_PULSAR = {
     "pulsar/managed-ledger": b"public/default/persistent/of-the-other-cluster",
 }
 ONE = {"ensemble_size": 1, "write_quorum": 1, "ack_quorum": 1}
-
-
-async def seconds(count: float) -> None:
-    future = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_later(count, future.set_result, None)
-    await future
 
 
 async def published(world: BrokerWorld) -> PersistentTopic:

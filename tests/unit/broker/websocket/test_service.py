@@ -22,9 +22,9 @@ from geminga.model.errors import UnavailableError
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
 from support.worlds.broker_world import BrokerWorld, run_with_broker
-from support.worlds.policy_levels import set_topic
+from support.worlds.policy_levels import seconds, set_topic
 from support.worlds.rights_world import ACCESS, Story, tell
-from support.worlds.socket_stories import LARGE, SHARED, TOPIC, consumer, pause, producer, with_sockets
+from support.worlds.socket_stories import LARGE, SHARED, TOPIC, consumer, producer, with_sockets
 from support.worlds.web_sockets import Peer, SocketWorld
 
 
@@ -36,20 +36,20 @@ def test_messages_go_through_and_are_counted() -> None:
         assert [one["context"] for one in await sending.told(3)] == ["0", "1", "2"]
         for message in await receiving.told(3):
             receiving.tell(messageId=message["messageId"])
-        await pause(2)
+        await seconds(2)
         found = sockets.service.metrics()
         assert found["geminga_websocket_connections"] == 2
         assert found["geminga_websocket_messages_in_total"] == 3
         assert found["geminga_websocket_bytes_out_total"] == 3
         assert found["geminga_websocket_acknowledged_total"] == 3
-        await pause(INTERVAL_S)
+        await seconds(INTERVAL_S)
         assert sockets.service.last_interval["public/default"]["ns_msg_publish_rate"] == 3
         topic = world.broker.topics[TOPIC]
         assert topic.subscriptions["s"].cursor.backlog_count == 0
         # What statistics show is who they are.
         (publisher,) = topic.producers.values()
         assert publisher.connection.client_version == f"{CLIENT_VERSION}-websocket"
-        await pause(INTERVAL_S)
+        await seconds(INTERVAL_S)
         assert sockets.service.last_interval["public/default"]["ns_msg_publish_rate"] == 0
 
     with_sockets(story)
@@ -68,7 +68,7 @@ def test_more_messages_than_a_turn_sends_and_acknowledgments_than_are_kept_all_g
             for text in texts:
                 receiving.tell(messageId=json.loads(text)["messageId"])
             done += len(texts)
-        await pause(2)
+        await seconds(2)
         assert sockets.service.metrics()["geminga_websocket_acknowledged_total"] == count
         assert world.broker.topics[TOPIC].subscriptions["s"].cursor.backlog_count == 0
 
@@ -83,7 +83,7 @@ def test_acknowledged_before_the_end_is_acknowledged() -> None:
         receiving.tell(messageId=message["messageId"])
         receiving.protocol.send_close(1000)
         receiving.flush()
-        await pause(2)
+        await seconds(2)
         assert world.broker.topics[TOPIC].subscriptions["s"].cursor.backlog_count == 0
 
     with_sockets(story)
@@ -99,7 +99,7 @@ def test_cumulative_acknowledgment_takes_all_before_it() -> None:
         messages = await receiving.told(3)
         receiving.tell(messageId=messages[2]["messageId"], ackType="CUMULATIVE")
         await receiving.told(6)
-        await pause(2)
+        await seconds(2)
         assert world.broker.topics[TOPIC].subscriptions["s"].cursor.backlog_count == 3
 
     with_sockets(story)
@@ -114,14 +114,14 @@ def test_reader_reads_all_and_stays_no_longer_than_its_socket() -> None:
         given = reader_parameters({"messageId": "earliest", "receiverQueueSize": "2"})
         reading = await sockets.socket(await sockets.service.open_reader(sockets.admitted(), TOPIC, given))
         await reading.told(2)
-        await pause(1)
+        await seconds(1)
         assert len(reading.texts) == 2
         for passed, told in ((2, 4), (1, 5)):
             for _ in range(passed):
                 reading.tell()
             await reading.told(told)
         reading.transport.abort()
-        await pause(2)
+        await seconds(2)
         assert not world.broker.topics[TOPIC].subscriptions
 
     with_sockets(story)
@@ -136,10 +136,10 @@ def test_those_who_brought_the_same_share_a_client_which_goes_with_the_last() ->
         assert roles == ["jane", "joe"]
         for peer in peers[::2]:
             peer.transport.abort()
-        await pause(1)
+        await seconds(1)
         assert sockets.clients.count == 1
         peers[1].transport.abort()
-        await pause(1)
+        await seconds(1)
         assert sockets.clients.count == 0
         assert not list(world.broker.connections.open)
         await sockets.service.close()
@@ -184,7 +184,7 @@ def test_socket_ends_with_its_credentials() -> None:
         given = producer_parameters({})
         admitted = sockets.admitted(until_s=now_s + 30)
         peer = await sockets.socket(await sockets.service.open_producer(admitted, TOPIC, given))
-        await pause(28)
+        await seconds(28)
         assert peer.protocol.close_rcvd is None
         code, reason = await peer.ended()
         assert world.runtime.clock.monotonic() - now_s <= 30 + 2 * LOOK_S
@@ -199,7 +199,7 @@ def test_every_socket_is_looked_at() -> None:
         count = 3 * LOOKED_AT_PER_TURN
         admitted = sockets.admitted(until_s=until_s)
         peers = [await sockets.socket(sockets.service.open_ping(admitted)) for _ in range(count)]
-        await pause(5 + 1.3 * LOOK_S)
+        await seconds(5 + 1.3 * LOOK_S)
         assert {peer.protocol.close_rcvd.code for peer in peers if peer.protocol.close_rcvd} == {4005}
         assert all(peer.protocol.close_rcvd for peer in peers)
 
@@ -231,7 +231,7 @@ def test_there_are_so_many_sockets_and_no_more() -> None:
             sockets.service.open_ping(sockets.admitted())
         assert sockets.service.metrics()["geminga_websocket_refused_total"] == 2
         peers[0].transport.abort()
-        await pause(1)
+        await seconds(1)
         await producer(sockets)
 
     with_sockets(story, sockets_max=2)
@@ -254,7 +254,7 @@ def test_what_was_behind_a_socket_waits_for_no_collector() -> None:
                 del session
                 peer.protocol.send_close(1000)
                 peer.flush()
-                await pause(3)
+                await seconds(3)
             assert [one() for one in gone] == [None, None]
         finally:
             gc.enable()
@@ -272,7 +272,7 @@ def test_failed_openings_leave_nothing() -> None:
         # And one whose connection was gone before it became a socket.
         holder.lost()
         holder.lost()
-        await pause(1)
+        await seconds(1)
         assert sockets.clients.count == 0
         assert not world.broker.topics[TOPIC].subscriptions["s"].consumers
 
@@ -320,17 +320,17 @@ def test_who_gets_no_answers_does_not_keep_all_others_from_publishing_for_ever()
             hogs.append(await sockets.socket(await sockets.service.open_producer(sockets.admitted(), full, given)))
         hogs[0].tell(payload="YQ==")
         await hogs[0].told()
-        await pause(1)
+        await seconds(1)
         for hog in hogs:
             hog.tell(payload="", properties={"large": LARGE}) if hog is hogs[1] else hog.tell(payload=LARGE)
-        await pause(0.1)
+        await seconds(0.1)
         assert 100_000 < sockets.service.metrics()["geminga_websocket_published_unanswered_bytes"] < 100_500
         sending = await producer(sockets)
         for number in range(20):
             sending.tell(payload="YQ==", context=str(number))
-        await pause(STUCK_S - 2)
+        await seconds(STUCK_S - 2)
         assert sockets.service.metrics()["geminga_websocket_cut_off_total"] == 0
-        await pause(120)
+        await seconds(120)
         assert len(sending.texts) == 20
         # No more than had to go.
         gone = [hog for hog in hogs if hog.protocol.close_rcvd is not None]
@@ -356,11 +356,11 @@ def test_delays_hashes_and_clusters_of_a_message_are_passed_on() -> None:
         await sending.told(5)
         first = await receiving.told()
         assert first[0]["payload"] == "Yw=="
-        await pause(50)
+        await seconds(50)
         assert "YQ==" not in {one["payload"] for one in map(json.loads, receiving.texts)}
-        await pause(11)
+        await seconds(11)
         assert "YQ==" in {one["payload"] for one in map(json.loads, receiving.texts)}
-        await pause(31)
+        await seconds(31)
         assert "Yg==" in {one["payload"] for one in map(json.loads, receiving.texts)}
 
     with_sockets(story)
@@ -386,7 +386,7 @@ def test_ids_that_are_nobodys_here_are_passed_over_and_end_no_socket() -> None:
         before = [message["messageId"] for message in await receiving.told(2)]
         receiving.protocol.send_close(1000)
         receiving.flush()
-        await pause(2)
+        await seconds(2)
         # Whoever worked on them has come again meanwhile, and knows them by what the former socket told.
         receiving = await receiver()
         receiving.tell(messageId=message_id_text(MessageId(0, 7, 99).serialize()))
@@ -395,7 +395,7 @@ def test_ids_that_are_nobodys_here_are_passed_over_and_end_no_socket() -> None:
         # One of them twice, among others that are sent together.
         for message_id in (messages[0], messages[0], messages[1]):
             receiving.tell(messageId=message_id)
-        await pause(2)
+        await seconds(2)
         assert [world.broker.topics[topic].subscriptions["s"].cursor.backlog_count for topic in topics] == [0, 0]
         assert sockets.service.metrics()["geminga_websocket_acknowledged_total"] == 2
         for more in ({"type": "negativeAcknowledge"}, {"ackType": "CUMULATIVE"}, {}):
@@ -421,7 +421,7 @@ def test_ids_of_large_batches_that_nobody_was_told_cost_no_memory(size: int, ids
         for entry in range(ids_taken):
             tell(entry, size)
             tell(1_000_000 + entry, SMALL_BATCH)
-        await pause(1)
+        await seconds(1)
         assert receiving.protocol.close_rcvd is None
         tell(ids_taken, size)
         code, reason = await receiving.ended()
@@ -446,7 +446,7 @@ def test_ids_of_large_batches_that_were_told_are_taken_however_many_were_told_si
         await receiving.arrived(count)
         for text in receiving.texts:
             receiving.tell(messageId=json.loads(text)["messageId"])
-        await pause(5)
+        await seconds(5)
         assert receiving.protocol.close_rcvd is None
         assert world.broker.topics[TOPIC].subscriptions["s"].cursor.backlog_count == 0
 

@@ -34,11 +34,26 @@ def run(story: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(story())  # type: ignore[arg-type]
 
 
+async def opened(limits: SocketLimits = LIMITS, *, compresses: bool = False, room_bytes: int = 1 << 20) -> Line:
+    line = Line(limits, compresses=compresses, room_bytes=room_bytes)
+    await line.settle()
+    return line
+
+
+async def two_half_messages() -> tuple[Line, Line]:
+    """Two sockets of one broker, and most of a message for each: there is room for one of them."""
+    first, second = await opened(room_bytes=100_000), Line()
+    second.socket._room = first.socket._room
+    for line in (first, second):
+        line.peer.protocol.send_text(b"x" * 90_000, fin=False)
+        await line.deliver()
+    return first, second
+
+
 @pytest.mark.parametrize("compresses", [False, True])
 def test_texts_go_both_ways(compresses: bool) -> None:
     async def story() -> None:
-        line = Line(compresses=compresses)
-        await line.settle()
+        line = await opened(compresses=compresses)
         texts = ["", "é" * 100, "x" * 50_000]
         for text in texts:
             line.peer.say(text)
@@ -53,8 +68,7 @@ def test_texts_go_both_ways(compresses: bool) -> None:
 
 def test_what_goes_through_is_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
-        line = Line()
-        await line.settle()
+        line = await opened()
         line.peer.say("from the peer")
         line.socket.send("to the peer")
         await line.settle()
@@ -67,22 +81,19 @@ def test_what_goes_through_is_in_no_log(caplog: pytest.LogCaptureFixture) -> Non
 
 def test_a_message_in_pieces_is_one() -> None:
     async def story() -> None:
-        line = Line()
-        await line.settle()
+        line = await opened()
         protocol = line.peer.protocol
         protocol.send_text("é".encode()[:1], fin=False)
         protocol.send_ping(b"between")
         for _ in range(1000):
             protocol.send_continuation(b"", fin=False)
         protocol.send_continuation("é".encode()[1:], fin=True)
-        line.peer.flush()
-        await line.settle()
+        await line.deliver()
         assert line.heard.texts == ["é"]
         assert [bytes(one.data) for one in line.peer.frames if one.opcode is Opcode.PONG] == [b"between"]
         protocol.send_text(b"an", fin=False)
         protocol.send_continuation(b"other", fin=True)
-        line.peer.flush()
-        await line.settle()
+        await line.deliver()
         assert line.heard.texts == ["é", "another"]
 
     run(story)
@@ -99,31 +110,26 @@ def test_a_message_in_pieces_is_one() -> None:
 )
 def test_what_can_not_be_ends_it_with_a_code(send: Callable[[ClientProtocol], None], code: int) -> None:
     async def story() -> None:
-        line = Line()
-        await line.settle()
+        line = await opened()
         send(line.peer.protocol)
-        line.peer.flush()
-        await line.settle()
+        await line.deliver()
         assert line.heard.texts == []
         assert line.heard.is_lost
-        assert line.peer.protocol.close_rcvd is not None
-        assert line.peer.protocol.close_rcvd.code == code
+        assert line.peer.close_code == code
 
     run(story)
 
 
 def test_what_a_few_bytes_inflate_to_is_bounded() -> None:
     async def story() -> None:
-        line = Line(compresses=True)
-        await line.settle()
+        line = await opened(compresses=True)
         line.peer.say("x" * 100_000)
         await line.settle()
         assert len(line.heard.texts[0]) == 100_000
         line.peer.say("x" * 100_001)
         await line.settle()
         assert len(line.heard.texts) == 1
-        assert line.peer.protocol.close_rcvd is not None
-        assert line.peer.protocol.close_rcvd.code == 1009
+        assert line.peer.close_code == 1009
 
     run(story)
 
@@ -133,8 +139,7 @@ def test_who_has_enough_gets_what_few_bytes_brought_and_the_rest_later(monkeypat
     monkeypatch.setattr("geminga.broker.websocket.socket.TURN_S_MAX", 3600.0)
 
     async def story() -> None:
-        line = Line(compresses=True)
-        await line.settle()
+        line = await opened(compresses=True)
         line.heard.then = lambda _: line.socket.hold()
         for number in range(100):
             line.peer.protocol.send_text(json.dumps({"number": number, "rest": "x" * 90_000}).encode())
@@ -153,8 +158,7 @@ def test_who_has_enough_gets_what_few_bytes_brought_and_the_rest_later(monkeypat
 
 def test_a_peer_that_does_not_read_is_not_read() -> None:
     async def story() -> None:
-        line = Line()
-        await line.settle()
+        line = await opened()
         line.peer.transport.pause_reading()
         assert line.socket.is_writable
         line.socket.send("x" * 80_000)
@@ -173,8 +177,7 @@ def test_a_peer_that_does_not_read_is_not_read() -> None:
 
 def test_a_peer_that_never_reads_is_cut_off() -> None:
     async def story() -> None:
-        line = Line()
-        await line.settle()
+        line = await opened()
         line.peer.transport.pause_reading()
         line.socket.send("x" * 80_000)
         line.look(0)
@@ -190,8 +193,7 @@ def test_a_peer_that_never_reads_is_cut_off() -> None:
 
 def test_silence_ends_it() -> None:
     async def story() -> None:
-        line = Line(SocketLimits(1000, idle_s=300.0, ping_s=0.0))
-        await line.settle()
+        line = await opened(SocketLimits(1000, idle_s=300.0, ping_s=0.0))
         line.look(299)
         assert line.socket.is_open
         line.look(301)
@@ -205,8 +207,7 @@ def test_silence_ends_it() -> None:
 
 def test_who_is_sent_something_is_not_silent() -> None:
     async def story() -> None:
-        line = Line()
-        await line.settle()
+        line = await opened()
         for after_s in (290, 580, 870):
             line.socket.send("x")
             await line.settle()
@@ -220,8 +221,7 @@ def test_who_is_sent_something_is_not_silent() -> None:
 
 def test_pings_go_out_as_often_as_is_set() -> None:
     async def story() -> None:
-        line = Line(SocketLimits(1000, idle_s=0.0, ping_s=30.0))
-        await line.settle()
+        line = await opened(SocketLimits(1000, idle_s=0.0, ping_s=30.0))
         for after_s in (10, 31, 40, 62, 70):
             line.look(after_s)
         await line.settle()
@@ -232,8 +232,7 @@ def test_pings_go_out_as_often_as_is_set() -> None:
 
 def test_who_is_not_read_is_pinged_instead_of_ended_for_silence() -> None:
     async def story() -> None:
-        line = Line(SocketLimits(1000, idle_s=300.0, ping_s=0.0))
-        await line.settle()
+        line = await opened(SocketLimits(1000, idle_s=300.0, ping_s=0.0))
         line.socket.hold()
         for after_s in (299, 301, 302, 600, 602):
             line.look(after_s)
@@ -298,42 +297,30 @@ def test_peer_that_went_while_it_was_not_read_is_noticed(
 
 def test_half_a_message_has_a_deadline_while_it_is_read() -> None:
     async def story() -> None:
-        line = Line()
-        await line.settle()
+        line = await opened()
         line.peer.protocol.send_text(b"half", fin=False)
-        line.peer.flush()
-        await line.settle()
+        await line.deliver()
         line.look(MESSAGE_S_MAX - 1)
         assert line.socket.is_open
         line.look(MESSAGE_S_MAX + 1)
         await line.settle()
         assert line.heard.is_lost
-        assert line.peer.protocol.close_rcvd is not None
-        assert line.peer.protocol.close_rcvd.code == 1008
+        assert line.peer.close_code == 1008
 
     run(story)
 
 
 def test_half_messages_share_room_and_wait_for_it() -> None:
     async def story() -> None:
-        first = Line(room_bytes=100_000)
-        second = Line()
-        second.socket._room = first.socket._room  # both of one broker
-        await first.settle()
-        for line in (first, second):
-            line.peer.protocol.send_text(b"x" * 90_000, fin=False)
-            line.peer.flush()
-            await line.settle()
+        first, second = await two_half_messages()
         assert first.socket.is_heard
         assert not second.socket.is_heard
         first.peer.protocol.send_continuation(b"end", fin=True)
-        first.peer.flush()
-        await first.settle()
+        await first.deliver()
         assert len(first.heard.texts[0]) == 90_003
         assert second.socket.is_heard
         second.peer.protocol.send_continuation(b"", fin=True)
-        second.peer.flush()
-        await second.settle()
+        await second.deliver()
         assert len(second.heard.texts[0]) == 90_000
         first.room.halves.close()
 
@@ -342,14 +329,7 @@ def test_half_messages_share_room_and_wait_for_it() -> None:
 
 def test_a_message_that_ends_with_the_next_ones_begin_gives_its_room_back() -> None:
     async def story() -> None:
-        first = Line(room_bytes=100_000)
-        second = Line()
-        second.socket._room = first.socket._room  # both of one broker
-        await first.settle()
-        for line in (first, second):
-            line.peer.protocol.send_text(b"x" * 90_000, fin=False)
-            line.peer.flush()
-            await line.settle()
+        first, second = await two_half_messages()
         assert not second.socket.is_heard
         first.peer.protocol.send_continuation(b"end", fin=True)
         first.peer.protocol.send_text(b"next", fin=False)
@@ -364,11 +344,9 @@ def test_a_message_that_ends_with_the_next_ones_begin_gives_its_room_back() -> N
 
 def test_a_close_is_answered_and_everything_above_is_let_go() -> None:
     async def story() -> None:
-        line = Line()
-        await line.settle()
+        line = await opened()
         line.peer.protocol.send_close(1000, "enough")
-        line.peer.flush()
-        await line.settle()
+        await line.deliver()
         assert line.heard.is_lost
         assert line.peer.is_lost
         assert line.peer.protocol.close_rcvd is not None
@@ -380,17 +358,14 @@ def test_a_close_is_answered_and_everything_above_is_let_go() -> None:
 def test_a_close_between_the_pieces_of_a_message_is_answered_as_any_other() -> None:
     # Autobahn's case 7.1.5; the library takes it for an error of the protocol, 1002.
     async def story() -> None:
-        line = Line()
-        await line.settle()
+        line = await opened()
         line.peer.protocol.send_text(b"fragment", fin=False)
-        line.peer.flush()
-        await line.settle()
+        await line.deliver()
         line.peer.transport.write(Frame(Opcode.CLOSE, (1000).to_bytes(2, "big")).serialize(mask=True))
         await line.settle()
         assert line.heard.is_lost
         assert line.heard.texts == []
-        assert line.peer.protocol.close_rcvd is not None
-        assert line.peer.protocol.close_rcvd.code == 1000
+        assert line.peer.close_code == 1000
         assert line.lost == [line.socket]
 
     run(story)
@@ -398,8 +373,7 @@ def test_a_close_between_the_pieces_of_a_message_is_answered_as_any_other() -> N
 
 def test_who_does_not_answer_a_close_is_cut_off() -> None:
     async def story() -> None:
-        line = Line()
-        await line.settle()
+        line = await opened()
         line.peer.transport.pause_reading()
         line.socket.close(4008, "Unknown error")
         assert line.heard.is_lost
@@ -415,8 +389,7 @@ def test_who_does_not_answer_a_close_is_cut_off() -> None:
 
 def test_nothing_goes_up_or_out_behind_a_close() -> None:
     async def story() -> None:
-        line = Line()
-        await line.settle()
+        line = await opened()
         line.socket.close(4008, "Unknown error")
         line.peer.say("late")
         line.socket.send("late")

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 from geminga.broker.websocket.service import RIGHTS_S
 from geminga.model.errors import AuthorizationError, UnavailableError
 from support.worlds.broker_world import BrokerWorld
-from support.worlds.socket_stories import SHARED, TOPIC, pause, with_sockets
+from support.worlds.policy_levels import seconds
+from support.worlds.socket_stories import SHARED, TOPIC, with_sockets
 from support.worlds.web_sockets import SocketWorld
 
 
@@ -24,7 +25,7 @@ def test_socket_ends_when_its_right_is_gone_and_not_when_nobody_knows() -> None:
         admitted = sockets.admitted(ask_again=ask)
         session = await sockets.service.open_consumer(admitted, TOPIC, "s", SHARED)
         peer = await sockets.socket(session)
-        await pause(2 * RIGHTS_S)
+        await seconds(2 * RIGHTS_S)
         assert peer.protocol.close_rcvd is None
         assert await peer.ended() == (4006, "Client is not authorized: no more")
 
@@ -43,7 +44,7 @@ def test_every_socket_is_asked_about_again() -> None:
 
         for number in range(250):
             await sockets.socket(sockets.service.open_ping(sockets.admitted(ask_again=asking(number))))  # type: ignore[arg-type]
-        await pause(2 * RIGHTS_S)
+        await seconds(2 * RIGHTS_S)
         assert asked == set(range(250))
 
     with_sockets(story, sockets_max=250)

@@ -14,7 +14,8 @@ from geminga.broker.websocket.socket import WebSocket
 from geminga.client import MessageId
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import BrokerWorld, Client, send_frame
-from support.worlds.socket_stories import LARGE, SHARED, TOPIC, consumer, pause, producer, published, with_sockets
+from support.worlds.policy_levels import seconds
+from support.worlds.socket_stories import LARGE, SHARED, TOPIC, consumer, producer, published, with_sockets
 from support.worlds.web_sockets import SocketWorld
 
 
@@ -46,7 +47,7 @@ def test_whoever_has_most_waiting_and_takes_nothing_is_cut_off_and_loses_nothing
         await published(sockets, 3)
         for peer in peers:
             await peer.told(1)
-        await pause(1)
+        await seconds(1)
         assert len(list(sockets.service.sessions)) == 5 - 1, "three of them, and the producer"
         (gone,) = (peer for peer in peers if peer.protocol.close_rcvd is not None)
         assert await gone.ended() == (1013, "more messages wait for sockets than the broker has room for")
@@ -62,7 +63,7 @@ def test_whoever_has_most_waiting_and_takes_nothing_is_cut_off_and_loses_nothing
         again = await sockets.socket(session)
         for message in await again.told(3):
             again.tell(messageId=message["messageId"])
-        await pause(2)
+        await seconds(2)
         subscriptions = world.broker.topics[TOPIC].subscriptions
         assert [subscriptions[name].cursor.backlog_count for name in names] == [0] * 4
 
@@ -75,18 +76,18 @@ def test_nothing_waits_for_a_socket_that_has_permitted_nothing() -> None:
     async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
         pulling = await consumer(sockets, pullMode="true")
         await published(sockets, 3)
-        await pause(1)
+        await seconds(1)
         assert sockets.service.metrics()["geminga_websocket_inbox_bytes"] == 0
         other = await consumer(sockets)
         assert len(await other.told(3)) == 3
         await published(sockets, 40)
         pulling.tell(type="permit", permitMessages=1)
         assert len(await pulling.told(1)) == 1
-        await pause(1)
+        await seconds(1)
         assert sockets.service.metrics()["geminga_websocket_inbox_bytes"] >= len(LARGE) * 3 // 4
         for peer in (pulling, other):
             peer.transport.abort()
-        await pause(1)
+        await seconds(1)
         assert sockets.service.metrics()["geminga_websocket_inbox_bytes"] == 0, "nothing waits for who is gone"
 
     with_sockets(story)
@@ -110,7 +111,7 @@ def test_nothing_counts_for_a_socket_that_went_as_a_batch_came() -> None:
         for number in range(5):
             sending.tell(payload="YWE=", context=str(number))
         await sending.told(5)
-        await pause(2)
+        await seconds(2)
         assert len(heard) == 1
         assert sockets.service.metrics()["geminga_websocket_inbox_bytes"] == 0
 
@@ -133,7 +134,7 @@ def test_pieces_of_messages_that_never_come_whole_count_as_what_waits() -> None:
         other = await world.client()
         await other.create_producer(f"{TOPIC}-less")
         await send_pieces(other, "u", [b"x" * 8_000], 2)
-        await pause(1)
+        await seconds(1)
         assert sockets.service.metrics()["geminga_websocket_inbox_bytes"] == 98_000
         await send_pieces(client, "u3", [b"x" * 30_000], 2)
         assert await most.ended() == (1013, "more messages wait for sockets than the broker has room for")
@@ -143,7 +144,7 @@ def test_pieces_of_messages_that_never_come_whole_count_as_what_waits() -> None:
         await send_pieces(other, "v", [b"a", b"b"], 2)
         assert [one["payload"] for one in await less.told()] == ["YWI="]
         assert sockets.service.metrics()["geminga_websocket_inbox_bytes"] == 8_000
-        await pause(120)
+        await seconds(120)
         assert sockets.service.metrics()["geminga_websocket_inbox_bytes"] == 0
 
     with_sockets(story, inbox_bytes_max=100_000)
@@ -166,7 +167,7 @@ def test_message_in_pieces_that_is_larger_than_all_that_may_wait_stays_in_its_to
         await send_pieces(client, "v", [bytes(30_000), b"z"], 2, total=30_001)
         assert len((await receiving.told())[0]["payload"]) == 40_004
         receiving.tell(messageId=json.loads(receiving.texts[0])["messageId"])
-        await pause(120)
+        await seconds(120)
         assert len(receiving.texts) == 1
         assert receiving.protocol.close_rcvd is None
         assert sockets.service.metrics()["geminga_websocket_inbox_bytes"] == 0
@@ -194,7 +195,7 @@ def test_refused_ids_that_wait_count_as_what_waits(how: str) -> None:
         assert honest.protocol.close_rcvd is None
         assert 0 < sockets.service.metrics()["geminga_websocket_inbox_bytes"] < 5_000
         honest.tell(messageId=message["messageId"])
-        await pause(1)
+        await seconds(1)
         assert sockets.service.metrics()["geminga_websocket_inbox_bytes"] == 0
         assert world.broker.topics[TOPIC].subscriptions["s"].cursor.backlog_count == 0
 

@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import cast
+from urllib.error import HTTPError
 
 import pytest
 
@@ -231,54 +232,50 @@ def test_a_document_moves_a_client_and_what_can_not_be_read_does_not() -> None:
     run(provider, scenario)
 
 
-def test_the_document_is_read_with_its_headers() -> None:
+def read_by(provider: ControlledClusterFailover) -> bytes:
+    """The document, read once."""
+
     class World:
         runtime = client_runtime()
 
-    async def main(provider: ControlledClusterFailover) -> bytes:
+    async def main() -> bytes:
         try:
             return await provider.read(cast("FailoverClient", World()))
         finally:
             await World.runtime.threads.close()
 
+    return asyncio.run(main())
+
+
+def test_the_document_is_read_with_its_headers() -> None:
     with WebAnswers() as web:
         web.answers = [(200, "text", "")]
-        assert asyncio.run(main(ControlledClusterFailover(url("east"), web.url, headers={"X-Who": "me"}))) == b"text"
+        assert read_by(ControlledClusterFailover(url("east"), web.url, headers={"X-Who": "me"})) == b"text"
         assert web.asked[0][1]["X-Who"] == "me"
+
+
+def test_who_answers_with_an_error_is_hung_up_on() -> None:
+    """It stayed connected for as long as somebody had the error."""
+    with WebAnswers() as web:
+        web.answers = [(503, "later", "")]
+        with pytest.raises(HTTPError, match="503") as caught:
+            read_by(ControlledClusterFailover(url("east"), web.url))
+        assert caught.value.fp is not None
+        assert caught.value.fp.closed
 
 
 @pytest.mark.parametrize("begun", DRIPPING.values(), ids=DRIPPING)
 def test_a_document_that_comes_byte_by_byte_is_waited_for_no_longer_than_the_limit(monkeypatch, begun: bytes) -> None:
     monkeypatch.setattr(controlled, "READ_TIMEOUT_S", 0.1)
 
-    class World:
-        runtime = client_runtime()
-
-    async def main(provider: ControlledClusterFailover) -> None:
-        try:
-            with pytest.raises(OSError, match=r".+"):
-                await provider.read(cast("FailoverClient", World()))
-        finally:
-            await World.runtime.threads.close()
-
-    with Dripping(begun) as web:
-        asyncio.run(main(ControlledClusterFailover(url("east"), web.url)))
+    with Dripping(begun) as web, pytest.raises(OSError, match=r".+"):
+        read_by(ControlledClusterFailover(url("east"), web.url))
 
 
 @pytest.mark.parametrize("answer", NO_ANSWERS.values(), ids=NO_ANSWERS)
 def test_an_answer_that_is_none_does_not_end_the_watch(answer: bytes) -> None:
-    class World:
-        runtime = client_runtime()
-
-    async def main(provider: ControlledClusterFailover) -> None:
-        try:
-            with pytest.raises(OSError, match=r".+"):
-                await provider.read(cast("FailoverClient", World()))
-        finally:
-            await World.runtime.threads.close()
-
-    with RawAnswers(answer) as raw:
-        asyncio.run(main(ControlledClusterFailover(url("east"), raw.url)))
+    with RawAnswers(answer) as raw, pytest.raises(OSError, match=r".+"):
+        read_by(ControlledClusterFailover(url("east"), raw.url))
 
 
 def test_who_is_sent_to_another_cluster_goes_through_the_address_it_was_sent_to() -> None:

@@ -12,11 +12,10 @@ import pytest
 
 import geminga
 import geminga.admin.blocking
-from geminga.app.console.serving.application import Console, Mounted
 from geminga.client import AuthenticationToken
 from support.house.signing import SECRET, in_text, token_of
 from support.processes.certificates import Authority
-from support.worlds.console import Visitor, forms_of, notice_of, problem_of
+from support.worlds.console import Visitor, browser_at, console_above, forms_of, notice_of, problem_of
 
 TOPIC = "persistent://public/default/kept"
 PROVIDERS = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
@@ -201,25 +200,8 @@ def test_credentials_that_brokers_take_no_more_end_the_session() -> None:
         await send({"type": "http.response.start", "status": status, "headers": []})
         await send({"type": "http.response.body", "body": b"[]"})
 
-    drawn = iter(range(1000))
-    console = Console(
-        Mounted(
-            administration,
-            lambda size: f"{next(drawn):0{2 * size}x}",
-            lambda: 0.0,
-            lambda: 0,
-            True,
-            True,
-            lambda *_: pytest.fail("no client is asked for"),
-            lambda: None,
-            "c",
-            "v",
-        )
-    )
-    transport = httpx.ASGITransport(console)
-
     async def story() -> None:
-        async with httpx.AsyncClient(transport=transport, base_url="http://here", follow_redirects=True) as browser:
+        async with browser_at(console_above(administration)) as browser:
             form = forms_of((await browser.get("/console/login")).text)[0]
             there = await browser.post(form.action, data={**form.fields, "credentials": "a.b.c"})
             assert there.url.path == "/console/"

@@ -8,11 +8,10 @@ from contextlib import AsyncExitStack
 from typing import Any, Final
 
 import httpx
-import pytest
 
-from geminga.app.console.serving.application import PAGES_MAX, PAGES_OF_ONE_MAX, Console, Mounted
+from geminga.app.console.serving.application import PAGES_MAX, PAGES_OF_ONE_MAX
 from geminga.runtime import next_turn
-from support.worlds.console import forms_of
+from support.worlds.console import browser_at, console_above, forms_of
 
 #: Turns of the loop after which nothing is under way that needs no answer of the administration.
 SETTLED: Final = 200
@@ -25,20 +24,7 @@ class Held:
         self.held = 0
         self._whom = f"Bearer {whom}".encode()
         self._go = asyncio.Event()
-        drawn = iter(range(10_000))
-        mounted = Mounted(
-            self._administration,
-            lambda size: f"{next(drawn):0{2 * size}x}",
-            lambda: 0.0,
-            lambda: 0,
-            True,
-            True,
-            lambda *_: pytest.fail("no client is asked for"),
-            lambda: None,
-            "c",
-            "v",
-        )
-        self._transport = httpx.ASGITransport(Console(mounted))
+        self._console = console_above(self._administration)
 
     async def _administration(self, scope: Any, _receive: object, send: Any) -> None:
         who = dict(scope["headers"]).get(b"authorization")
@@ -49,7 +35,7 @@ class Held:
         await send({"type": "http.response.body", "body": b"[]"})
 
     def browser(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(transport=self._transport, base_url="http://here", follow_redirects=True)
+        return browser_at(self._console)
 
     def let_go(self) -> None:
         self._go.set()

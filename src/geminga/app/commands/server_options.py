@@ -1,4 +1,4 @@
-"""The options by which a server's command says how it logs: docs/formats/log.md."""
+"""Options of servers' commands: configuration keys, the ready line, and how they log (docs/formats/log.md)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ import typer
 
 from geminga.app.configuration.core.log_options import FILE_BYTES, FILES
 
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Set a configuration key; may be repeated, wins over files."),
+]
+ReadyAsJson = Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")]
 LogLevel = Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")]
 LogFormat = Annotated[str, typer.Option("--log-format", help="text or json: one object a line, of everything.")]
 LogFile = Annotated[str, typer.Option("--log-file", metavar="FILE", help="Log there, not to standard error.")]
