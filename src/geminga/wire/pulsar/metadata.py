@@ -34,6 +34,8 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 
 MAGIC_CHECKSUM: Final = b"\x0e\x01"
 MAGIC_BROKER_ENTRY_METADATA: Final = b"\x0e\x02"
+#: The property of what a replicator sends that says where it was stored in its own cluster, ``ledger:entry``.
+SOURCE_POSITION: Final = "__MSG_PROP_REPL_SOURCE_POSITION"
 _CHECKSUM_HEADER_BYTES: Final = 6
 _BROKER_HEADER_BYTES: Final = 6
 #: Where the message metadata begin in an entry that starts with a checksum.
