@@ -253,11 +253,21 @@ class Followers:
 
 def _snapshots_in(entries: Sequence[Entry], positions: Container[Position]) -> Iterator[Snapshot]:
     for entry in entries:
-        metadata, offset = split_entry(entry.data) if entry.position in positions else (None, 0)
-        if metadata is not None and metadata.marker_type == SNAPSHOT:
-            snapshot = decode_marker(SNAPSHOT, entry.data[offset:])
-            if isinstance(snapshot, Snapshot):
-                yield snapshot
+        snapshot = snapshot_in(entry) if entry.position in positions else None
+        if snapshot is not None:
+            yield snapshot
+
+
+def snapshot_in(entry: Entry) -> Snapshot | None:
+    """The snapshot that an entry has; None: it has none, or one of what can not have been when it was written.
+
+    Whoever may publish can write one: behind one of the far future no other would count.
+    """
+    metadata, offset = split_entry(entry.data)
+    if metadata is None or metadata.marker_type != SNAPSHOT:
+        return None
+    found = decode_marker(SNAPSHOT, entry.data[offset:])
+    return found if isinstance(found, Snapshot) and found.local < entry.position else None
 
 
 def _is_marker(entry: Entry) -> bool:

@@ -15,10 +15,16 @@ from geminga.broker.geo.subscriptions import COUNTS, ReplicatedSubscriptions
 from geminga.broker.subscription.seek import is_replicated, set_replicated
 from geminga.broker.subscription.subscription import Subscription
 from geminga.model.errors import StorageError
-from geminga.model.position import EARLIEST
+from geminga.model.position import EARLIEST, Position
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import peek_metadata
-from geminga.wire.pulsar.subscription_markers import SNAPSHOT, UPDATE
+from geminga.wire.pulsar.subscription_markers import (
+    SNAPSHOT,
+    UPDATE,
+    InCluster,
+    Snapshot,
+    encode_local_snapshot,
+)
 from support.worlds.broker_world import TOPIC, Client, Type, send_frame
 from support.worlds.cluster_mesh import ClusterMesh, run_mesh
 from support.worlds.handles_world import SimAdmin
@@ -288,6 +294,31 @@ def test_markers_that_are_damaged_or_lead_nowhere_change_nothing() -> None:
         assert mesh.topic("east").subscriptions.keys() == {"sub"}
         assert TOPIC in mesh.worlds["east"].broker.topics
         assert part_of(mesh, "east").stats()["pendingSnapshots"] == 0
+
+    run_mesh(scenario, "east", "west")
+
+
+@pytest.mark.parametrize("is_loaded_again", [False, True])
+def test_a_snapshot_that_is_not_of_what_is_before_it_keeps_no_other_from_counting(is_loaded_again: bool) -> None:
+    """Whoever may publish can write one: all that came later would be taken for older ones, and none be made."""
+
+    async def scenario(mesh: ClusterMesh) -> None:
+        client = (await loaded(mesh))["east"]
+        consumer = await mesh.client("east")
+        await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
+        made_up = Snapshot("made up", Position(1 << 62, 0), (InCluster("west", Position(0, -1)),))
+        client.send_bytes(send_frame(0, entry=encode_local_snapshot(made_up, "east", 0)))
+        await client.receipt()
+        await moment(1)
+        if is_loaded_again:
+            await mesh.worlds["east"].broker.registry.unload(mesh.topic("east").name)
+            client, consumer = await mesh.client("east"), await mesh.client("east")
+            await client.create_producer(producer_name="again")
+            await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
+        await publish(client, *range(1, 6))
+        acknowledge(consumer, *await receive(consumer, 5))
+        await moment(10)
+        assert sub_of(mesh, "west").cursor.backlog_count == 0
 
     run_mesh(scenario, "east", "west")
 
