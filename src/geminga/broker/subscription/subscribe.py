@@ -95,13 +95,19 @@ async def create_subscription(
         return existing
     if topic.services.config.strict_subscription_names and not is_valid_named_entity(name):
         raise NotAllowedError(UNFIT_NAME.format(name))
-    check_new_subscription(topic, name, len(topic.subscriptions), properties or {})
+
+    def check() -> None:
+        check_new_subscription(topic, name, len(topic.subscriptions), properties or {})
+
+    check()
     is_behind = position == LATEST and is_behind_compacted(topic)
     cursor = await topic.ledger.open_cursor(
         encode_name(name),
         initial=position,
         properties={BEHIND_COMPACTED: 1} if is_behind else {},
         cursor_properties=properties or {},
+        # Others were made since: of a burst each found that there was room.
+        check=check,
     )
     existing = topic.subscriptions.get(name)
     if existing is not None:
@@ -199,6 +205,7 @@ async def _subscription_for(
     existing = topic.subscriptions.get(name)
     if existing is not None:
         return existing
+    check_new_subscription(topic, name, len(topic.subscriptions))
     cursor = topic.ledger.new_non_durable_cursor(encode_name(name), start)
     subscription = Subscription.create(topic, name, cursor, is_durable=False)
     topic.subscriptions[name] = subscription
