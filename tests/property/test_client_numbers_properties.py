@@ -86,6 +86,11 @@ def test_where_it_was_stored_elsewhere_is_looked_at_in_the_smallest_metadata(nam
         assert not metadata_refusal(entry, is_in_transaction, is_copier=True)
         if entry[8] == entry[7] == 0 and 255 not in entry[10:] and is_in_transaction:
             assert not is_suspect(entry, is_in_transaction, is_copier=True)
+    # A field's number may be written with more bytes than it takes.
+    spread = forged.SerializeToString().replace(b"*\x01e", b"\xaa\x80\x00\x01e")
+    entry = entry[:6] + len(spread).to_bytes(4, "big") + spread
+    assert is_suspect(entry, True)
+    assert metadata_refusal(entry, True)
     forged.ClearField("replicated_from")
     assert not metadata_refusal(encode_entry(forged, b""), False)
 
