@@ -2,22 +2,31 @@
 
 The cursor is made before the topic's new rules are answered, where the topic is then or at its beginning
 (``replicationStartAt``), and found again by its name, which is Pulsar's. An operator may have made it beforehand, where
-copying is to begin. It goes when the rules of all levels, which
-were read, leave its cluster out; never because something could not be read.
+copying is to begin. It goes when the rules of all levels, which were read, leave its cluster out; never because
+something could not be read.
+
+Markers of replicated subscriptions are written by brokers, and come from others by their replicators. What a client
+sends as one is refused: it would move, or make, subscriptions in other clusters that nobody let it use.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import ClassVar, Final
 
+from geminga.broker.core.dedup_source import is_replicator
 from geminga.broker.policies.core.record_rows import REPLICATION
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.topic.parts import CopiedTopic, PartTopic, RemoteClusters, Stats, TakesLeave
+from geminga.broker.topic.publish import PublishBatch, Refusal, runs_without
+from geminga.model.errors import NotAllowedError
 from geminga.model.position import EARLIEST, LATEST
 from geminga.model.topic_name import REPLICATOR_PREFIX
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.metadata import MAGIC_CHECKSUM, METADATA_OFFSET, peek_metadata
+from geminga.wire.pulsar.subscription_markers import MARKER_TYPES
 
 #: Of the name of a replicator's cursor; the cluster's follows.
 CURSOR_PREFIX: Final = REPLICATOR_PREFIX
@@ -26,6 +35,15 @@ CURSOR_PREFIX: Final = REPLICATOR_PREFIX
 #: Of a cursor that an operator made before its cluster was named (``cursor_properties``): it stays until it is, or is
 #: deleted by name, and then goes as any other.
 MADE_BEFORE: Final = {"geminga.made-before-replication": "true"}
+#: Of what a client sends as if it were a broker.
+MARKER_REFUSED: Final = Refusal(
+    NotAllowedError(
+        f"marker_type is one of {', '.join(map(str, sorted(MARKER_TYPES)))}: only brokers and their replicators write "
+        "markers of replicated subscriptions"
+    )
+)
+#: The first byte of the tag of ``marker_type``, with however many bytes it is written.
+_MARKER_SIGN: Final = pb.MessageMetadata(marker_type=0).SerializePartialToString()[0]
 
 
 class GeoReplication(TakesLeave):
@@ -74,6 +92,12 @@ class GeoReplication(TakesLeave):
         initial = EARLIEST if clusters.starts_at_earliest else LATEST
         for cluster in sorted(wanted):
             await topic.ledger.open_cursor(CURSOR_PREFIX + cluster, initial=initial)
+
+    def admit(self, batch: PublishBatch) -> Iterable[PublishBatch]:
+        """Refuse markers that are no replicator's, and nothing else of the batch."""
+        if is_replicator(batch.producer.name) or not any(map(_is_marker, batch.entries)):
+            return (batch,)
+        return runs_without(batch, _is_marker, MARKER_REFUSED)
 
     async def stop_others(self, wanted: frozenset[str]) -> None:
         """Copy no more to clusters but these, and return when their links are closed."""
@@ -148,6 +172,17 @@ def _clusters_of(topic: PartTopic) -> frozenset[str]:
     named: tuple[str, ...] = topic.rules[REPLICATION]
     local = _clusters_around(topic).local
     return frozenset(named) - {local} if local in named else frozenset()
+
+
+def _is_marker(entry: bytes) -> bool:
+    """Whether it is one of those that keep subscriptions alike."""
+    if entry[:2] == MAGIC_CHECKSUM:
+        # Most have none of that byte, and need not be parsed.
+        end = METADATA_OFFSET + int.from_bytes(entry[METADATA_OFFSET - 4 : METADATA_OFFSET], "big")
+        if _MARKER_SIGN not in entry[METADATA_OFFSET:end]:
+            return False
+    metadata = peek_metadata(entry)
+    return metadata is not None and metadata.marker_type in MARKER_TYPES
 
 
 async def _ended(stopped: Sequence[asyncio.Task[None] | None]) -> None:

@@ -28,7 +28,17 @@ from geminga.wire.pulsar.subscription_markers import (
 )
 from support.worlds.broker_world import Type, send_frame
 from support.worlds.cluster_mesh import ClusterMesh, run_mesh
-from unit.broker.geo.test_subscriptions import SHARED, acknowledge, entries, loaded, part_of, publish, receive, sub_of
+from unit.broker.geo.test_subscriptions import (
+    SHARED,
+    acknowledge,
+    brought,
+    entries,
+    loaded,
+    part_of,
+    publish,
+    receive,
+    sub_of,
+)
 from unit.broker.topic.test_deduplication import moment
 
 
@@ -230,14 +240,12 @@ def test_updates_of_many_subscriptions_make_one_at_a_time_and_not_any_number_wai
     monkeypatch.setattr(followers, "WAITING_MAX", 20)
 
     async def scenario(mesh: ClusterMesh) -> None:
-        client = (await loaded(mesh))["east"]
+        await loaded(mesh)
         position = Position(0, 0)
         updates = [encode_update(Update(f"{number}", (InCluster("west", position),)), 1) for number in range(50)]
         mesh.worlds["west"].metadata.faults.delay_ms_max = 100
         for _ in range(2):
-            client.send_bytes(b"".join(send_frame(0, entry=update) for update in updates))
-            for _ in updates:
-                await client.receipt()
+            await brought(mesh, "east", *(send_frame(0, entry=update) for update in updates))
             making = 0
             for _ in range(100):
                 await moment(0.1)
