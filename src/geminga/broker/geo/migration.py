@@ -158,7 +158,9 @@ class TopicMigration(AdmitsSubscriptions):
 
     def _follow_parts(self, batch: PublishBatch) -> None:
         if batch.chunks and _goes_on(batch.entries[-1]):
-            self._midst.add(batch.producer)
+            if batch.producer not in self._midst:
+                # One whose successor has its name is not told of when it is gone.
+                self._midst = {producer for producer in self._midst if not producer.is_closed} | {batch.producer}
         elif self._midst:
             self._midst.discard(batch.producer)
 
@@ -173,6 +175,10 @@ class TopicMigration(AdmitsSubscriptions):
                 async with asyncio.timeout(FIRST_TRY_MS_MAX / 1000):
                     await self._was_tried.wait()
         self._admit()
+
+    def producer_left(self, producer: Producer) -> None:
+        """The rest of what it began will not come."""
+        self._midst.discard(producer)
 
     async def admit_subscription(self) -> None:
         """The same: a new one is made in the other cluster alone."""

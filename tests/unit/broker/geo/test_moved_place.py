@@ -14,7 +14,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
 from support.worlds.policy_levels import set_namespace, topic_of
 from support.worlds.rest_world import ask, rest_application
-from unit.broker.geo.test_migration import GREEN, PLACE, Green, moved_of, moving, ready
+from unit.broker.geo.test_migration import GREEN, PLACE, Green, moved_of, moving, part_of, ready
 
 OTHER = {"serviceUrl": "http://other:8080", "brokerServiceUrl": "pulsar://other:6650"}
 OTHER_PLACE = MovedTo("http://other:8080", "", "pulsar://other:6650", "")
@@ -155,3 +155,22 @@ def test_a_topic_that_stores_nothing_and_is_gone_leads_nobody_away() -> None:
             assert tried == [], pause_ms
 
     run_with_broker(scenario, keep_alive_interval_s=1_000_000)
+
+
+def test_who_left_in_the_midst_of_a_message_is_not_remembered_while_the_topic_can_not_move() -> None:
+    """It may be long, and clients come and go as often as they like."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        ready(world, Green("it does not answer"))
+        part = await moving(world)
+        for number in range(30):
+            client = await world.client()
+            await client.create_producer(producer_name=f"{number % 3}")
+            client.send_message(0, **part_of(0))
+            await client.receipt()
+            client.lose()
+        await wait_ms(1000)
+        assert part.stage is Stage.PREPARING
+        assert part._midst == set()  # what it holds is seen nowhere else
+
+    run_with_broker(scenario)
