@@ -174,3 +174,24 @@ def test_who_left_in_the_midst_of_a_message_is_not_remembered_while_the_topic_ca
         assert part._midst == set()  # what it holds is seen nowhere else
 
     run_with_broker(scenario)
+
+
+@pytest.mark.parametrize(
+    "address", ["green:port", "green:0", "green:65536", "green:", ":6650", "[::1", "a,b:x", "a,:6650"]
+)
+def test_an_address_that_no_client_can_take_is_refused_before_anybody_is_led_there(address: str) -> None:
+    """Clients that were led to it would end: it is none that could answer later."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        ready(world, Green())
+        application = rest_application(world.broker)
+        path = "/admin/v2/clusters/standalone/migrate"
+        body = {**GREEN, "brokerServiceUrl": f"pulsar://{address}"}
+        answer = await ask(application, "POST", f"{path}?migrated=true", json.dumps(body).encode())
+        assert answer.status == 400
+        assert "brokerServiceUrl must be pulsar://host:port" in json.loads(answer.body)["reason"]
+        for good in ("green:6650", "green", "a:1,b:65535,[::1]:6650", "10.0.0.1:6650/"):
+            body = {**GREEN, "brokerServiceUrl": f"pulsar://{good}"}
+            assert (await ask(application, "POST", path, json.dumps(body).encode())).status == 204
+
+    run_with_broker(scenario)
