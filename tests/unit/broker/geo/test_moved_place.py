@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from types import SimpleNamespace
 
 import pytest
 
+from geminga import sim
+from geminga.broker.configuration.broker_config import BrokerConfig
+from geminga.broker.geo.clusters import OtherClusters
 from geminga.broker.geo.migration import MADE_PROPERTY, MOVED_PROPERTY, Stage
 from geminga.broker.geo.moves import MovedTo
+from geminga.broker.resources import Resources
+from geminga.metadata.memory import MemoryMetadataStore
 from geminga.model.topic_name import TopicName
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -195,3 +202,44 @@ def test_an_address_that_no_client_can_take_is_refused_before_anybody_is_led_the
             assert (await ask(application, "POST", path, json.dumps(body).encode())).status == 204
 
     run_with_broker(scenario)
+
+
+class SlowGreen(asyncio.Protocol):
+    """The administration of the other cluster: it has everything, and says so three seconds late."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        asyncio.get_running_loop().call_later(3, self._answer)
+
+    def _answer(self) -> None:
+        self.transport.write(b"HTTP/1.1 200 so\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
+        self.transport.close()
+
+
+def test_many_topics_that_begin_to_move_ask_in_turns_and_who_publishes_no_more_waits_behind_none() -> None:
+    """Of all at once most would be given up before they are answered, again and again."""
+    topics = 1000
+
+    async def main(world: sim.SimWorld) -> None:
+        async def on_node(node: sim.SimNode) -> None:
+            clusters = OtherClusters(node.runtime, Resources(MemoryMetadataStore(node.runtime)), BrokerConfig())
+            green = world.node("green")
+            await green.run(lambda there: there.runtime.network.listen(SlowGreen, "0.0.0.0", 8080))
+            topic = SimpleNamespace(name=TopicName.parse(TOPIC), subscriptions={})
+
+            async def begin() -> None:
+                async with clusters.moving_turn():
+                    await clusters.prepare(topic, PLACE)
+
+            beginning = [asyncio.ensure_future(begin()) for _ in range(topics)]
+            await wait_ms(1000)
+            since_s = world.now
+            await clusters.prepare(topic, PLACE)
+            assert world.now - since_s <= 10
+            assert await asyncio.gather(*beginning) == [None] * topics
+            await clusters.close()
+
+        await world.node("broker").run(on_node)
+
+    sim.run(main)
