@@ -6,13 +6,15 @@ copying is to begin. It goes when the rules of all levels, which were read, leav
 something could not be read.
 
 Markers of replicated subscriptions are written by brokers, and come from others by their replicators. What a client
-sends as one is refused: it would move, or make, subscriptions in other clusters that nobody let it use.
+sends as one is refused: it would move, or make, subscriptions in other clusters that nobody let it use. So is what can
+not be parsed, and what has numbers that a SEND may not have and that are not looked for in short metadata: a copy is
+encoded anew and longer, and would be refused over there. Nothing behind it would be copied.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import ClassVar, Final
 
@@ -24,8 +26,8 @@ from geminga.broker.topic.publish import PublishBatch, Refusal, runs_without
 from geminga.model.errors import NotAllowedError
 from geminga.model.position import EARLIEST, LATEST
 from geminga.model.topic_name import REPLICATOR_PREFIX
-from geminga.wire._generated import pulsar_api_pb2 as pb
-from geminga.wire.pulsar.metadata import MAGIC_CHECKSUM, METADATA_OFFSET, peek_metadata
+from geminga.wire.pulsar.metadata import peek_metadata
+from geminga.wire.pulsar.numbers import BATCH_MESSAGES_MAX, LONG_MAX, metadata_refusal
 from geminga.wire.pulsar.subscription_markers import MARKER_TYPES
 
 #: Of the name of a replicator's cursor; the cluster's follows.
@@ -42,8 +44,10 @@ MARKER_REFUSED: Final = Refusal(
         "markers of replicated subscriptions"
     )
 )
-#: The first byte of the tag of ``marker_type``, with however many bytes it is written.
-_MARKER_SIGN: Final = pb.MessageMetadata(marker_type=0).SerializePartialToString()[0]
+#: Of what no replicator could copy, nor pass over without a word: nothing behind it would be copied.
+DAMAGED_REFUSED: Final = Refusal(
+    NotAllowedError("the message's metadata can not be parsed, and the topic is copied to other clusters")
+)
 
 
 class GeoReplication(TakesLeave):
@@ -94,10 +98,13 @@ class GeoReplication(TakesLeave):
             await topic.ledger.open_cursor(CURSOR_PREFIX + cluster, initial=initial)
 
     def admit(self, batch: PublishBatch) -> Iterable[PublishBatch]:
-        """Refuse markers that are no replicator's, and nothing else of the batch."""
-        if is_replicator(batch.producer.name) or not any(map(_is_marker, batch.entries)):
+        """Refuse what can not be parsed, or would be refused where it is copied to, and markers that are no
+        replicator's, and nothing else of the batch."""
+        # Each replicator parses them as well: what that takes is a small part of a copy.
+        is_copier = is_replicator(batch.producer.name)
+        if all(map(_is_whole if is_copier else _is_plain, batch.entries)):
             return (batch,)
-        return runs_without(batch, _is_marker, MARKER_REFUSED)
+        return _taken_apart(batch, is_copier=is_copier)
 
     async def stop_others(self, wanted: frozenset[str]) -> None:
         """Copy no more to clusters but these, and return when their links are closed."""
@@ -174,15 +181,46 @@ def _clusters_of(topic: PartTopic) -> frozenset[str]:
     return frozenset(named) - {local} if local in named else frozenset()
 
 
-def _is_marker(entry: bytes) -> bool:
-    """Whether it is one of those that keep subscriptions alike."""
-    if entry[:2] == MAGIC_CHECKSUM:
-        # Most have none of that byte, and need not be parsed.
-        end = METADATA_OFFSET + int.from_bytes(entry[METADATA_OFFSET - 4 : METADATA_OFFSET], "big")
-        if _MARKER_SIGN not in entry[METADATA_OFFSET:end]:
-            return False
-    metadata = peek_metadata(entry)
-    return metadata is not None and metadata.marker_type in MARKER_TYPES
+def _is_whole(entry: bytes) -> bool:
+    return peek_metadata(entry) is not None
+
+
+def _is_plain(entry: bytes) -> bool:
+    """Whether it can be parsed, is no marker, and has no number that is refused where metadata are looked at."""
+    found = peek_metadata(entry)
+    return (
+        found is not None
+        and not found.marker_type
+        and 0 <= found.num_messages_in_batch <= BATCH_MESSAGES_MAX
+        and found.sequence_id <= LONG_MAX
+        and found.highest_sequence_id <= LONG_MAX
+        and found.publish_time <= LONG_MAX
+        and min(found.num_chunks_from_msg, found.chunk_id, found.total_chunk_msg_size) >= 0
+    )
+
+
+def _taken_apart(batch: PublishBatch, *, is_copier: bool) -> Iterator[PublishBatch]:
+    for run in runs_without(batch, lambda entry: _refusal_of(entry, is_copier=is_copier) is not None, DAMAGED_REFUSED):
+        if run.refusal is None:
+            yield run
+            continue
+        for index in range(run.count):
+            one = run.cut(index, index + 1, 0)
+            one.refusal = _refusal_of(one.entries[0], is_copier=is_copier)
+            yield one
+
+
+def _refusal_of(entry: bytes, *, is_copier: bool) -> Refusal | None:
+    found = peek_metadata(entry)
+    if found is None:
+        return DAMAGED_REFUSED
+    if is_copier:
+        return None
+    if found.marker_type in MARKER_TYPES:
+        return MARKER_REFUSED
+    # What the command says of a transaction was looked at before.
+    text = metadata_refusal(entry, True)
+    return Refusal(NotAllowedError(text)) if text else None
 
 
 async def _ended(stopped: Sequence[asyncio.Task[None] | None]) -> None:

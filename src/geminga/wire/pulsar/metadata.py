@@ -124,8 +124,11 @@ def texts_of(pairs: Iterable[pb.KeyValue]) -> dict[str, str]:
 
 
 def encode_entry(metadata: pb.MessageMetadata, payload: bytes) -> bytes:
-    """Headers and payload of a message, with checksum: what a producer puts behind SEND."""
-    encoded: bytes = metadata.SerializeToString()
+    """Headers and payload of a message, with checksum: what a producer puts behind SEND.
+
+    Metadata that a client sent without a field that they need are parsed, and are written again as they are.
+    """
+    encoded: bytes = metadata.SerializePartialToString()
     rest = _UINT32.pack(len(encoded)) + encoded + payload
     return MAGIC_CHECKSUM + _UINT32.pack(crc32c(rest)) + rest
 

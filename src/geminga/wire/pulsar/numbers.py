@@ -91,7 +91,7 @@ def metadata_refusal(entry: bytes, is_in_transaction: bool, *, is_copier: bool =
     metadata, offset = split_entry(entry)
     if metadata is None:
         return ""
-    if offset > LOOKED_AT_BYTES and (text := texts_refusal(metadata)):
+    if offset > LOOKED_AT_BYTES and (text := texts_refusal(metadata, is_copier=is_copier)):
         return text
     for name, (least, largest) in METADATA_LIMITS.items():
         value = getattr(metadata, name)

@@ -13,6 +13,7 @@ from geminga.model.position import Position
 from geminga.model.topic_name import DEDUP_CURSOR
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import SOURCE_POSITION, encode_entry
+from geminga.wire.pulsar.texts import LISTS_MAX
 from support.worlds.broker_world import BrokerWorld, Client, Type, run_with_broker, send_frame
 from support.worlds.policy_levels import set_topic
 from unit.broker.topic.test_deduplication import NO_ID, moment, topic_of, turns
@@ -173,6 +174,22 @@ def test_what_a_replicator_adds_does_not_make_a_message_too_large() -> None:
                 assert refused.error == pb.NotAllowedError
                 await client.expect(Type.CLOSE_PRODUCER)
                 client = await replicator(world)
+
+    run_with_broker(scenario)
+
+
+def test_what_a_replicator_adds_does_not_make_properties_too_many() -> None:
+    """One that just fits here would end the copying of its topic."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        client = await replicator(world)
+        properties = [pb.KeyValue(key="k", value="")] * LISTS_MAX["properties"]
+        metadata = {"replicated_from": "east", "properties": [*properties, AT_3_0]}
+        client.send_bytes(send_frame(0, metadata=metadata))
+        assert await is_stored(client)
+        metadata["properties"] = [*properties, AT_3_0, AT_3_0]
+        client.send_bytes(send_frame(1, metadata=metadata))
+        assert "properties has" in (await client.expect(Type.SEND_ERROR)).send_error.message
 
     run_with_broker(scenario)
 
