@@ -8,25 +8,28 @@ something could not be read.
 Markers of replicated subscriptions are written by brokers, and come from others by their replicators. What a client
 sends as one is refused: it would move, or make, subscriptions in other clusters that nobody let it use. So is what can
 not be parsed, and what has numbers that a SEND may not have and that are not looked for in short metadata: a copy is
-encoded anew and longer, and would be refused over there. Nothing behind it would be copied.
+encoded anew and longer, and would be refused over there; and what is too large for a link. Nothing behind it would be
+copied.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import ClassVar, Final
 
 from geminga.broker.core.dedup_source import is_replicator
 from geminga.broker.policies.core.record_rows import REPLICATION
 from geminga.broker.subscription.rates import Rates
+from geminga.broker.topic.message_size import ADDED_BYTES_MAX, TOO_LARGE
 from geminga.broker.topic.parts import CopiedTopic, PartTopic, RemoteClusters, Stats, TakesLeave
 from geminga.broker.topic.publish import PublishBatch, Refusal, runs_without
 from geminga.model.errors import NotAllowedError
+from geminga.model.limits import FRAME_PADDING_BYTES
 from geminga.model.position import EARLIEST, LATEST
 from geminga.model.topic_name import REPLICATOR_PREFIX
-from geminga.wire.pulsar.metadata import peek_metadata
+from geminga.wire.pulsar.metadata import peek_metadata, split_entry
 from geminga.wire.pulsar.numbers import BATCH_MESSAGES_MAX, LONG_MAX, metadata_refusal
 from geminga.wire.pulsar.subscription_markers import MARKER_TYPES
 
@@ -44,6 +47,8 @@ MARKER_REFUSED: Final = Refusal(
         "markers of replicated subscriptions"
     )
 )
+#: Of a frame, what a copy takes beside the message as it came: the command, and what is added to its metadata.
+COPY_ROOM_BYTES: Final = 256 + ADDED_BYTES_MAX
 #: Of what no replicator could copy, nor pass over without a word: nothing behind it would be copied.
 DAMAGED_REFUSED: Final = Refusal(
     NotAllowedError("the message's metadata can not be parsed, and the topic is copied to other clusters")
@@ -102,9 +107,12 @@ class GeoReplication(TakesLeave):
         replicator's, and nothing else of the batch."""
         # Each replicator parses them as well: what that takes is a small part of a copy.
         is_copier = is_replicator(batch.producer.name)
-        if all(map(_is_whole if is_copier else _is_plain, batch.entries)):
+        if is_copier:
+            return (batch,) if all(map(_is_whole, batch.entries)) else _taken_apart(batch, _damage_of)
+        bytes_max = self._topic.services.config.message_bytes_max
+        if max(map(len, batch.entries)) <= bytes_max and all(map(_is_plain, batch.entries)):
             return (batch,)
-        return _taken_apart(batch, is_copier=is_copier)
+        return _taken_apart(batch, partial(_refusal_of, bytes_max=bytes_max))
 
     async def stop_others(self, wanted: frozenset[str]) -> None:
         """Copy no more to clusters but these, and return when their links are closed."""
@@ -199,23 +207,27 @@ def _is_plain(entry: bytes) -> bool:
     )
 
 
-def _taken_apart(batch: PublishBatch, *, is_copier: bool) -> Iterator[PublishBatch]:
-    for run in runs_without(batch, lambda entry: _refusal_of(entry, is_copier=is_copier) is not None, DAMAGED_REFUSED):
+def _taken_apart(batch: PublishBatch, refusal_of: Callable[[bytes], Refusal | None]) -> Iterator[PublishBatch]:
+    for run in runs_without(batch, lambda entry: refusal_of(entry) is not None, DAMAGED_REFUSED):
         if run.refusal is None:
             yield run
             continue
         for index in range(run.count):
             one = run.cut(index, index + 1, 0)
-            one.refusal = _refusal_of(one.entries[0], is_copier=is_copier)
+            one.refusal = refusal_of(one.entries[0])
             yield one
 
 
-def _refusal_of(entry: bytes, *, is_copier: bool) -> Refusal | None:
-    found = peek_metadata(entry)
+def _damage_of(entry: bytes) -> Refusal | None:
+    return None if _is_whole(entry) else DAMAGED_REFUSED
+
+
+def _refusal_of(entry: bytes, *, bytes_max: int) -> Refusal | None:
+    found, offset = split_entry(entry)
     if found is None:
         return DAMAGED_REFUSED
-    if is_copier:
-        return None
+    if len(entry) - offset > bytes_max or len(entry) > bytes_max + FRAME_PADDING_BYTES - COPY_ROOM_BYTES:
+        return TOO_LARGE
     if found.marker_type in MARKER_TYPES:
         return MARKER_REFUSED
     # What the command says of a transaction was looked at before.

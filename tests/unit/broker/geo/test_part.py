@@ -154,6 +154,26 @@ def test_numbers_that_the_other_cluster_would_refuse_are_refused_here() -> None:
     run_mesh(scenario, "east", "west")
 
 
+def test_what_no_link_could_carry_is_refused() -> None:
+    """A frame takes more than the largest message, and a copy is longer: the copying would end before it."""
+    limit = 20_000
+
+    async def scenario(mesh: ClusterMesh) -> None:
+        client = await mesh.client("east")
+        await client.create_producer(producer_name="producer")
+        sizes = [(limit, 0), (limit + 1, 0), (limit, 9000), (limit, 9700), (100, limit + 9000), (100, limit + 9600)]
+        for number, (payload, more) in enumerate(sizes):
+            metadata = {"properties": [pb.KeyValue(key="k", value="v" * more)]}
+            client.send_bytes(send_frame(number, b"x" * payload, metadata=metadata))
+        await wait_ms(5000)
+        told = [command for command, _ in client.received]
+        assert [command.type == Type.SEND_RECEIPT for command in told] == [True, False, True, False, True, False]
+        assert {command.send_error.message for command in told[1::2]} == {"Exceed maximum message size"}
+        assert mesh.topic("west").ledger.ledgers.entry_count == 3
+
+    run_mesh(scenario, "east", "west", message_bytes_max=limit)
+
+
 def test_a_cluster_taken_out_is_copied_to_no_more_and_its_cursor_goes() -> None:
     async def scenario(world: BrokerWorld) -> None:
         other = join(world)
