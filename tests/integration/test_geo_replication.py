@@ -13,10 +13,10 @@ from types import MappingProxyType
 import pytest
 from tools.standalone_process import StandaloneProcess
 
-from geminga.broker.core.dedup_source import SOURCE_POSITION
 from geminga.broker.geo.remote_cluster import ENTRIES_MAX
 from geminga.client import CompressionType, InitialPosition, Timeout, blocking
 from geminga.client.schema import AvroSchema, Record, String
+from geminga.wire.pulsar.metadata import SOURCE_POSITION
 
 pytestmark = pytest.mark.integration
 

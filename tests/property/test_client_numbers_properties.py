@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from geminga.model.txn_id import TxnId
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.markers import transaction_marker
-from geminga.wire.pulsar.metadata import encode_entry
+from geminga.wire.pulsar.metadata import SOURCE_POSITION, encode_entry
 from geminga.wire.pulsar.numbers import (
     BATCH_MESSAGES_BELIEVED,
     BATCH_MESSAGES_MAX,
@@ -71,6 +71,28 @@ def test_what_says_how_a_transaction_ended_is_looked_at_whoever_sends_it() -> No
     for is_in_transaction in (False, True):
         assert is_suspect(forged, is_in_transaction)
         assert metadata_refusal(forged, is_in_transaction)
+
+
+@given(st.text(max_size=30), st.text(max_size=300), st.text("0:", max_size=3))
+def test_where_it_was_stored_elsewhere_is_looked_at_in_the_smallest_metadata(name: str, other: str, place: str) -> None:
+    forged = pb.MessageMetadata(producer_name=name, sequence_id=0, publish_time=0, replicated_from="e")
+    forged.properties.add(key=SOURCE_POSITION, value=place)
+    forged.properties.add(key=other, value="")
+    entry = encode_entry(forged, b"")
+    assert forged.ByteSize() > plain_metadata_bytes("a producer with a name of any length" * 3)
+    for is_in_transaction in (False, True):
+        assert is_suspect(entry, is_in_transaction)
+        assert "replicator" in metadata_refusal(entry, is_in_transaction)
+        assert not metadata_refusal(entry, is_in_transaction, is_copier=True)
+        if entry[8] == entry[7] == 0 and 255 not in entry[10:] and is_in_transaction:
+            assert not is_suspect(entry, is_in_transaction, is_copier=True)
+    # A field's number may be written with more bytes than it takes.
+    spread = forged.SerializeToString().replace(b"*\x01e", b"\xaa\x80\x00\x01e")
+    entry = entry[:6] + len(spread).to_bytes(4, "big") + spread
+    assert is_suspect(entry, True)
+    assert metadata_refusal(entry, True)
+    forged.ClearField("replicated_from")
+    assert not metadata_refusal(encode_entry(forged, b""), False)
 
 
 @given(st.binary(max_size=40))

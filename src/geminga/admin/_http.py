@@ -262,7 +262,7 @@ def reason_of(data: bytes) -> str:
     text = data.decode("utf-8", "replace").strip()
     try:
         said = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text[:1000] or "no reason given"
     reason = said.get("reason") if isinstance(said, dict) else None
     return reason if isinstance(reason, str) else text[:1000]

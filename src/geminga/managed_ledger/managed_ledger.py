@@ -7,7 +7,7 @@ no task and no timer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from geminga.managed_ledger.cursor.cursor_set import CursorSet
@@ -280,12 +280,14 @@ class ManagedLedger:
         initial: Position = LATEST,
         properties: Mapping[str, int] = _NO_LONGS,
         cursor_properties: Mapping[str, str] = _NO_TEXTS,
+        check: Callable[[], None] | None = None,
     ) -> ManagedCursor:
         """The durable cursor of that name; a new one starts at ``initial``: EARLIEST, LATEST (behind what is readable).
 
-        Names are path elements: a subscription's name comes encoded.
+        Names are path elements: a subscription's name comes encoded. Cursors are made one after the other: ``check`` is
+        called when it is this one's turn, and what it raises keeps it from being made.
         """
-        return await self.cursor_set.open(name, initial, properties, cursor_properties)
+        return await self.cursor_set.open(name, initial, properties, cursor_properties, check)
 
     def new_non_durable_cursor(self, name: str, start: Position) -> ManagedCursor:
         """A cursor in memory whose first entry to read is ``start`` (EARLIEST and LATEST are understood)."""

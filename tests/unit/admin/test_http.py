@@ -182,6 +182,7 @@ def test_what_says_who_asks_is_not_sent_where_it_could_be_read() -> None:
         (500, b"\xff", errors.AdminError, ""),
         (501, b'{"reason":"compaction"}', errors.NotBuiltError, "compaction"),
         (503, b'{"reason":7}', errors.NotAvailableError, ""),
+        (503, b"[" * 100_000, errors.NotAvailableError, r"\[\["),
     ],
 )
 def test_a_refusal_is_an_error_of_its_kind(url: str, status: int, body: bytes, kind: type, reason: str) -> None:

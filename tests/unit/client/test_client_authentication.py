@@ -92,6 +92,8 @@ def test_no_plugin_and_the_one_that_is_off_are_nobody() -> None:
         ("tls", "hidden1", "expected tlsCertFile:PATH,tlsKeyFile:PATH"),
         ("basic", "hidden1", 'expected {"userId"'),
         ("basic", '{"hidden1', "are no JSON"),
+        ("basic", '{"hidden1":' * 100_000, "are no JSON"),
+        ("oauth2", '{"hidden1":' * 100_000, "is no JSON object"),
         ("oauth2", "hidden1", "is no JSON object"),
         ("oauth2", '{"type": "password"}', "the flow 'password' is not built"),
         ("oauth2", '{"issuer_url": "ftp://hidden1"}', "issuer_url is not the http or https URL"),
@@ -187,7 +189,8 @@ def test_issuer_that_refuses_or_talks_nonsense_is_told_without_the_secret(issuer
         issuer.life_s = life_s
         with pytest.raises(ErrorGettingAuthenticationData, match="expires_in is no number"):
             AuthenticationOauth2(issuer.parameters()).data()
-    for answer, told in ((b"<html>", "no JSON object"), (b"{}", "has no token_endpoint")):
+    nested = b"[" * 20_000
+    for answer, told in ((b"<html>", "no JSON object"), (nested, "no JSON object"), (b"{}", "has no token_endpoint")):
         issuer.answer = answer
         with pytest.raises(ErrorGettingAuthenticationData, match=told):
             AuthenticationOauth2(issuer.parameters()).data()

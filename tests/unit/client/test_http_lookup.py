@@ -82,6 +82,7 @@ def test_answer_elsewhere_is_followed_and_not_for_ever(web: WebAnswers) -> None:
         (503, "later", ServiceUnitNotReady, "503 later"),
         (200, "<html>", gc.LookupError, "without the broker's address"),
         (200, "{}", gc.LookupError, "without the broker's address"),
+        (200, "[" * 100_000, gc.LookupError, "without the broker's address"),
     ],
 )
 def test_other_answers_are_errors_of_their_kind(

@@ -18,12 +18,10 @@ from typing import Final
 from geminga.broker.core.dedup import Deduplication, Verdict
 from geminga.model.topic_name import REPLICATOR_PREFIX
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from geminga.wire.pulsar.metadata import peek_metadata, text_of
+from geminga.wire.pulsar.metadata import SOURCE_POSITION, peek_metadata, text_of
 
 #: Between that and the name of the cluster that it copies to.
 _TO: Final = "-->"
-#: The property of the metadata, ``ledger:entry``.
-SOURCE_POSITION: Final = "__MSG_PROP_REPL_SOURCE_POSITION"
 #: Properties of the cursor that keep the two halves, behind the name: as in Pulsar.
 _LEDGER: Final = "_LID"
 _ENTRY: Final = "_EID"

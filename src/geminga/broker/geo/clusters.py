@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
+#: Topics that prepare to move at the same time: requests of thousands would wait for each other until they are given
+#: up, and each would begin anew. Fewer than may be asked for at once (``peers.http_client``), so that who is about to
+#: be led there waits behind none of them.
+PREPARING_MAX: Final = 16
 #: Bytes that are on their way to all other clusters together.
 BYTES_MAX: Final = 64 << 20
 
@@ -122,6 +127,7 @@ class OtherClusters:
         "_opening",
         "_outgoing",
         "_part",
+        "_preparing",
         "_resources",
         "_runtime",
         "_shared_turns",
@@ -153,6 +159,7 @@ class OtherClusters:
         self._turns: dict[str, ClusterTurns] = {}
         self.watch = StandstillWatch()
         self._looking: asyncio.Task[None] | None = None
+        self._preparing = asyncio.Semaphore(PREPARING_MAX)
         #: To the cluster that topics move to; None: none does.
         self._moving: PeerHttp | None = None
         #: Of clusters that were reached otherwise before.
@@ -180,6 +187,10 @@ class OtherClusters:
         self.watch.add(made, self._runtime.clock.monotonic())
         return made
 
+    def moving_turn(self) -> AbstractAsyncContextManager[object]:
+        """As of the port."""
+        return self._preparing
+
     async def prepare(self, topic: PartTopic | Topic, place: OtherPlace) -> None:
         """As of the port."""
         from geminga.broker.geo.green import prepare
@@ -193,7 +204,11 @@ class OtherClusters:
         """As of the port."""
         from geminga.broker.geo.leading import Leading
 
-        return Leading(topic, place, partial(self.prepare, topic, place))
+        return Leading(topic, place, partial(self._prepare_in_turn, topic, place))
+
+    async def _prepare_in_turn(self, topic: Topic, place: OtherPlace) -> None:
+        async with self._preparing:
+            await self.prepare(topic, place)
 
     async def open(self, cluster: str, topic: TopicName) -> RemoteTopic:
         """As of :class:`geminga.broker.geo.ports.Links`."""

@@ -29,6 +29,9 @@ READ_BYTES: Final = 1 << 20
 DELETED_MAX: Final = 1000
 #: Subscriptions that could not be made yet.
 UNMADE_MAX: Final = 1000
+#: Those that wait to be made: whoever may publish can write updates of any number of them. One that has no room is made
+#: by its next update.
+WAITING_MAX: Final = 10_000
 
 
 class Ahead:
@@ -101,7 +104,7 @@ class Ahead:
 class Followers:
     """See the module."""
 
-    __slots__ = ("_attached", "_blocked", "_deleted", "_making", "_topic", "_tried", "_unmade", "_woken")
+    __slots__ = ("_attached", "_blocked", "_deleted", "_is_full", "_making", "_topic", "_tried", "_unmade", "_woken")
 
     def __init__(self, topic: PartTopic, woken: Callable[[], None]) -> None:
         """``woken`` is called when one has a snapshot more."""
@@ -110,8 +113,10 @@ class Followers:
         self._attached: dict[str, tuple[Subscription, Ahead]] = {}
         #: When it was deleted here, ms since the epoch.
         self._deleted: dict[str, int] = {}
-        #: Being made, how far they are to go then, and when that was said.
+        #: To be made, one after the other, how far they are to go then, and when that was said.
         self._making: dict[str, tuple[Position, int]] = {}
+        #: One had no room among them since they were all made; the log was told.
+        self._is_full = False
         #: The same of those that could not be made: nobody says it again where nothing new comes.
         self._unmade: dict[str, tuple[Position, int]] = {}
         #: Those of them that are tried once more, each second: the log was told.
@@ -180,10 +185,16 @@ class Followers:
             return
         if sent_ms <= self._deleted.get(name, -1) or self._topic.is_closing:
             return
-        is_being_made = name in self._making
+        is_begun = bool(self._making)
+        if name not in self._making and len(self._making) >= WAITING_MAX:
+            if not self._is_full:
+                self._is_full = True
+                told = "%s: %d replicated subscriptions wait to be made: others are made by their next updates"
+                _log.warning(told, self._topic.name, WAITING_MAX)
+            return
         self._making[name] = max((position, sent_ms), self._making.get(name, (position, sent_ms)))
-        if not is_being_made:
-            spawn(self._make(name), name=f"make {name} of {self._topic.name}", part=self._topic)
+        if not is_begun:
+            spawn(self._make_all(), name=f"make subscriptions of {self._topic.name}", part=self._topic)
 
     def follow_again(self) -> None:
         """Try once more what storage did not let be made."""
@@ -191,6 +202,14 @@ class Followers:
         self._tried = frozenset(unmade)
         for name, (position, sent_ms) in unmade.items():
             self.follow(name, position, sent_ms)
+
+    async def _make_all(self) -> None:
+        try:
+            while self._making and not self._topic.is_closing:
+                await self._make(next(iter(self._making)))
+        finally:
+            self._making.clear()
+            self._is_full = False
 
     async def _make(self, name: str) -> None:
         error: GemingaError | None = None
@@ -253,11 +272,21 @@ class Followers:
 
 def _snapshots_in(entries: Sequence[Entry], positions: Container[Position]) -> Iterator[Snapshot]:
     for entry in entries:
-        metadata, offset = split_entry(entry.data) if entry.position in positions else (None, 0)
-        if metadata is not None and metadata.marker_type == SNAPSHOT:
-            snapshot = decode_marker(SNAPSHOT, entry.data[offset:])
-            if isinstance(snapshot, Snapshot):
-                yield snapshot
+        snapshot = snapshot_in(entry) if entry.position in positions else None
+        if snapshot is not None:
+            yield snapshot
+
+
+def snapshot_in(entry: Entry) -> Snapshot | None:
+    """The snapshot that an entry has; None: it has none, or one of what can not have been when it was written.
+
+    Whoever may publish can write one: behind one of the far future no other would count.
+    """
+    metadata, offset = split_entry(entry.data)
+    if metadata is None or metadata.marker_type != SNAPSHOT:
+        return None
+    found = decode_marker(SNAPSHOT, entry.data[offset:])
+    return found if isinstance(found, Snapshot) and found.local < entry.position else None
 
 
 def _is_marker(entry: Entry) -> bool:

@@ -19,6 +19,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -43,6 +44,8 @@ LEAVING_MS: Final = 20
 PARTS_MS_MAX: Final = 5000
 #: So long subscriptions that are being made are waited for; then it goes on here, and tries again.
 SUBSCRIPTIONS_MS_MAX: Final = 10_000
+#: Why one does not go on that has not been tried.
+OTHERS_FIRST: Final = "other topics prepare before it"
 #: So long a producer waits for the first try, where nobody here wants what it publishes.
 FIRST_TRY_MS_MAX: Final = 5000
 #: Property of a managed ledger: nothing is published here any more (Pulsar's name).
@@ -158,7 +161,9 @@ class TopicMigration(AdmitsSubscriptions):
 
     def _follow_parts(self, batch: PublishBatch) -> None:
         if batch.chunks and _goes_on(batch.entries[-1]):
-            self._midst.add(batch.producer)
+            if batch.producer not in self._midst:
+                # One whose successor has its name is not told of when it is gone.
+                self._midst = {producer for producer in self._midst if not producer.is_closed} | {batch.producer}
         elif self._midst:
             self._midst.discard(batch.producer)
 
@@ -173,6 +178,10 @@ class TopicMigration(AdmitsSubscriptions):
                 async with asyncio.timeout(FIRST_TRY_MS_MAX / 1000):
                     await self._was_tried.wait()
         self._admit()
+
+    def producer_left(self, producer: Producer) -> None:
+        """The rest of what it began will not come."""
+        self._midst.discard(producer)
 
     async def admit_subscription(self) -> None:
         """The same: a new one is made in the other cluster alone."""
@@ -211,7 +220,8 @@ class TopicMigration(AdmitsSubscriptions):
             place = self._place
             if place is not None and self._made != _text_of(place):
                 try:
-                    await self._make_and_note()
+                    async with self._turn():
+                        await self._make_and_note()
                 except GemingaError as error:
                     self._fails(error)
                     await wait_ms(again_ms)
@@ -227,7 +237,10 @@ class TopicMigration(AdmitsSubscriptions):
 
     async def _move(self) -> None:
         """Until it moved. Raises GemingaError: then it goes on here."""
-        await self._make()
+        self.reason = self.reason or OTHERS_FIRST
+        async with self._turn():
+            self.reason = "" if self.reason == OTHERS_FIRST else self.reason
+            await self._make()
         self.stage = Stage.DRAINING
         self.reason = "the rest of a message in parts is waited for"
         for _ in range(PARTS_MS_MAX // LEAVING_MS):
@@ -263,6 +276,10 @@ class TopicMigration(AdmitsSubscriptions):
         made = _text_of(await self._make())
         await self._topic.ledger.stored.add_properties({MOVED_PROPERTY: "true", MADE_PROPERTY: made})
         self._made = made
+
+    def _turn(self) -> AbstractAsyncContextManager[object]:
+        clusters = self._topic.services.remote_clusters
+        return contextlib.nullcontext() if clusters is None else clusters.moving_turn()
 
     async def _make(self) -> OtherPlace:
         """Where everything is made now: it may change meanwhile."""

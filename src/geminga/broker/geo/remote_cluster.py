@@ -342,7 +342,8 @@ class RemoteLink:
     def send(self, metadata: pb.MessageMetadata, payload: bytes, position: Position, done: CopyDone) -> None:
         """As of the port."""
         entry = WholeEntry(
-            metadata.SerializeToString(),
+            # A client may have sent them without a field that they need; they are copied as they are.
+            metadata.SerializePartialToString(),
             payload,
             max(1, metadata.num_messages_in_batch),
             position.ledger_id,

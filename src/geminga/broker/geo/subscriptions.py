@@ -17,7 +17,7 @@ from functools import partial
 from typing import ClassVar, Final
 
 from geminga.broker.geo.core.snapshots import AfterAnswer, SnapshotBuilder
-from geminga.broker.geo.followers import Followers
+from geminga.broker.geo.followers import Followers, snapshot_in
 from geminga.broker.geo.part import GeoReplication
 from geminga.broker.geo.updates import Updates, append_marker
 from geminga.broker.topic.parts import PartTopic, Stats, WatchesSubscriptions
@@ -26,10 +26,9 @@ from geminga.model.errors import GemingaError, StorageError
 from geminga.model.position import Position
 from geminga.runtime import Contained, get_logger, spawn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from geminga.wire.pulsar.metadata import peek_metadata, split_entry
+from geminga.wire.pulsar.metadata import peek_metadata
 from geminga.wire.pulsar.subscription_markers import (
     MARKER_TYPES,
-    SNAPSHOT,
     InCluster,
     Request,
     Response,
@@ -140,11 +139,9 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
             _log.info("%s: its newest snapshot of subscriptions can not be read: %s", self._topic.name, error)
             return
         for entry in entries:
-            metadata, offset = split_entry(entry.data)
-            if metadata is not None and metadata.marker_type == SNAPSHOT:
-                found = decode_marker(SNAPSHOT, entry.data[offset:])
-                if isinstance(found, Snapshot):
-                    self._covered = found.local
+            found = snapshot_in(entry)
+            if found is not None:
+                self._covered = found.local
 
     def policies_changed(self) -> None:
         """Look after what is replicated by now."""

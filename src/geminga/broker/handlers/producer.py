@@ -207,7 +207,7 @@ def handle_send(connection: Connection, request: pb.CommandSend, payload: bytes)
     if producer is None:
         return
     is_in_transaction = request.HasField("txnid_most_bits") or request.HasField("txnid_least_bits")
-    refusal = send_refusal(payload, is_in_transaction)
+    refusal = send_refusal(payload, is_in_transaction, is_copier=producer.copies_from is not None)
     text = _numbers_refused(request)
     if refusal is not None or text:
         producer.reject(request.sequence_id, refusal or NotAllowedError(text))

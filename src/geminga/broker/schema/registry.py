@@ -35,7 +35,7 @@ from geminga.model.errors import (
     StorageError,
 )
 from geminga.model.topic_name import TopicName
-from geminga.runtime import Turns, again, carried_out, next_turn
+from geminga.runtime import again, carried_out, next_turn
 from geminga.runtime.ports import Clock, Threads
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
 
@@ -75,14 +75,9 @@ class DefinitionWork:
         self._threads = threads
         self._free = asyncio.Lock()
 
-    async def do(
-        self, work: Callable[[], T], *, read: Sequence[SchemaInfo] = (), compared: Sequence[SchemaInfo] = ()
-    ) -> T:
-        """What ``work`` gives, which reads or compares these. Raises what it does, StorageError without a thread."""
-        if (
-            sum(len(info.schema) for info in read) <= READ_HERE_BYTES_MAX
-            and sum(len(info.schema) for info in compared) <= COMPARED_HERE_BYTES_MAX
-        ):
+    async def do(self, work: Callable[[], T], *, read_bytes: int = 0, compared_bytes: int = 0) -> T:
+        """What ``work`` gives, which reads or compares so much. Raises what it does, StorageError without a thread."""
+        if read_bytes <= READ_HERE_BYTES_MAX and compared_bytes <= COMPARED_HERE_BYTES_MAX:
             return work()
         await self._free.acquire()
         return await carried_out(self._on_thread(work), name="schema definition")
@@ -268,7 +263,7 @@ class SchemaRegistry:
     # ---- inside
 
     async def _require_valid(self, info: SchemaInfo) -> None:
-        reason = await self._definitions.do(partial(why_invalid, info), read=(info,))
+        reason = await self._definitions.do(partial(why_invalid, info), read_bytes=len(info.schema))
         if reason:
             raise InvalidSchemaError(reason)
 
@@ -281,20 +276,17 @@ class SchemaRegistry:
     ) -> None:
         """``compare`` gives why the schema does not fit a version (empty: it does). Raises IncompatibleSchemaError."""
         existing = [schema.info for schema in live]
-        largest = max(existing, key=lambda old: len(old.schema), default=info)
+        size = len(info.schema) + max([len(old.schema) for old in existing], default=0)
         step = partial(_first_obstacle, compare(info, existing))
-        while (reason := await self._definitions.do(step, compared=(info, largest))) == "":
+        while (reason := await self._definitions.do(step, compared_bytes=size)) == "":
             await next_turn()
         self.operations.compared(schema_id, is_compatible=not reason)
         if reason:
             raise IncompatibleSchemaError(reason)
 
     async def _identity_of(self, info: SchemaInfo) -> bytes | None:
-        """Of a stored schema."""
-        try:
-            return self._identities.of(info)
-        except KeyError:
-            identity = await self._definitions.do(partial(identity_of, info), read=(info,))
+        """Of a stored schema, from now on remembered."""
+        identity = await self._definitions.do(partial(identity_of, info), read_bytes=len(info.schema))
         self._identities.keep(info, identity)
         return identity
 
@@ -310,14 +302,17 @@ class SchemaRegistry:
         alike = [schema for schema in live if schema.info.type is info.type]
         if not alike:
             return None
-        identity = await self._definitions.do(partial(identity_of, info), read=(info,))
+        identity = await self._definitions.do(partial(identity_of, info), read_bytes=len(info.schema))
         if identity is not None:
-            # A definition may be large, and there may be very many of them.
-            turns = Turns(self._clock, steps_max=COMPARED_PER_TURN)
-            for schema in alike:
-                if turns.is_over():
-                    await turns.next()
-                if await self._identity_of(schema.info) == identity:
+            for number, schema in enumerate(alike):
+                if number and number % COMPARED_PER_TURN == 0:
+                    await next_turn()
+                try:
+                    known = self._identities.of(schema.info)
+                except KeyError:
+                    known = await self._identity_of(schema.info)
+                    await next_turn()
+                if known == identity:
                     return schema.version
         return None
 

@@ -13,6 +13,7 @@ from geminga.broker.subscription.messages import position_from
 from geminga.broker.subscription.ports import SubscriptionTopic
 from geminga.broker.subscription.seek import is_behind_compacted, position_at_time, set_replicated
 from geminga.broker.subscription.subscription import PersistentSubscriptionTopic, Subscription
+from geminga.managed_ledger.rules.cursor import REPLICATED, REPLICATED_PROPERTY
 from geminga.model import EARLIEST, LATEST, Position
 from geminga.model.errors import (
     ConsumerBusyError,
@@ -95,13 +96,20 @@ async def create_subscription(
         return existing
     if topic.services.config.strict_subscription_names and not is_valid_named_entity(name):
         raise NotAllowedError(UNFIT_NAME.format(name))
-    check_new_subscription(topic, name, len(topic.subscriptions), properties or {})
+
+    def check() -> None:
+        check_new_subscription(topic, name, len(topic.subscriptions), properties or {})
+
+    check()
     is_behind = position == LATEST and is_behind_compacted(topic)
+    longs = {BEHIND_COMPACTED: 1} if is_behind else {}
     cursor = await topic.ledger.open_cursor(
         encode_name(name),
         initial=position,
-        properties={BEHIND_COMPACTED: 1} if is_behind else {},
+        properties={**longs, REPLICATED_PROPERTY: REPLICATED} if is_replicated else longs,
         cursor_properties=properties or {},
+        # Others were made since: of a burst each found that there was room.
+        check=check,
     )
     existing = topic.subscriptions.get(name)
     if existing is not None:
@@ -109,7 +117,9 @@ async def create_subscription(
     subscription = Subscription.create(topic, name, cursor)
     topic.subscriptions[name] = subscription
     if is_replicated:
+        # One whose cursor was left of an earlier one may not be yet.
         await set_replicated(subscription, True)
+        topic.subscriptions_changed()
     return subscription
 
 
@@ -199,6 +209,7 @@ async def _subscription_for(
     existing = topic.subscriptions.get(name)
     if existing is not None:
         return existing
+    check_new_subscription(topic, name, len(topic.subscriptions))
     cursor = topic.ledger.new_non_durable_cursor(encode_name(name), start)
     subscription = Subscription.create(topic, name, cursor, is_durable=False)
     topic.subscriptions[name] = subscription

@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from functools import partial
 from typing import ClassVar, Final
 
-from geminga.broker.core.dedup_source import SOURCE_POSITION, is_replicator
+from geminga.broker.core.dedup_source import is_replicator
 from geminga.broker.policies.core.limit_rows import MAX_MESSAGE_SIZE
 from geminga.broker.topic.parts import PartTopic, TopicPart
 from geminga.broker.topic.publish import PublishBatch, Refusal, is_chunk, runs_without
 from geminga.model.errors import NotAllowedError
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from geminga.wire.pulsar.metadata import split_entry
+from geminga.wire.pulsar.metadata import SOURCE_POSITION, split_entry
 
 #: In Pulsar's words. The client is told at once, and fails the message.
 TOO_LARGE: Final = Refusal(NotAllowedError("Exceed maximum message size"))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeVar
 
 from geminga.broker.core.read_limit import read_limit
@@ -343,6 +343,11 @@ class RemoteClusters(Protocol):
 
     def lead_away(self, topic: Topic, place: OtherPlace) -> LedAway:
         """Begin to send the clients of a topic that stores nothing to the cluster that it moves to."""
+        ...
+
+    def moving_turn(self) -> AbstractAsyncContextManager[object]:
+        """Held while a topic that clients still use prepares: so many at a time, as that cluster answers within the
+        time of a request. Who publishes nothing any more asks without."""
         ...
 
     async def prepare(self, topic: PartTopic | Topic, place: OtherPlace) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from geminga.broker.core.dedup_source import is_replicator
+from geminga.broker.core.dedup_source import cluster_of
 from geminga.broker.core.producer_access import AccessMode
 from geminga.broker.publishing.publish_throttle import RatedPublishes
 from geminga.broker.subscription.rates import Rates
@@ -100,6 +100,7 @@ class Producer:
         "chunks_in",
         "connected_since_ms",
         "connection",
+        "copies_from",
         "epoch",
         "is_closed",
         "is_encrypted",
@@ -147,6 +148,8 @@ class Producer:
         self.is_name_new = is_name_new
         #: Metadata of no more bytes have nothing to look at.
         self.plain_metadata_bytes = plain_metadata_bytes(name)
+        #: The cluster whose replicator it says it is; None: none's.
+        self.copies_from = cluster_of(name)
         #: Grows each time the client connects this producer again.
         self.epoch = epoch
         self.is_user_provided_name = is_user_provided_name
@@ -178,7 +181,7 @@ class Producer:
     @property
     def may_be_encrypted(self) -> bool:
         """Whether it said that it encrypts; a replicator sends what others encrypted, and says nothing."""
-        return self.is_encrypted or is_replicator(self.name)
+        return self.is_encrypted or self.copies_from is not None
 
     @property
     def pending_batches(self) -> int:
@@ -227,7 +230,7 @@ class Producer:
         else:
             batch.failed(refusal.error, batch.count)
             # Stored behind it, the next message of another cluster would say that this one was stored as well.
-            self.is_refusing = is_replicator(self.name)
+            self.is_refusing = self.copies_from is not None
         if refusal.disconnects or self.is_refusing:
             self.disconnect_soon()
 

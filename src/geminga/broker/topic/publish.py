@@ -133,6 +133,8 @@ class Sender(BatchProducer, Protocol):
 
     #: Metadata of no more bytes have nothing to look at.
     plain_metadata_bytes: int
+    #: Whose replicator it is; None: nobody's.
+    copies_from: str | None
 
 
 P = TypeVar("P", bound=Sender)
@@ -365,7 +367,7 @@ def gather_sends(
     sequence_ids: list[tuple[int, int]] = []
     messages = chunks = markers = plain = before = 0
     flags = count = 0
-    head, tail = b"", None
+    head, tail, is_copier = b"", None, False
     refusal: RemoteError | None = None
     unpack_head = _PAYLOAD_HEAD.unpack_from
     for command, payload in frames:
@@ -381,7 +383,7 @@ def gather_sends(
                 producer = senders.producers.get(producer_id) or senders.sending_producer(producer_id)
                 if producer is None:
                     return None, None, None
-                plain = producer.plain_metadata_bytes
+                plain, is_copier = producer.plain_metadata_bytes, producer.copies_from is not None
             elif send[0] != producer_id or send[5] != txn:
                 break
             _, sequence_id, highest, count, flags, _ = send
@@ -395,8 +397,8 @@ def gather_sends(
         if (
             magic != _MAGIC
             or checksum != crc32c(payload[6:] if size < _CHECKSUM_COPY_BYTES_MAX else memoryview(payload)[6:])
-            or (metadata_bytes > plain and is_suspect(payload, txn is not None))
-        ) and (refusal := send_refusal(payload, txn is not None)) is not None:
+            or (metadata_bytes > plain and is_suspect(payload, txn is not None, is_copier=is_copier))
+        ) and (refusal := send_refusal(payload, txn is not None, is_copier=is_copier)) is not None:
             break
         entries.append(payload)
         sequence_ids.append((sequence_id, highest))

@@ -79,7 +79,7 @@ class AuthenticationBasic:
                 given = json.loads(auth_params_string)
                 username, password = given["username"], given["password"]
                 method = given.get("method", method)
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise InvalidConfiguration(
                     'auth_params_string: expected {"username": ..., "password": ...} as JSON'
                 ) from error

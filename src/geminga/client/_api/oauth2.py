@@ -157,7 +157,7 @@ def _asked(url: str, form: bytes | None, flow: Flow) -> Mapping[str, object]:
         raise ErrorGettingAuthenticationData(f"{url}: {str(error) or type(error).__name__}") from None
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise ErrorGettingAuthenticationData(f"{url}: the answer is no JSON object")
@@ -168,7 +168,7 @@ def _reason(text: bytes) -> str:
     """``error`` and ``error_description`` of RFC 6749, section 5.2."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""
     words = [found.get("error"), found.get("error_description")] if isinstance(found, dict) else []
     return ": ".join(word for word in words if isinstance(word, str))
@@ -177,7 +177,7 @@ def _reason(text: bytes) -> str:
 def _object(text: str | bytes, what: str) -> dict[str, object]:
     try:
         found = json.loads(text)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise InvalidConfiguration(f"OAuth 2.0: {what} is no JSON object; expected {_EXPECTED}")

@@ -103,7 +103,7 @@ def _fields(text: str) -> Mapping[str, str]:
         return {key.strip(): value.strip() for key, _, value in (part.partition(":") for part in text.split(","))}
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InvalidConfiguration("parameters of authentication begin with { and are no JSON") from None
     return {key: value for key, value in found.items() if isinstance(value, str)}
 

@@ -141,7 +141,7 @@ def _ask(url: str, headers: dict[str, str], context: ssl.SSLContext | None, left
 def _broker_url(text: bytes, url: str, *, is_tls: bool) -> str:
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     broker = found.get("brokerUrlTls" if is_tls else "brokerUrl") if isinstance(found, dict) else None
     if not isinstance(broker, str) or not broker:

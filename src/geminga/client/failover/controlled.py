@@ -107,7 +107,10 @@ class ControlledClusterFailover:
 
 def document_of(text: bytes) -> dict[str, str]:
     """The members that count; raises ValueError for what is no such document."""
-    found = json.loads(text)
+    try:
+        found = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deep to be looked into") from error
     if not isinstance(found, dict):
         raise ValueError("expected a JSON object")
     members = {key: found[key] for key in _TEXTS if found.get(key) is not None}

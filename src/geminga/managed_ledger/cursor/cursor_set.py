@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from geminga.managed_ledger.cursor.cursor_node import CursorNode
@@ -56,7 +56,12 @@ class CursorSet:
         return (*self.durable.values(), *self.non_durable)
 
     async def open(
-        self, name: str, initial: Position, properties: Mapping[str, int], cursor_properties: Mapping[str, str]
+        self,
+        name: str,
+        initial: Position,
+        properties: Mapping[str, int],
+        cursor_properties: Mapping[str, str],
+        check: Callable[[], None] | None = None,
     ) -> ManagedCursor:
         """The durable cursor of that name, made if need be: see ``ManagedLedger.open_cursor``."""
         owner = self._owner
@@ -71,6 +76,8 @@ class CursorSet:
             if cursor is not None:
                 cursor.reopen()
                 return cursor
+            if check is not None:
+                check()
             texts = dict(cursor_properties) if cursor_properties else _NO_TEXTS
             cursor = self._new(name, self._state(initial, dict(properties) if properties else _NO_LONGS), texts)
             store = self._store(cursor, CursorNode(cursor, owner.name, self._services, owner.on_fenced))

@@ -34,6 +34,8 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 
 MAGIC_CHECKSUM: Final = b"\x0e\x01"
 MAGIC_BROKER_ENTRY_METADATA: Final = b"\x0e\x02"
+#: The property of what a replicator sends that says where it was stored in its own cluster, ``ledger:entry``.
+SOURCE_POSITION: Final = "__MSG_PROP_REPL_SOURCE_POSITION"
 _CHECKSUM_HEADER_BYTES: Final = 6
 _BROKER_HEADER_BYTES: Final = 6
 #: Where the message metadata begin in an entry that starts with a checksum.
@@ -122,8 +124,11 @@ def texts_of(pairs: Iterable[pb.KeyValue]) -> dict[str, str]:
 
 
 def encode_entry(metadata: pb.MessageMetadata, payload: bytes) -> bytes:
-    """Headers and payload of a message, with checksum: what a producer puts behind SEND."""
-    encoded: bytes = metadata.SerializeToString()
+    """Headers and payload of a message, with checksum: what a producer puts behind SEND.
+
+    Metadata that a client sent without a field that they need are parsed, and are written again as they are.
+    """
+    encoded: bytes = metadata.SerializePartialToString()
     rest = _UINT32.pack(len(encoded)) + encoded + payload
     return MAGIC_CHECKSUM + _UINT32.pack(crc32c(rest)) + rest
 

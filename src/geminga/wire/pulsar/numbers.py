@@ -8,8 +8,9 @@ broker, or an older one, may have taken what is refused here.
 A SEND's metadata is not parsed on its way in, which would take 4 % of a publish. What is no longer than the metadata of
 a plain message is not looked at; in all else :func:`is_suspect` looks for a byte 0xFF: every negative number has one in
 its varint, and so have the largest of each type. One that is sent in no transaction and names one all the same would
-be that one's for whoever reads the log again; its metadata have the first byte of the tag of ``txnid_most_bits``. What
-is not seen (a batch of two million messages, a producer
+be that one's for whoever reads the log again; its metadata have the first byte of the tag of ``txnid_most_bits``. Where
+a message was stored in another cluster is a replicator's to say: who replays the log believes it, and takes all that
+comes from there up to that position for repetitions. What is not seen (a batch of two million messages, a producer
 that calls itself otherwise in its metadata) is clamped where the entry is read. Lists and texts that are longer than
 they may be (:mod:`geminga.wire.pulsar.texts`) are found with metadata of more than 255 bytes, all of which are parsed.
 """
@@ -19,9 +20,10 @@ from __future__ import annotations
 from typing import Final
 
 from geminga.model.errors import ChecksumMismatchError, NotAllowedError, RemoteError
+from geminga.model.topic_name import REPLICATOR_PREFIX
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.markers import MARKER_BYTES_MIN, transaction_of
-from geminga.wire.pulsar.metadata import METADATA_OFFSET, checksum_matches, split_entry
+from geminga.wire.pulsar.metadata import METADATA_OFFSET, SOURCE_POSITION, checksum_matches, split_entry, text_of
 from geminga.wire.pulsar.texts import LOOKED_AT_BYTES, texts_refusal
 
 #: Largest int64. Pulsar's protocol says uint64 where its brokers and clients mean a Java ``long``.
@@ -57,6 +59,9 @@ COMMAND_LIMITS: Final = {
 }
 #: First byte of the tag of ``txnid_most_bits`` in metadata.
 _TXN_TAG: Final = pb.MessageMetadata(txnid_most_bits=0).SerializePartialToString()[0]
+_SOURCE: Final = SOURCE_POSITION.encode()
+#: Of its bytes the one that plain metadata have least, looked for first: a text takes seven times as long.
+_SOURCE_SIGN: Final = ord("_")
 
 
 def plain_metadata_bytes(producer_name: str) -> int:
@@ -67,21 +72,26 @@ def plain_metadata_bytes(producer_name: str) -> int:
     return min(2 + len(producer_name.encode()) + 5 + 7, MARKER_BYTES_MIN - 1)
 
 
-def is_suspect(entry: bytes, is_in_transaction: bool) -> bool:
+def is_suspect(entry: bytes, is_in_transaction: bool, *, is_copier: bool = False) -> bool:
     """Whether the entry of a SEND, which has a checksum and more than :func:`plain_metadata_bytes` of metadata, must
-    be judged by :func:`metadata_refusal`."""
+    be judged by :func:`metadata_refusal`. ``is_copier``: its producer is a replicator."""
     if entry[6] or entry[7] or entry[8]:
         return True
     metadata = entry[METADATA_OFFSET : METADATA_OFFSET + entry[9]]
-    return 255 in metadata or (not is_in_transaction and _TXN_TAG in metadata)
+    if 255 in metadata or (not is_in_transaction and _TXN_TAG in metadata):
+        return True
+    return not is_copier and _SOURCE_SIGN in metadata and _SOURCE in metadata
 
 
-def metadata_refusal(entry: bytes, is_in_transaction: bool) -> str:
-    """Why a SEND with this entry is refused; empty if it is not. What can not be parsed is nobody's number."""
+def metadata_refusal(entry: bytes, is_in_transaction: bool, *, is_copier: bool = False) -> str:
+    """Why a SEND with this entry is refused; empty if it is not. What can not be parsed is nobody's number.
+
+    ``is_copier``: its producer is a replicator.
+    """
     metadata, offset = split_entry(entry)
     if metadata is None:
         return ""
-    if offset > LOOKED_AT_BYTES and (text := texts_refusal(metadata)):
+    if offset > LOOKED_AT_BYTES and (text := texts_refusal(metadata, is_copier=is_copier)):
         return text
     for name, (least, largest) in METADATA_LIMITS.items():
         value = getattr(metadata, name)
@@ -90,14 +100,19 @@ def metadata_refusal(entry: bytes, is_in_transaction: bool) -> str:
     txn_id = None if is_in_transaction else transaction_of(metadata)
     if txn_id is not None:
         return f"the message's metadata name transaction {txn_id}, but the SEND command names none: it must, too"
+    if not is_copier and metadata.replicated_from and any(pair.key == SOURCE_POSITION for pair in metadata.properties):
+        return (
+            f"the message's metadata say where it was stored in cluster {text_of(metadata.replicated_from)}: that is "
+            f"for a replicator to say, a producer whose name begins with {REPLICATOR_PREFIX}"
+        )
     return ""
 
 
-def send_refusal(entry: bytes, is_in_transaction: bool) -> RemoteError | None:
+def send_refusal(entry: bytes, is_in_transaction: bool, *, is_copier: bool = False) -> RemoteError | None:
     """Why a SEND with this entry is refused, its checksum included; None if it is not."""
     if not checksum_matches(entry):
         return ChecksumMismatchError("Checksum failed on the broker")
-    text = metadata_refusal(entry, is_in_transaction)
+    text = metadata_refusal(entry, is_in_transaction, is_copier=is_copier)
     return NotAllowedError(text) if text else None
 
 

@@ -30,10 +30,11 @@ SAID_BYTES_MAX: Final = 128 << 10
 LOOKED_AT_BYTES: Final = 2 * min(LISTS_MAX.values())
 
 
-def texts_refusal(metadata: pb.MessageMetadata) -> str:
-    """Why a message with these metadata is refused; empty if it is not."""
+def texts_refusal(metadata: pb.MessageMetadata, *, is_copier: bool = False) -> str:
+    """Why a message with these metadata is refused; empty if it is not. ``is_copier``: its producer is a replicator,
+    which adds a property."""
     for name, most in LISTS_MAX.items():
-        count = len(getattr(metadata, name))
+        count = len(getattr(metadata, name)) - (is_copier and name == "properties")
         if count > most:
             return f"{name} has {count} items, more than {most}"
     for name, most in TEXTS_MAX.items():

@@ -2,16 +2,44 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+
+import pytest
+
 from geminga.bookkeeper.memory import MemoryBookie
+from geminga.broker.geo import followers
+from geminga.broker.subscription.seek import is_replicated
+from geminga.managed_ledger.rules.cursor import REPLICATED, REPLICATED_PROPERTY
+from geminga.managed_ledger.shared.metadata_io import cursor_path
 from geminga.metadata.core.faults import WriteFault
-from geminga.model.position import EARLIEST, LATEST
+from geminga.model.errors import StorageError
+from geminga.model.position import EARLIEST, LATEST, Position
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.managed_ledger import decode_cursor_info
 from geminga.wire.pulsar.metadata import peek_metadata
-from geminga.wire.pulsar.subscription_markers import SNAPSHOT_REQUEST, SNAPSHOT_RESPONSE, UPDATE
-from support.worlds.broker_world import Type
+from geminga.wire.pulsar.subscription_markers import (
+    SNAPSHOT_REQUEST,
+    SNAPSHOT_RESPONSE,
+    UPDATE,
+    InCluster,
+    Update,
+    encode_update,
+)
+from support.worlds.broker_world import Type, send_frame
 from support.worlds.cluster_mesh import ClusterMesh, run_mesh
 from support.worlds.policy_levels import seconds
-from unit.broker.geo.test_subscriptions import SHARED, acknowledge, entries, loaded, part_of, publish, receive, sub_of
+from unit.broker.geo.test_subscriptions import (
+    SHARED,
+    acknowledge,
+    brought,
+    entries,
+    loaded,
+    part_of,
+    publish,
+    receive,
+    sub_of,
+)
 
 
 def test_what_is_deleted_stays_deleted_though_updates_are_on_their_way() -> None:
@@ -185,6 +213,54 @@ def test_a_subscription_that_storage_did_not_let_be_made_is_made_later_though_no
         assert "sub" not in mesh.topic("west").subscriptions
         await seconds(20)
         assert sub_of(mesh, "west").cursor.backlog_count == 0
+
+    run_mesh(scenario, "east", "west")
+
+
+def test_one_that_is_made_is_replicated_from_its_first_moment() -> None:
+    """Its broker dies when the cursor's node is there: who goes on with it would be told of nowhere else."""
+
+    async def scenario(mesh: ClusterMesh) -> None:
+        await loaded(mesh)
+        topic, metadata = mesh.topic("west"), mesh.worlds["west"].metadata
+        metadata.faults.next_writes.extend([WriteFault.NONE] + [WriteFault.UNKNOWN_BEFORE] * 100)
+        with contextlib.suppress(StorageError):
+            await topic.create_subscription("sub", EARLIEST, is_replicated=True)
+        stored = decode_cursor_info((await metadata.get(cursor_path(topic.ledger.name, "sub"))).value)
+        assert stored.properties == {REPLICATED_PROPERTY: REPLICATED}
+        metadata.faults.next_writes.clear()
+
+    run_mesh(scenario, "east", "west")
+
+
+def test_updates_of_many_subscriptions_make_one_at_a_time_and_not_any_number_waits(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever may publish over there can write any number of them, each for another name."""
+    monkeypatch.setattr(followers, "WAITING_MAX", 20)
+
+    async def scenario(mesh: ClusterMesh) -> None:
+        await loaded(mesh)
+        position = Position(0, 0)
+        updates = [encode_update(Update(f"{number}", (InCluster("west", position),)), 1) for number in range(50)]
+        mesh.worlds["west"].metadata.faults.delay_ms_max = 100
+        for _ in range(2):
+            await brought(mesh, "east", *(send_frame(0, entry=update) for update in updates))
+            making = 0
+            for _ in range(100):
+                await seconds(0.1)
+                tasks = [task.get_name() for task in asyncio.all_tasks()]
+                making = max(making, sum(name.startswith("make ") for name in tasks))
+            assert making == 1
+            await seconds(60)
+            made = mesh.topic("west").subscriptions
+            assert len(made) < len(updates)
+        assert len(made) >= 40
+        assert all(map(is_replicated, made.values()))
+        # Once until there is room again, not for each that had none.
+        assert 0 < sum("20 replicated subscriptions wait" in record.message for record in caplog.records) < 10
+
+    run_mesh(scenario, "east", "west")
 
     run_mesh(scenario, "east", "west")
 

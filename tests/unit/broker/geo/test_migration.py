@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 
 import pytest
 
@@ -34,6 +34,9 @@ class Green:
 
     local = "standalone"
     starts_at_earliest = False
+
+    def moving_turn(self) -> AbstractAsyncContextManager[object]:
+        return nullcontext()
 
     def __init__(self, refusal: str = "") -> None:
         self.refusal = refusal

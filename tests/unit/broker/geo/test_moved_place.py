@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from types import SimpleNamespace
 
 import pytest
 
+from geminga import sim
+from geminga.broker.configuration.broker_config import BrokerConfig
+from geminga.broker.geo.clusters import OtherClusters
 from geminga.broker.geo.migration import MADE_PROPERTY, MOVED_PROPERTY, Stage
 from geminga.broker.geo.moves import MovedTo
+from geminga.broker.resources import Resources
+from geminga.metadata.memory import MemoryMetadataStore
 from geminga.model.topic_name import TopicName
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
 from support.worlds.policy_levels import set_namespace, topic_of
 from support.worlds.rest_world import ask, rest_application
-from unit.broker.geo.test_migration import GREEN, PLACE, Green, moved_of, moving, ready
+from unit.broker.geo.test_migration import GREEN, PLACE, Green, moved_of, moving, part_of, ready
 
 OTHER = {"serviceUrl": "http://other:8080", "brokerServiceUrl": "pulsar://other:6650"}
 OTHER_PLACE = MovedTo("http://other:8080", "", "pulsar://other:6650", "")
@@ -155,3 +162,84 @@ def test_a_topic_that_stores_nothing_and_is_gone_leads_nobody_away() -> None:
             assert tried == [], pause_ms
 
     run_with_broker(scenario, keep_alive_interval_s=1_000_000)
+
+
+def test_who_left_in_the_midst_of_a_message_is_not_remembered_while_the_topic_can_not_move() -> None:
+    """It may be long, and clients come and go as often as they like."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        ready(world, Green("it does not answer"))
+        part = await moving(world)
+        for number in range(30):
+            client = await world.client()
+            await client.create_producer(producer_name=f"{number % 3}")
+            client.send_message(0, **part_of(0))
+            await client.receipt()
+            client.lose()
+        await wait_ms(1000)
+        assert part.stage is Stage.PREPARING
+        assert part._midst == set()  # what it holds is seen nowhere else
+
+    run_with_broker(scenario)
+
+
+@pytest.mark.parametrize(
+    "address", ["green:port", "green:0", "green:65536", "green:", ":6650", "[::1", "a,b:x", "a,:6650"]
+)
+def test_an_address_that_no_client_can_take_is_refused_before_anybody_is_led_there(address: str) -> None:
+    """Clients that were led to it would end: it is none that could answer later."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        ready(world, Green())
+        application = rest_application(world.broker)
+        path = "/admin/v2/clusters/standalone/migrate"
+        body = {**GREEN, "brokerServiceUrl": f"pulsar://{address}"}
+        answer = await ask(application, "POST", f"{path}?migrated=true", json.dumps(body).encode())
+        assert answer.status == 400
+        assert "brokerServiceUrl must be pulsar://host:port" in json.loads(answer.body)["reason"]
+        for good in ("green:6650", "green", "a:1,b:65535,[::1]:6650", "10.0.0.1:6650/"):
+            body = {**GREEN, "brokerServiceUrl": f"pulsar://{good}"}
+            assert (await ask(application, "POST", path, json.dumps(body).encode())).status == 204
+
+    run_with_broker(scenario)
+
+
+class SlowGreen(asyncio.Protocol):
+    """The administration of the other cluster: it has everything, and says so three seconds late."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        asyncio.get_running_loop().call_later(3, self._answer)
+
+    def _answer(self) -> None:
+        self.transport.write(b"HTTP/1.1 200 so\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
+        self.transport.close()
+
+
+def test_many_topics_that_begin_to_move_ask_in_turns_and_who_publishes_no_more_waits_behind_none() -> None:
+    """Of all at once most would be given up before they are answered, again and again."""
+    topics = 1000
+
+    async def main(world: sim.SimWorld) -> None:
+        async def on_node(node: sim.SimNode) -> None:
+            clusters = OtherClusters(node.runtime, Resources(MemoryMetadataStore(node.runtime)), BrokerConfig())
+            green = world.node("green")
+            await green.run(lambda there: there.runtime.network.listen(SlowGreen, "0.0.0.0", 8080))
+            topic = SimpleNamespace(name=TopicName.parse(TOPIC), subscriptions={})
+
+            async def begin() -> None:
+                async with clusters.moving_turn():
+                    await clusters.prepare(topic, PLACE)
+
+            beginning = [asyncio.ensure_future(begin()) for _ in range(topics)]
+            await wait_ms(1000)
+            since_s = world.now
+            await clusters.prepare(topic, PLACE)
+            assert world.now - since_s <= 10
+            assert await asyncio.gather(*beginning) == [None] * topics
+            await clusters.close()
+
+        await world.node("broker").run(on_node)
+
+    sim.run(main)

@@ -8,10 +8,13 @@ from geminga.broker.geo.part import CURSOR_PREFIX, GeoReplication
 from geminga.metadata.cas import CAS_ATTEMPTS_MAX
 from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import StorageError
-from geminga.model.position import EARLIEST
+from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import TopicName
 from geminga.runtime import spawn, wait_ms
-from support.worlds.broker_world import BrokerWorld, run_with_broker
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.metadata import split_entry
+from support.worlds.broker_world import BrokerWorld, Type, run_with_broker, send_frame
+from support.worlds.cluster_mesh import ClusterMesh, run_mesh
 from support.worlds.other_cluster import OtherCluster, join, replicate
 from support.worlds.policy_levels import seconds, set_topic
 
@@ -90,6 +93,84 @@ def test_what_is_not_copied_yet_outlives_restarts_and_is_kept_from_trimming_and_
         assert other.payloads == [b"0", b"1", b"2"]
 
     run_with_broker(scenario, delete_inactive_topics_frequency_s=60)
+
+
+@pytest.mark.parametrize("garbage", [b"x", b"\0\0\0\4abcd", b"\0\0\xff\xffab", b"\x0e\x02\xff\xff\xff\xff"])
+def test_what_can_not_be_parsed_is_refused_and_keeps_nothing_behind_it_from_being_copied(garbage: bytes) -> None:
+    """The copying stops before what is stored so, until an operator passes over it: a client could do that."""
+
+    async def scenario(mesh: ClusterMesh) -> None:
+        client = await mesh.client("east")
+        for number, name in enumerate(["producer", "pulsar.repl.north-->east"]):
+            await client.create_producer(producer_id=number, producer_name=name)
+            client.send_bytes(send_frame(0, producer_id=number) + send_frame(1, producer_id=number, entry=garbage))
+            assert (await client.receipt()).sequence_id == 0
+            error = (await client.expect(Type.SEND_ERROR)).send_error
+            assert (error.sequence_id, error.error) == (1, pb.NotAllowedError)
+            assert "parsed" in error.message
+        client.send_message(2, producer_id=0)
+        assert (await client.receipt()).sequence_id == 2
+        await wait_ms(5000)
+        assert mesh.topic("west").ledger.ledgers.entry_count == 3
+
+    run_mesh(scenario, "east", "west")
+
+
+def test_metadata_without_what_they_need_are_copied_as_they_are() -> None:
+    """They can be parsed: nothing that a replicator does with them may end it."""
+
+    async def scenario(mesh: ClusterMesh) -> None:
+        client = await mesh.client("east")
+        await client.create_producer(producer_name="producer")
+        client.send_bytes(send_frame(0, entry=b"\0\0\0\0payload") + send_frame(1))
+        assert [(await client.receipt()).sequence_id for _ in range(2)] == [0, 1]
+        await wait_ms(5000)
+        ledger = mesh.topic("west").ledger
+        found = [split_entry(entry.data) for entry in await ledger.reader.read_range(Position(0, 0), 10, 1 << 20)]
+        assert [metadata.replicated_from for metadata, _ in found if metadata is not None] == ["east", "east"]
+
+    run_mesh(scenario, "east", "west")
+
+
+def test_numbers_that_the_other_cluster_would_refuse_are_refused_here() -> None:
+    """A copy is encoded anew, and longer: there it is looked at more closely, and its copying would end."""
+
+    async def scenario(mesh: ClusterMesh) -> None:
+        client = await mesh.client("east")
+        await client.create_producer(producer_name="producer")
+        start = pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1).SerializeToString()
+        # None has a byte 0xFF, which is what is looked for otherwise: 2^31 as an int32, 2^63, two million.
+        strange = [b"\x58\x80\x80\x80\x80\x08", b"\xc0\x01" + b"\x80" * 9 + b"\x01", b"\x58\x80\x89\x7a"]
+        entries = [len(start + more).to_bytes(4, "big") + start + more for more in (b"", *strange, b"")]
+        client.send_bytes(b"".join(send_frame(number, entry=entry) for number, entry in enumerate(entries)))
+        await wait_ms(5000)
+        told = [command for command, _ in client.received]
+        assert [command.type for command in told] == [Type.SEND_RECEIPT, *[Type.SEND_ERROR] * 3, Type.SEND_RECEIPT]
+        fields = [command.send_error.message.split(" ")[0] for command in told[1:4]]
+        assert fields == ["num_messages_in_batch", "highest_sequence_id", "num_messages_in_batch"]
+        assert mesh.topic("west").ledger.ledgers.entry_count == 2
+
+    run_mesh(scenario, "east", "west")
+
+
+def test_what_no_link_could_carry_is_refused() -> None:
+    """A frame takes more than the largest message, and a copy is longer: the copying would end before it."""
+    limit = 20_000
+
+    async def scenario(mesh: ClusterMesh) -> None:
+        client = await mesh.client("east")
+        await client.create_producer(producer_name="producer")
+        sizes = [(limit, 0), (limit + 1, 0), (limit, 9000), (limit, 9700), (100, limit + 9000), (100, limit + 9600)]
+        for number, (payload, more) in enumerate(sizes):
+            metadata = {"properties": [pb.KeyValue(key="k", value="v" * more)]}
+            client.send_bytes(send_frame(number, b"x" * payload, metadata=metadata))
+        await wait_ms(5000)
+        told = [command for command, _ in client.received]
+        assert [command.type == Type.SEND_RECEIPT for command in told] == [True, False, True, False, True, False]
+        assert {command.send_error.message for command in told[1::2]} == {"Exceed maximum message size"}
+        assert mesh.topic("west").ledger.ledgers.entry_count == 3
+
+    run_mesh(scenario, "east", "west", message_bytes_max=limit)
 
 
 def test_a_cluster_taken_out_is_copied_to_no_more_and_its_cursor_goes() -> None:

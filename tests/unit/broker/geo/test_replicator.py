@@ -8,7 +8,6 @@ import logging
 import pytest
 
 from geminga.bookkeeper.memory import MemoryBookie
-from geminga.broker.core.dedup_source import SOURCE_POSITION
 from geminga.broker.geo import replicator as module
 from geminga.broker.geo.part import GeoReplication
 from geminga.broker.geo.ports import AwayError
@@ -17,6 +16,7 @@ from geminga.broker.schema.registry import schema_id_of
 from geminga.broker.statistics.replication import replication_stats
 from geminga.model.errors import StorageError, UnavailableError
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.metadata import SOURCE_POSITION
 from support.house.waiting import turns
 from support.worlds.broker_world import BrokerWorld, Client, run_with_broker, send_frame
 from support.worlds.other_cluster import OtherCluster, join, replicate

@@ -15,10 +15,18 @@ from geminga.broker.geo.subscriptions import COUNTS, ReplicatedSubscriptions
 from geminga.broker.subscription.seek import is_replicated, set_replicated
 from geminga.broker.subscription.subscription import Subscription
 from geminga.model.errors import StorageError
-from geminga.model.position import EARLIEST
+from geminga.model.position import EARLIEST, Position
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import peek_metadata
-from geminga.wire.pulsar.subscription_markers import SNAPSHOT, UPDATE
+from geminga.wire.pulsar.subscription_markers import (
+    SNAPSHOT,
+    UPDATE,
+    InCluster,
+    Snapshot,
+    Update,
+    encode_local_snapshot,
+    encode_update,
+)
 from support.worlds.broker_world import TOPIC, Client, Type, send_frame
 from support.worlds.cluster_mesh import ClusterMesh, run_mesh
 from support.worlds.handles_world import SimAdmin
@@ -46,6 +54,16 @@ async def loaded(mesh: ClusterMesh) -> dict[str, Client]:
         await clients[name].create_producer(producer_name=f"producer of {name}")
     await seconds(1)
     return clients
+
+
+async def brought(mesh: ClusterMesh, name: str, *frames: bytes) -> None:
+    """Stored in a cluster as a replicator's of yet another one that says what it likes."""
+    client = await mesh.client(name)
+    await client.create_producer(producer_name=f"pulsar.repl.north-->{name}")
+    client.send_bytes(b"".join(frames))
+    for _ in frames:
+        await client.receipt()
+    await client.close_producer()
 
 
 async def publish(client: Client, *numbers: int) -> None:
@@ -275,19 +293,77 @@ def test_the_state_of_a_subscription_is_kept_through_acknowledgments_seeks_and_r
     run_mesh(scenario, "east", "west")
 
 
+@pytest.mark.parametrize("is_on", [True, False])
+def test_who_may_publish_moves_no_subscription_of_another_cluster(is_on: bool) -> None:
+    """Markers are for brokers to write: an update that a client makes up would skip what nobody has read over there."""
+
+    async def scenario(mesh: ClusterMesh) -> None:
+        client = (await loaded(mesh))["east"]
+        there = mesh.topic("west")
+        await there.create_subscription("sub", EARLIEST, is_replicated=True)
+        made_up = encode_update(Update("sub", (InCluster("west", Position(1 << 62, 0)),)), 1)
+        own = pb.MessageMetadata(producer_name="p", sequence_id=4, publish_time=1, marker_type=UPDATE)
+        # A field's number may take more bytes than it needs.
+        spread = own.SerializeToString().replace(b"\xa0\x01", b"\xa0\x81\x00")
+        frames = [
+            send_frame(0),
+            send_frame(1, entry=made_up),
+            send_frame(2, entry=encode_local_snapshot(Snapshot("", Position(0, 0), ()), "east", 0)),
+            send_frame(3, metadata={"marker_type": 10, "replicated_from": "west"}),
+            send_frame(4, entry=len(spread).to_bytes(4, "big") + spread + made_up[-20:]),
+            # The broker's own knows better whose a transaction's end is.
+            send_frame(5, metadata={"marker_type": 99}),
+        ]
+        client.send_bytes(b"".join(frames))
+        await seconds(1)
+        answers = [command for command, _ in client.received]
+        assert [answer.type for answer in answers] == [Type.SEND_RECEIPT, *[Type.SEND_ERROR] * 4, Type.SEND_RECEIPT]
+        assert {answer.send_error.error for answer in answers[1:5]} == {pb.NotAllowedError}
+        assert "marker" in answers[1].send_error.message
+        await seconds(5)
+        assert there.subscriptions["sub"].cursor.mark_delete_position.entry_id == -1
+        came = [kind for kind, where in await entries(mesh, "west") if where]
+        assert UPDATE not in came
+        assert came.count(0) == 1
+
+    run_mesh(scenario, "east", "west", replicated_subscriptions_enabled=is_on)
+
+
 def test_markers_that_are_damaged_or_lead_nowhere_change_nothing() -> None:
     async def scenario(mesh: ClusterMesh) -> None:
-        clients = await loaded(mesh)
-        client = clients["east"]
+        await loaded(mesh)
         await mesh.topic("east").create_subscription("sub", EARLIEST, is_replicated=True)
         for number, kind in enumerate((10, 11, 12, 13, 99)):
             metadata = {"marker_type": kind, "replicated_from": "west"}
-            client.send_bytes(send_frame(number, b"\xff\xff", metadata=metadata))
-            await client.receipt()
+            await brought(mesh, "east", send_frame(number, b"\xff\xff", metadata=metadata))
         await seconds(5)
         assert mesh.topic("east").subscriptions.keys() == {"sub"}
         assert TOPIC in mesh.worlds["east"].broker.topics
         assert part_of(mesh, "east").stats()["pendingSnapshots"] == 0
+
+    run_mesh(scenario, "east", "west")
+
+
+@pytest.mark.parametrize("is_loaded_again", [False, True])
+def test_a_snapshot_that_is_not_of_what_is_before_it_keeps_no_other_from_counting(is_loaded_again: bool) -> None:
+    """Whoever may publish can write one: all that came later would be taken for older ones, and none be made."""
+
+    async def scenario(mesh: ClusterMesh) -> None:
+        client = (await loaded(mesh))["east"]
+        consumer = await mesh.client("east")
+        await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
+        made_up = Snapshot("made up", Position(1 << 62, 0), (InCluster("west", Position(0, -1)),))
+        await brought(mesh, "east", send_frame(0, entry=encode_local_snapshot(made_up, "east", 0)))
+        await seconds(1)
+        if is_loaded_again:
+            await mesh.worlds["east"].broker.registry.unload(mesh.topic("east").name)
+            client, consumer = await mesh.client("east"), await mesh.client("east")
+            await client.create_producer(producer_name="again")
+            await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
+        await publish(client, *range(1, 6))
+        acknowledge(consumer, *await receive(consumer, 5))
+        await seconds(10)
+        assert sub_of(mesh, "west").cursor.backlog_count == 0
 
     run_mesh(scenario, "east", "west")
 

@@ -7,12 +7,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from geminga.broker.core.dedup import SOURCES_MAX
-from geminga.broker.core.dedup_source import SOURCE_POSITION, as_properties, number_of, of_properties, shown, source_of
+from geminga.broker.core.dedup_source import as_properties, number_of, of_properties, shown, source_of
 from geminga.broker.geo.core.copying import copy_of
 from geminga.model.position import Position
 from geminga.model.topic_name import DEDUP_CURSOR
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from geminga.wire.pulsar.metadata import encode_entry
+from geminga.wire.pulsar.metadata import SOURCE_POSITION, encode_entry
+from geminga.wire.pulsar.texts import LISTS_MAX
 from support.house.waiting import turns
 from support.worlds.broker_world import BrokerWorld, Client, Type, run_with_broker, send_frame
 from support.worlds.policy_levels import seconds, set_topic
@@ -67,6 +68,43 @@ def test_messages_of_many_producers_are_stored_once_through_resends_and_restarts
         assert count(world) == 7
 
     run_with_broker(scenario, deduplication=True, deduplication_snapshot_entries=snapshot_entries)
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+@pytest.mark.parametrize("form", ["short", "long", "no checksum"])
+def test_only_a_replicator_says_where_a_message_was_stored_elsewhere(form: str, is_on: bool) -> None:
+    """A replay believes whoever said so: all that came from there afterwards would be taken for repetitions."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(producer_name="a client that is no replicator, whose name is a long one")
+        forged = pb.MessageMetadata(producer_name="a", sequence_id=1, publish_time=1, replicated_from="east")
+        forged.properties.add(key=SOURCE_POSITION, value=f"{(1 << 63) - 1}:0")
+        if form == "long":
+            forged.properties.add(key="k", value="v" * 300)
+        entry = encode_entry(forged, b"payload")
+        client.send_bytes(
+            send_frame(0, producer_name="a")
+            + send_frame(1, entry=entry if form != "no checksum" else entry[6:])
+            + send_frame(2, producer_name="a", metadata={"properties": [AT_3_0]})
+            + send_frame(3, producer_name="a", metadata={"replicated_from": "east"})
+        )
+        assert await is_stored(client)
+        error = (await client.expect(Type.SEND_ERROR)).send_error
+        assert (error.sequence_id, error.error) == (1, pb.NotAllowedError)
+        assert "east" in error.message
+        assert "pulsar.repl." in error.message
+        # Half of it says nothing.
+        assert [await is_stored(client) for _ in range(2)] == [True, True]
+        await world.resources.namespaces.set_policy("public/default", "deduplicationEnabled", True)
+        await world.broker.policies_changed("public/default")
+        for epoch in range(2):
+            client = await replicator(world, epoch)
+            client.send_bytes(frame(f"3:{epoch}", "b", epoch))
+            assert await is_stored(client)
+            await world.restart()
+
+    run_with_broker(scenario, deduplication=is_on)
 
 
 def test_without_a_source_position_nothing_is_taken_for_a_repetition() -> None:
@@ -137,6 +175,22 @@ def test_what_a_replicator_adds_does_not_make_a_message_too_large() -> None:
                 assert refused.error == pb.NotAllowedError
                 await client.expect(Type.CLOSE_PRODUCER)
                 client = await replicator(world)
+
+    run_with_broker(scenario)
+
+
+def test_what_a_replicator_adds_does_not_make_properties_too_many() -> None:
+    """One that just fits here would end the copying of its topic."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        client = await replicator(world)
+        properties = [pb.KeyValue(key="k", value="")] * LISTS_MAX["properties"]
+        metadata = {"replicated_from": "east", "properties": [*properties, AT_3_0]}
+        client.send_bytes(send_frame(0, metadata=metadata))
+        assert await is_stored(client)
+        metadata["properties"] = [*properties, AT_3_0, AT_3_0]
+        client.send_bytes(send_frame(1, metadata=metadata))
+        assert "properties has" in (await client.expect(Type.SEND_ERROR)).send_error.message
 
     run_with_broker(scenario)
 

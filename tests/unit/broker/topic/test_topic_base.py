@@ -9,6 +9,7 @@ from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
+from support.worlds.policy_levels import seconds
 
 TOPICS = [TOPIC, "non-persistent://public/default/topic"]
 
@@ -73,6 +74,35 @@ async def subscribe_code(world: BrokerWorld, topic: str, subscription: str) -> i
     await client.wait_for_news()
     command, _ = client.received.popleft()
     return command.error.error if command.type == Type.ERROR else -1
+
+
+@pytest.mark.parametrize("is_durable", [True, False])
+@pytest.mark.parametrize("topic", TOPICS)
+def test_a_burst_of_subscriptions_makes_no_more_than_there_may_be(topic: str, is_durable: bool) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(topic)
+        await client.publish(0)
+        for number in range(10):
+            request = pb.CommandSubscribe(
+                topic=topic,
+                subscription=f"{number}",
+                consumer_id=number,
+                request_id=100 + number,
+                subType=pb.CommandSubscribe.Exclusive,
+                durable=is_durable,
+                # Where it begins is looked for first, which takes a while.
+                start_message_rollback_duration_sec=1,
+            )
+            client.send(pb.BaseCommand(type=Type.SUBSCRIBE, subscribe=request))
+        await seconds(5)
+        answers = [command for command, _ in client.received]
+        refused = [command.error.error for command in answers if command.type == Type.ERROR]
+        assert refused == [pb.NotAllowedError] * 7
+        assert sum(command.type == Type.SUCCESS for command in answers) == 3
+        assert len(world.broker.topics[topic].subscriptions) == 3
+
+    run_with_broker(scenario, max_subscriptions_per_topic=3)
 
 
 @pytest.mark.parametrize("topic", TOPICS)

@@ -186,7 +186,9 @@ def test_what_makes_no_sense_is_named(make: Callable[[], object], reason: str) -
     assert reason in f"{caught.value}"
 
 
-@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"serviceUrl": ""}', b'{"serviceUrl": 5}', b"\xff"])
+@pytest.mark.parametrize(
+    "text", [b"", b"[]", b"{}", b'{"serviceUrl": ""}', b'{"serviceUrl": 5}', b"\xff", b"[" * 100_000]
+)
 def test_a_document_without_a_cluster_is_none(text: bytes) -> None:
     with pytest.raises(ValueError):
         document_of(text)
@@ -209,6 +211,11 @@ def test_a_document_moves_a_client_and_what_can_not_be_read_does_not() -> None:
     async def scenario(client: gc.Client, clusters: Clusters) -> None:
         producer = await client.create_producer("t", batching_enabled=False, send_timeout_millis=0)
         await producer.send(b"first")
+        await clusters.world.sleep(11)
+        provider.text = b'{"serviceUrl":' * 100_000
+        await clusters.world.sleep(11)
+        nested = {"serviceUrl": url("west"), "authPluginClassName": "basic", "authParamsString": '{"a":' * 100_000}
+        provider.text = json.dumps(nested).encode()
         await clusters.world.sleep(11)
         provider.text = b""
         await clusters.world.sleep(11)

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from geminga.broker.core.dedup_source import SOURCE_POSITION
 from geminga.model.errors import StorageError
 from geminga.model.position import Position
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from geminga.wire.pulsar.metadata import split_entry
+from geminga.wire.pulsar.metadata import SOURCE_POSITION, split_entry
 from geminga.wire.pulsar.subscription_markers import TRAVELLING
 
 Hides = Callable[[Position, pb.MessageMetadata], bool]

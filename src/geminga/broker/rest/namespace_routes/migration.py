@@ -28,7 +28,10 @@ from geminga.broker.rest.namespace_routes.policies import change_policy
 
 #: Schemes of the addresses, in the order of ``URLS``.
 SCHEMES: Final = ("http", "https", "pulsar", r"pulsar\+ssl")
-_ADDRESSES: Final = r"://[^\s/]+/?"
+_ADDRESSES: Final = r"://([^\s/]+)/?"
+#: One of them, as clients read it, and its port.
+_ADDRESS: Final = re.compile(r"(?:[^\s/:\[\]]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?")
+_PORT_MAX: Final = 65_535
 
 
 async def of_cluster(request: Request) -> Response:
@@ -66,10 +69,16 @@ def _urls(body: object) -> Document:
     for key, scheme in zip(URLS, SCHEMES, strict=True):
         if given.get(key):
             text = text_of(given[key], key)
-            if re.fullmatch(scheme + _ADDRESSES, text) is None:
+            found = re.fullmatch(scheme + _ADDRESSES, text)
+            if found is None or not all(map(_is_address, found[1].rstrip(",").split(","))):
                 raise RestError(400, f"{key} must be {scheme.replace(chr(92), '')}://host:port, not {text}")
             urls[key] = text
     return urls
+
+
+def _is_address(text: str) -> bool:
+    found = _ADDRESS.fullmatch(text.strip())
+    return found is not None and (found[1] is None or 0 < int(found[1]) <= _PORT_MAX)
 
 
 async def move_namespace(request: Request) -> Response:

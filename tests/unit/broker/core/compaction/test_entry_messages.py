@@ -193,6 +193,18 @@ def test_a_batch_that_is_torn_behind_its_first_steps_stays_whole(monkeypatch: py
     assert through(repacked(torn, 7, 1))[1] == torn
 
 
+def test_a_batch_whose_metadata_lack_what_they_need_is_packed_again_without() -> None:
+    """They can be parsed, and a client may send them: the compaction of its topic would end there."""
+    metadata, offset = split_entry(batch(("a", b"1"), ("b", b"2"), compression=NONE))
+    assert metadata is not None
+    payload = batch(("a", b"1"), ("b", b"2"), compression=NONE)[offset:]
+    for field in ("producer_name", "sequence_id", "publish_time"):
+        metadata.ClearField(field)
+    encoded = metadata.SerializePartialToString()
+    _, data = through(repacked(len(encoded).to_bytes(4, "big") + encoded + payload, 2, 0b10))
+    assert values_in(data) == [None, b"2"]
+
+
 def test_entries_of_one_message_come_together_and_in_order_with_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entry_messages, "STEP_ENTRIES", 2)
     ones = [single(b"x" if number % 2 else b"", partition_key=f"k{number}") for number in range(5)]

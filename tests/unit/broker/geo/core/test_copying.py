@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.broker.core.dedup_source import SOURCE_POSITION, number_of, source_of
+from geminga.broker.core.dedup_source import number_of, source_of
 from geminga.broker.geo.core.copying import UnreadableError, copy_of
 from geminga.model.position import Position
 from geminga.model.txn_id import TxnId
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.markers import transaction_marker
-from geminga.wire.pulsar.metadata import encode_entry
+from geminga.wire.pulsar.metadata import SOURCE_POSITION, encode_entry
 
 AT = Position(3, 14)
 PROPERTIES = st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3)
