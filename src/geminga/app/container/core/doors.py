@@ -23,6 +23,9 @@ _MAY: Final = {
 }
 #: (key of the port of HTTP, its default, path): what answers 200 while the server serves.
 _BROKER_HEALTH: Final = ("webServicePort", "8080", "/admin/v2/brokers/ready")
+#: The same of a broker that asks who clients are, which a health check can not say: open, 503 until it serves; then
+#: 200, or 404 where the file of ``statusFilePath`` is not there: load balancers go elsewhere, and it is no illness.
+STATUS_PATH: Final = "/status.html"
 _PROXY_HEALTH: Final = ("webServicePort", "8080", "/health")
 _BOOKIE_HEALTH: Final = {
     "bookie": ("httpServerPort", "8080", "/api/v1/bookie/is_ready"),
@@ -64,5 +67,7 @@ def health_url(role: str, values: Mapping[str, str]) -> str:
     key, default, path = _PROXY_HEALTH if role == "proxy" else _BOOKIE_HEALTH.get(role, _BROKER_HEALTH)
     if role in _BOOKIE_HEALTH and values.get("httpServerEnabled", "").lower() != "true":
         return ""
+    elif key == "webServicePort" and role != "proxy" and values.get("authenticationEnabled", "").lower() == "true":
+        path = STATUS_PATH
     port = values.get(key, default)
     return f"http://127.0.0.1:{port}{path}" if port.isdecimal() and int(port) else ""
