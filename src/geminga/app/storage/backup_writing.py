@@ -7,6 +7,7 @@ there, and all files that it names.
 
 from __future__ import annotations
 
+import os.path
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -121,6 +122,12 @@ async def check_target(disk: Disk, directory: str) -> BackupManifest | None:
     return await read_manifest(disk, directory)
 
 
+def are_nested(one: str, other: str) -> bool:
+    """Whether a directory is another one, or in it, whatever links lead there."""
+    places = os.path.realpath(one), os.path.realpath(other)
+    return os.path.commonpath(places) in places
+
+
 async def _stored_in(disk: Disk, directory: str) -> list[str]:
     try:
         return await disk.list_dir(f"{directory}/{FILES_DIRECTORY}")
@@ -157,8 +164,9 @@ class ManifestWriter(ABC):
     async def write(self) -> BackupManifest:
         """Make it. Raises DataDirectoryError, StorageError, OSError; the backup before is then as it was."""
         facts = self._facts
-        await self._disk.make_dirs(self._files)
+        # Before anything is made there: what is refused is left as it was.
         before = await check_target(self._disk, self._directory)
+        await self._disk.make_dirs(self._files)
         if before is not None:
             self._take_over(before)
         await self._remove_but(before)
