@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,13 @@ from geminga.app.commands import backup_commands
 from geminga.app.commands.cli import app_for
 from geminga.app.handles.backups import alone_in, back_up_running, local_runtime
 from geminga.app.storage.backup_reading import restore
+from geminga.app.storage.backup_sources import RunningSource
 from geminga.app.storage.backup_writing import BackupWriter, Cut, Progress, are_nested
 from geminga.bookie.cut import CutFile
 from geminga.metadata import SqliteMetadataStore
 from geminga.model.errors import ConfigurationError, DataDirectoryError
 from geminga.runtime import Runtime
-from geminga.runtime.disk_threads import ThreadedDisk
+from geminga.runtime.disk_threads import ThreadedDisk, ThreadedFile
 
 
 def run(*words: str) -> Result:
@@ -165,6 +167,70 @@ class Watched(ThreadedDisk):
         await super().make_dirs(path)
         if path == self.place:
             await self.write_file(f"{path}/geminga.json", b"of the server")
+
+
+class Growing(Made):
+    """The same with a file, which takes its time to copy; meanwhile the metadata's log would grow."""
+
+    async def cut(self) -> Cut:
+        file = CutFile("bookie/ledgers/0000000001.log", f"{self.place}/log", None, is_final=True)
+        return Cut(0, [file], {}, self._write)
+
+    place = ""
+
+
+def test_the_metadata_are_copied_before_the_files_whose_copy_takes_its_time(tmp_path: Path) -> None:
+    copied: list[str] = []
+
+    class Told(ThreadedDisk):
+        async def open_file(self, path: str, *, lane: str, create: bool = False) -> ThreadedFile:
+            copied.extend([path.rpartition("-")[2]] if create else [])
+            return await super().open_file(path, lane=lane, create=create)
+
+    async def main() -> None:
+        async with local_runtime() as runtime:
+            source = Growing(runtime)
+            source.place = str(tmp_path)
+            await runtime.disk.write_file(f"{tmp_path}/log", b"entries")
+            await runtime.disk.make_dirs(f"{tmp_path}/copy")
+            disk = Told()
+
+            async def write(path: str) -> None:
+                copied.append("metadata")
+                await Made._write(source, path)
+
+            source._write = write
+            await BackupWriter(disk, f"{tmp_path}/copy", source, Progress()).write()
+            await disk.close()
+
+    asyncio.run(main())
+    assert copied == ["metadata", "7"]
+
+
+def test_the_moment_is_let_go_of_with_the_metadata_and_not_with_the_last_file(tmp_path: Path) -> None:
+    data = str(tmp_path / "metadata.sqlite")
+
+    def is_log_held() -> bool:
+        """Whether somebody reads what was before the end of the log, which then can not be cut back."""
+        connection = sqlite3.connect(data, timeout=0)
+        try:
+            return bool(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
+        finally:
+            connection.close()
+
+    async def main() -> None:
+        async with local_runtime() as runtime:
+            await runtime.disk.write_file(f"{tmp_path}/geminga.json", b'{"format":1}')
+            store = await SqliteMetadataStore.open(runtime, data)
+            async with RunningSource(runtime, str(tmp_path), store, {}) as source:
+                cut = await source.cut()
+                await store.put("/later", b"", expected_version=None)
+                assert is_log_held()
+                await cut.write_metadata(f"{tmp_path}/copy")
+                assert not is_log_held()
+            await store.close()
+
+    asyncio.run(main())
 
 
 def test_what_was_refused_as_the_place_of_a_backup_is_as_it_was(tmp_path: Path) -> None:

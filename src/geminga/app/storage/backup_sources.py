@@ -94,7 +94,12 @@ class RunningSource:
             files += [_of_bookie(name, file) for file in cut.files]
             values.update({f"{name}/{path}": value for path, value in cut.values.items()})
         await snapshot.opened
-        return Cut(as_of_ms, files, values, snapshot.write_to)
+
+        async def write(target: str) -> None:
+            await snapshot.write_to(target)
+            await snapshot.close()
+
+        return Cut(as_of_ms, files, values, write)
 
 
 class StoppedSource:

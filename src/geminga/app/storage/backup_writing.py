@@ -54,7 +54,7 @@ class Cut(NamedTuple):
     files: Sequence[CutFile]
     #: Whole files, by name.
     values: Mapping[str, bytes]
-    #: Writes the metadata file to the path it is given.
+    #: Writes the metadata file to the path it is given, and lets go of the moment; called once.
     write_metadata: Callable[[str], Awaitable[None]]
 
 
@@ -264,9 +264,10 @@ class BackupWriter(ManifestWriter):
             if file.is_final:
                 await self._store(file)
         cut = await source.cut()
-        stored = [await self._store(file) for file in cut.files]
+        # First, and without the pace: as long as it is not done the log of the store that it is copied from grows.
+        stored = [await self._put_metadata(cut.write_metadata)]
+        stored += [await self._store(file) for file in cut.files]
         stored += [await self._put(name, value) for name, value in cut.values.items()]
-        stored.append(await self._put_metadata(cut.write_metadata))
         return cut.as_of_ms, stored
 
     async def _store(self, file: CutFile) -> BackupFile:
