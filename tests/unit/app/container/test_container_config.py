@@ -204,6 +204,13 @@ def test_a_server_is_open_only_while_nothing_asks_who_clients_are() -> None:
         ("broker", {"webServicePort": "8081"}, "http://127.0.0.1:8081/admin/v2/brokers/ready"),
         ("broker", {"webServicePort": ""}, ""),
         ("broker", {"authenticationEnabled": "true"}, "http://127.0.0.1:8080/status.html"),
+        ("broker", {"bindAddress": "10.0.0.7"}, "http://10.0.0.7:8080/admin/v2/brokers/ready"),
+        ("proxy", {"bindAddress": "::"}, "http://127.0.0.1:8080/health"),
+        (
+            "autorecovery",
+            {"httpServerEnabled": "true", "httpServerHost": "fd00::1", "bindAddress": "10.0.0.7"},
+            "http://[fd00::1]:8080/metrics",
+        ),
         ("proxy", {"authenticationEnabled": "true"}, "http://127.0.0.1:8080/health"),
         (
             "bookie",

@@ -70,4 +70,12 @@ def health_url(role: str, values: Mapping[str, str]) -> str:
     elif key == "webServicePort" and role != "proxy" and values.get("authenticationEnabled", "").lower() == "true":
         path = STATUS_PATH
     port = values.get(key, default)
-    return f"http://127.0.0.1:{port}{path}" if port.isdecimal() and int(port) else ""
+    host = _host(values.get("httpServerHost" if role in _BOOKIE_HEALTH else "bindAddress", ""))
+    return f"http://{host}:{port}{path}" if port.isdecimal() and int(port) else ""
+
+
+def _host(bound: str) -> str:
+    """Where a server that is bound there is reached from its own container."""
+    if bound in ("", "0.0.0.0", "::"):
+        return "127.0.0.1"
+    return f"[{bound}]" if ":" in bound else bound
