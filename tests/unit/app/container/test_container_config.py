@@ -47,6 +47,10 @@ def test_a_value_stays_on_its_line_and_a_secret_is_not_shown() -> None:
     applied = apply_environment("", {"PULSAR_PREFIX_brokerClientAuthenticationParameters": "token:a\r\nb"})
     assert applied.text == "brokerClientAuthenticationParameters=token:a\\nb\n"
     assert applied.done == ("brokerClientAuthenticationParameters = ******** (new)",)
+    # Of it servers take the text of the file, too.
+    assert apply_environment("", {"PULSAR_PREFIX_basicAuthConf": "data:,a:$2y$05$x"}).done == (
+        "basicAuthConf = ******** (new)",
+    )
 
 
 def test_a_value_with_a_line_end_of_unicode_stays_one_value() -> None:

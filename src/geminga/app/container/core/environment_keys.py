@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from geminga.model.errors import ConfigurationError
+from geminga.model.secret import names_secret
 
 PREFIX: Final = "PULSAR_PREFIX_"
 #: What is shown of a secret.
@@ -25,6 +26,7 @@ HIDDEN: Final = "********"
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
 #: A key's line, or that line as a comment.
 _LINE: Final = re.compile(r"[ \t]*#?[ \t]*([A-Za-z][\w.\-]*)[ \t]*=")
+#: Beside what is one to every server: of files for others, and rather one too many in a log.
 _SECRET: Final = re.compile(r"password|secret|token|credential|authparam|authenticationparameters", re.IGNORECASE)
 
 
@@ -58,7 +60,7 @@ def apply_environment(text: str, environment: Mapping[str, str]) -> Applied:
         if not key:
             continue
         line = f"{key}={_escaped(key, value.strip())}"
-        shown = HIDDEN if _SECRET.search(key) else value.strip()
+        shown = HIDDEN if _SECRET.search(key) or names_secret(key) else value.strip()
         if key in places:
             lines[places[key]] = line
             done.append(f"{key} = {shown}")
