@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from geminga.app.container.config_copies import image_of, remembered
-from geminga.app.container.core.doors import STATUS_PATH
+from geminga.app.container.core.words import STATUS_PATH
 
 #: A health check ends before it is asked again.
 TIMEOUT_S: Final = 5.0

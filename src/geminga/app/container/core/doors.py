@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from geminga.app.container.core.words import STATUS_PATH
 from geminga.app.servers.core.open_start import ALLOW_OPEN, OF_BOOKIE, OF_BROKER, OF_PROXY, OF_STATE
 
 HOSTS: Final = "gemingaHttpAllowedHosts"
@@ -23,9 +24,6 @@ _MAY: Final = {
 }
 #: (key of the port of HTTP, its default, path): what answers 200 while the server serves.
 _BROKER_HEALTH: Final = ("webServicePort", "8080", "/admin/v2/brokers/ready")
-#: The same of a broker that asks who clients are, which a health check can not say: open, 503 until it serves; then
-#: 200, or 404 where the file of ``statusFilePath`` is not there: load balancers go elsewhere, and it is no illness.
-STATUS_PATH: Final = "/status.html"
 _PROXY_HEALTH: Final = ("webServicePort", "8080", "/health")
 _BOOKIE_HEALTH: Final = {
     "bookie": ("httpServerPort", "8080", "/api/v1/bookie/is_ready"),
