@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from importlib.util import find_spec
@@ -41,13 +42,15 @@ NEEDED = {"the official client (pip install pulsar-client)": "pulsar", "pip inst
 
 def main() -> int:
     """Run the demo; the exit code."""
+    # As Ctrl-C: what was started is ended.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     txn, as_json = is_asked("TXN"), is_asked("JSON")
     bookies, brokers, clusters = (os.environ.get(name, "") for name in ("BOOKIES", "BROKERS", "CLUSTERS"))
     if brokers and not bookies:
         bookies = "1" if clusters else str(BOOKIES_MIN)
     # A sentence is a line where nobody looks at a terminal.
     console = Console(soft_wrap=not sys.stdout.isatty(), stderr=bool(txn or bookies or clusters) and as_json)
-    if reason := refusal(bookies, brokers, clusters, txn=txn):
+    if reason := refusal(bookies, brokers, clusters, txn=txn, kills=os.environ.get("KILLS", "")):
         console.print(f"[red]{reason}[/]", highlight=False)
         return 2
     dedup = is_asked("DEDUP")
@@ -78,8 +81,10 @@ def main() -> int:
     return 0
 
 
-def refusal(bookies: str, brokers: str = "", clusters: str = "", *, txn: bool) -> str:
-    """Why a cluster can not be had as it was asked for; empty if it can, or was not asked for."""
+def refusal(bookies: str, brokers: str = "", clusters: str = "", *, txn: bool, kills: str = "") -> str:
+    """Why what was asked for can not be had; empty if it can."""
+    if txn and kills and not (kills.isdecimal() and kills.isascii()):
+        return f"KILLS={kills}: expected a number"
     if not bookies and not clusters:
         return ""
     for name, text, least, most in (
@@ -172,6 +177,8 @@ def run_parts(
     console: Console, broker: StandaloneProcess, events: Events, directory: Path, *, dedup: bool
 ) -> list[str]:
     """Both parts, as far as what they need is installed; the reasons why one failed."""
+    if find_spec("pulsar") is None and (find_spec("pyspark") is None or find_spec("matplotlib") is None):
+        return ["nothing was shown: pip install pulsar-client, or 'geminga[spark]'"]
     console.print(Rule("1. the broker is killed"))
     if find_spec("pulsar") is None:
         console.print("left out: it uses the official client (pip install pulsar-client)")

@@ -26,7 +26,7 @@ class Events:
 
 
 def load_events(path: str) -> Events:
-    """From ``path``, or from the git history when it is empty."""
+    """From ``path``, or from the git history when it is empty. Raises OSError, ValueError for what is no events."""
     if path:
         return _from_file(Path(path).expanduser())
     history = _from_git()
@@ -41,10 +41,19 @@ def _from_file(path: Path) -> Events:
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rb") as file:
         lines = [line.rstrip(b"\n") for line in file if line.strip()]
-    return Events([(_key(json.loads(line)), line) for line in lines], f"{len(lines):,} events of {path.name}")
+    if not lines:
+        raise ValueError(f"{path.name} has none, and a run without events would show nothing")
+    rows = [(_key(line, number), line) for number, line in enumerate(lines, 1)]
+    return Events(rows, f"{len(lines):,} events of {path.name}")
 
 
-def _key(event: dict[str, object]) -> str:
+def _key(line: bytes, number: int) -> str:
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"event {number} is no JSON: {error}") from error
+    if not isinstance(event, dict):
+        raise ValueError(f"event {number}: expected an object of JSON")
     for name in ("repo", "key", "id"):
         if name in event:
             return str(event[name])

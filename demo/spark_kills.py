@@ -15,6 +15,7 @@ import csv
 import json
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -210,6 +211,8 @@ def main() -> int:
     parser.add_argument("--control", action="store_true", help="at least once: passes if windows twice are seen")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    # As Ctrl-C: what was started is ended.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if options.control and options.mode != "append":
         parser.error("--control needs --mode append: in update mode windows are written more than once")
     # A sentence is a line where nobody looks at a terminal.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, cast
 
 #: Seconds that somebody has to say what it speaks.
 FIRST_BYTES_S: Final = 10.0
@@ -39,9 +39,9 @@ class FirstBytes(asyncio.Protocol):
         self._limit: asyncio.TimerHandle
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._limit = asyncio.get_running_loop().call_later(FIRST_BYTES_S, transport.abort)
+        # No isinstance: the transports of uvloop, on which servers run where it is installed, are not asyncio's.
+        self._transport = cast("asyncio.Transport", transport)
+        self._limit = asyncio.get_running_loop().call_later(FIRST_BYTES_S, self._transport.abort)
 
     def data_received(self, data: bytes) -> None:
         self._begin += data

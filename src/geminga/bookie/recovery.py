@@ -9,9 +9,10 @@ are in limbo, where nothing absent is certain and nothing new is taken.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pyroaring import BitMap64
 
@@ -41,9 +42,10 @@ from geminga.bookie.core.journal_format import (
     scan_journal,
 )
 from geminga.bookie.core.ledger_states import LedgerStateRow, decode_states
-from geminga.bookie.disk_io import is_disk_full, unlink_if_there
+from geminga.bookie.disk_io import RESERVE_NAME, is_disk_full, unlink_if_there
 from geminga.bookie.entry_logs import SUFFIX as LOG_SUFFIX
 from geminga.bookie.entry_logs import log_name
+from geminga.bookie.garbage_collection import MARK_NAME, QUARANTINE_NAME
 from geminga.bookie.journal import FIRST_JOURNAL_ID, journal_name
 from geminga.bookie.journal import SUFFIX as JOURNAL_SUFFIX
 from geminga.bookie.ledger_storage import CHECKPOINT_NAME, RUN_SUFFIX, LedgerStorage, run_name
@@ -56,6 +58,20 @@ _log = get_logger(__name__)
 COOKIE_NAME = "cookie"
 #: BookKeeper's own, in the directories of a bookie that is a process.
 VERSION_NAME = "VERSION"
+_SMALL_FILES: Final = (CHECKPOINT_NAME, COOKIE_NAME, MARK_NAME, QUARANTINE_NAME, RESERVE_NAME, VERSION_NAME)
+_NUMBERED: Final = "|".join(re.escape(suffix) for suffix in (JOURNAL_SUFFIX, LOG_SUFFIX, RUN_SUFFIX))
+_OWN: Final = re.compile(rf"([0-9]+({_NUMBERED})|{'|'.join(map(re.escape, _SMALL_FILES))})(\.tmp)?")
+#: Those that a step which was interrupted leaves: what a checkpoint has to name, and what replaces another file.
+_LEFTOVER: Final = re.compile(rf"[0-9]+({re.escape(LOG_SUFFIX)}|{re.escape(RUN_SUFFIX)})")
+
+
+def is_own_file(name: str) -> bool:
+    """Whether a bookie calls its files so: any other in its directories is somebody else's, and never removed."""
+    return _OWN.fullmatch(name) is not None
+
+
+def _is_leftover(name: str) -> bool:
+    return _LEFTOVER.fullmatch(name) is not None or (name.endswith(".tmp") and is_own_file(name))
 
 
 class ReplayResult(NamedTuple):
@@ -107,7 +123,7 @@ async def establish_identity(
             "whose ledgers the metadata here do not know. Start it with geminga bookie"
         )
     has_journal = bool(_ids(journal_names, JOURNAL_SUFFIX))
-    has_ledgers = any(name == CHECKPOINT_NAME or name.endswith((LOG_SUFFIX, RUN_SUFFIX)) for name in ledger_names)
+    has_ledgers = any(name == CHECKPOINT_NAME or _LEFTOVER.fullmatch(name) for name in ledger_names)
     journal_cookie = await _read_cookie(runtime, journal_directory, journal_names, journal_role)
     ledger_cookie = await _read_cookie(runtime, ledger_directory, ledger_names, ledger_role)
     if journal_cookie is not None and ledger_cookie is not None:
@@ -326,7 +342,7 @@ async def _remove_leftovers(storage: LedgerStorage, names: Sequence[str]) -> Non
     current = {log_name(log_id) for log_id in storage.logs.sizes}
     current |= {run_name(run_id) for run_id in storage.checkpoint.run_ids}
     for name in names:
-        if name.endswith((LOG_SUFFIX, RUN_SUFFIX, ".tmp")) and name not in current:
+        if _is_leftover(name) and name not in current:
             await unlink_if_there(storage.runtime.disk, storage.path(name))
 
 

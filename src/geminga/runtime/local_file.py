@@ -87,6 +87,15 @@ def make_private_directories(path: str | os.PathLike[str]) -> None:
             raise
 
 
+def sync_folder_of(path: str) -> None:
+    """That a file was made, renamed or removed there is on stable storage when this returns. Raises OSError."""
+    fd = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def named(error: OSError, path: str) -> OSError:
     """``error`` with the file that it is about: calls on a descriptor do not name one."""
     if error.filename is not None:

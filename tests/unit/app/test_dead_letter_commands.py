@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from geminga import Standalone
+from geminga.admin import blocking as admin
 from geminga.app.commands.cli import app_for
 from geminga.client import blocking
 
@@ -34,7 +35,19 @@ def test_without_transactions_it_is_said_before_anything_is_sent(broker) -> None
     assert (found.exit_code, found.stdout) == (2, "")
     assert "--at-least-once" in found.stderr
     found = _run(broker, "redrive", "t-s-DLQ", "--wait", "0.1", "--at-least-once", "--json")
-    assert json.loads(found.stdout) == {"sent": 1, "refused": 0, "encrypted": 0}
+    assert json.loads(found.stdout) == {"sent": 1, "refused": 0, "encrypted": 0, "held": 0, "why": ""}
+
+
+def test_letters_that_their_topic_does_not_take_stay_and_the_command_does_not_say_that_all_is_well(broker) -> None:
+    with blocking.connect(broker.service_url) as client, client.create_producer("ended-DLQ") as producer:
+        client.create_producer("ended").close()
+        with admin.connect(broker.web_service_url) as asked:
+            asked.topics.terminate("ended")
+        producer.send(b"bad", properties={"REAL_TOPIC": "ended"})
+        producer.send(b"good", properties={"REAL_TOPIC": "goes-on"})
+    found = _run(broker, "redrive", "ended-DLQ", "--wait", "0.1", "--at-least-once")
+    assert found.exit_code == 1
+    assert found.stdout.startswith("1 sent back; 1 stays: persistent://public/default/ended: ")
 
 
 def test_an_interruption_does_not_say_that_nothing_was_sent(broker, interruptible) -> None:

@@ -37,9 +37,14 @@ SAID = {
 HOLE = {"ledgerId": 17, "entries": 3, "isLost": True, "error": "file is not there", "unreadOf": {"sub": 3}}
 
 
+#: Of each request to ``admin``.
+credentials: list[str] = []
+
+
 @pytest.fixture
 def admin():
-    """A server that has one hole, and notes what it is asked: its address, and that."""
+    """A server that has one hole, and notes what it is asked, and with which credentials: its address, and that."""
+    credentials.clear()
     asked: list[tuple[str, str, object]] = []
 
     class Answers(BaseHTTPRequestHandler):
@@ -52,6 +57,7 @@ def admin():
 
         def _answer(self, text: str) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            credentials.append(self.headers.get("Authorization") or "")
             asked.append((self.command, self.path, json.loads(body) if body else None))
             self.send_response(200)
             self.end_headers()
@@ -97,6 +103,19 @@ def test_holes_are_listed_and_given_up_by_name(admin):
     ]
     # Which ledger goes is always said.
     assert run(address, "skip-hole", "orders").exit_code == 2
+
+
+@pytest.mark.parametrize("how", ["options", "environment"])
+def test_who_asks_is_said_where_authentication_is_on(admin, monkeypatch: pytest.MonkeyPatch, how: str):
+    address, asked = admin
+    said = ("--auth-plugin", "token", "--auth-params", "token:abc")
+    if how == "environment":
+        monkeypatch.setenv("GEMINGA_AUTH_PLUGIN", said[1])
+        monkeypatch.setenv("GEMINGA_AUTH_PARAMS", said[3])
+        said = ()
+    told = run(address, *said, "holes", "orders", "--json")
+    assert told.exit_code == 0, told.output
+    assert (len(asked), credentials) == (1, ["Bearer abc"])
 
 
 @pytest.mark.parametrize(("size", "first"), [(0, 12), (150, 12), (249, 12), (250, 9), (349, 9), (350, 4), (449, 4)])

@@ -133,11 +133,17 @@ def test_format_asks_removes_its_own_and_leaves_the_rest(tmp_path: Path) -> None
     data = tmp_path / "b"
     filled(data)
     (data / "ledgers" / "lost+found").mkdir()
+    foreign = [data / "ledgers" / "bookie.log", data / "journal" / "notes.tmp", data / "journal" / "mine.journal"]
+    for file in foreign:
+        file.write_bytes(b"of somebody else")
+    (data / "ledgers" / "quarantine").write_bytes(b"of the bookie that goes")
     before = sorted(data.rglob("*"))
     assert "Add --force" in run("format", data=data, code=-1)
     assert sorted(data.rglob("*")) == before
     assert run("format", "--force", data=data)["removedFiles"] > 5
-    assert [path.name for path in data.rglob("*") if path.name not in ("journal", "ledgers")] == ["lost+found"]
+    left = {path for path in data.rglob("*") if path.name not in ("journal", "ledgers")}
+    assert left == {data / "ledgers" / "lost+found", *foreign}
     assert run("format", data=data) == {"removedFiles": 0}
     filled(data)
+    assert set(foreign) <= set(data.rglob("*")), "a start removes its own leftovers alone"
     assert "there is no bookie" in run("sanity", data=tmp_path / "none", code=-1)

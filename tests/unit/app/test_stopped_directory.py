@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 import geminga
+from geminga.app.handles.backups import back_up_stopped
 from geminga.app.storage import inspection
 from geminga.app.storage.stopped_directory import StoppedDirectory
 from geminga.client.blocking import connect
@@ -54,6 +56,15 @@ def test_entries_are_found_wherever_they_lie(stopped) -> None:
     assert (cursors[0]["cursor"], cursors[0]["backlog"]) == ("s", 10)
     assert document["entryIds"] == ["0..9"]
     assert document["entriesWithWrongDigest"] == []
+
+
+def test_a_backup_without_the_journal_that_the_checkpoint_names_is_none(stopped, tmp_path: Path) -> None:
+    (tmp_path / "data" / "bookie" / "journal" / "old.journal").touch()  # somebody's, and no number
+    asyncio.run(back_up_stopped(stopped, str(tmp_path / "copy"), whole=False))
+    for journal in Path(stopped).rglob("0*.journal"):
+        journal.rename(tmp_path / journal.name)  # it is elsewhere since, and the folder is what was there before
+    with pytest.raises(DataDirectoryError, match=r"bookie/journal has no journal 1, which the checkpoint in .* names"):
+        asyncio.run(back_up_stopped(stopped, str(tmp_path / "copy"), whole=False))
 
 
 def test_what_is_not_there_is_said(stopped) -> None:

@@ -356,9 +356,15 @@ def test_leftovers_of_interrupted_steps_are_removed():
         await fill_and_close(case)
         disk = case.node.runtime.disk
         in_force = {path for path in case.disk.paths() if path.endswith((".log", ".index"))}
-        for name in ("0000000077.log", "0000000077.index", "checkpoint.tmp"):
+        for name in ("0000000077.log", "0000000077.index", "checkpoint.tmp", "0000000077.index.tmp", "quarantine.tmp"):
             await disk.write_file(f"/b/ledgers/{name}", b"half")
+        foreign = ("/b/ledgers/bookie.log", "/b/ledgers/1.log.old", "/b/ledgers/report.tmp", "/b/ledgers/of.index")
+        for path in foreign:
+            await disk.write_file(path, b"of somebody else")
         await case.open()
+        assert set(foreign) <= set(case.disk.paths())
+        for path in foreign:
+            await disk.unlink(path)
         assert [path for path in case.disk.paths() if "77" in path or path.endswith(".tmp")] == []
         assert in_force <= set(case.disk.paths())
         await check_all(case)

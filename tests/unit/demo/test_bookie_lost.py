@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 import pytest
-from demo.__main__ import refusal
+from demo.__main__ import refusal, run_parts
 from demo.bookie_lost import Lost
 from demo.broker_lost import BrokerLost, told
+from demo.events import Events
 from demo.verdict import Verdict
+from rich.console import Console
 from tools.chaos.copies import Copies
+from tools.standalone_process import StandaloneProcess
 
 from geminga.wire.bookkeeper.digest import DigestType
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetadata, LedgerState
@@ -86,6 +89,19 @@ def test_cluster_and_transactions_are_not_shown_at_once() -> None:
 @pytest.mark.parametrize("asked", ["0", "6", "-2", "two", "2.0", "٢"])
 def test_number_of_brokers_that_can_not_be_shown_is_refused(asked: str) -> None:
     assert "expected a number of brokers from 1 to 5" in refusal("3", asked, txn=False)
+
+
+@pytest.mark.parametrize("asked", ["many", "-1", "1.5", "٢"])
+def test_number_of_kills_that_is_none_is_refused_before_a_broker_is_started(asked: str) -> None:
+    assert refusal("", txn=True, kills=asked) == f"KILLS={asked}: expected a number"
+    assert refusal("", txn=True, kills="7") == refusal("", txn=False, kills=asked) == ""
+
+
+def test_parts_of_which_none_can_be_shown_are_no_success(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr("demo.__main__.find_spec", lambda name: None)
+    broker = StandaloneProcess(tmp_path / "data", log=tmp_path / "log")
+    told = run_parts(Console(), broker, Events([], "none"), tmp_path, dedup=False)
+    assert told[0].startswith("nothing was shown")
 
 
 def test_broker_that_served_nothing_shows_nothing() -> None:

@@ -21,6 +21,21 @@ def test_gzip_file_is_read_too(tmp_path) -> None:
     assert load_events(str(path)).rows == [("r", b'{"repo":"r"}')]
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "has none, and a run without events would show nothing"),
+        ('{"repo":"a"}\n7\n', "event 2: expected an object"),
+        ("[" * 100_000, "event 1 is no JSON"),
+    ],
+)
+def test_what_is_no_events_is_told_before_anything_is_started(tmp_path, text: str, told: str) -> None:
+    path = tmp_path / "e.jsonl"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=told):
+        load_events(str(path))
+
+
 def test_missing_file_is_an_error(tmp_path) -> None:
     with pytest.raises(FileNotFoundError):
         load_events(str(tmp_path / "none"))

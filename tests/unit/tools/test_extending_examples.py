@@ -6,8 +6,10 @@ import asyncio
 import importlib.util
 import json
 import re
+import socket
 import sys
 from types import ModuleType
+from typing import cast
 
 import pytest
 
@@ -47,8 +49,7 @@ def test_the_page_tells_of_each_example_and_the_files_it_touches_are_there(name:
 
 class Echo(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         self.transport.write(data)
@@ -113,6 +114,26 @@ def test_a_listener_tells_another_protocol_by_its_first_bytes() -> None:
         await world.node("client").run(talk)
 
     sim.run(main)
+
+
+def test_a_listener_tells_another_protocol_on_the_loop_of_servers_too() -> None:
+    first_bytes = example("first_bytes")
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(first_bytes.by_first_bytes({b"*HELLO": Echo}, Echo), "127.0.0.1", 0)
+        with socket.socket() as peer:
+            peer.setblocking(False)
+            await loop.sock_connect(peer, server.sockets[0].getsockname())
+            await loop.sock_sendall(peer, b"*HELLO there")
+            try:
+                async with asyncio.timeout(10):
+                    assert await loop.sock_recv(peer, 100) == b"*HELLO there"
+            finally:
+                server.close()
+
+    with asyncio.Runner(loop_factory=pytest.importorskip("uvloop").new_event_loop) as runner:
+        runner.run(main())
 
 
 def test_an_authenticator_and_an_authorizer_decide_at_every_door() -> None:

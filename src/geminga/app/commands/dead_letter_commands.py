@@ -87,10 +87,12 @@ def redrive(
     if json_line:
         print(json.dumps(done._asdict()))
     else:
-        from geminga.app.handles.core.letters import encrypted_told
+        from geminga.app.handles.core.letters import encrypted_told, held_told
 
         refused = f", {done.refused} to {letters}-refused" if done.refused else ""
-        print(f"{done.sent} sent back{refused}{encrypted_told(done.encrypted)}")
+        print(f"{done.sent} sent back{refused}{encrypted_told(done.encrypted)}{held_told(done.held, done.why)}")
+    if done.held:
+        raise typer.Exit(1)
 
 
 _ASKED = "The cluster has no transactions: if this is interrupted, some may be sent back twice. Go on?"

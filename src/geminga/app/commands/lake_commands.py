@@ -8,12 +8,14 @@ from typing import Annotated, Any, Final, cast
 import typer
 
 from geminga.app.commands.admin_commands import DEFAULT_ADMIN_URL, AdminUrl, AsJson, Topic, ask, place_of
+from geminga.app.commands.client_security import add_security
 
 #: Seconds between two questions of a command that waits.
 _ASK_AGAIN_S: Final = 0.5
 _LOADED_ANEW: Final = "the topic was loaded anew meanwhile, give the command again"
 
 commands = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Ledgers of topics as Parquet files.")
+add_security(commands)
 
 
 def _path(topic: str) -> str:

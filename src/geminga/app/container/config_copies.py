@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from geminga.app.container.core.environment_keys import apply_environment
-from geminga.app.container.core.file_layers import COPY_DIRECTORIES, HOME, copy_places, is_current
+from geminga.app.container.core.file_layers import COPY_DIRECTORIES, HOME, copy_places, is_current, start_place
 from geminga.app.container.core.words import below
 from geminga.model.errors import ConfigurationError
+
+#: Read at a time.
+_PART_BYTES: Final = 1024 * 1024
 
 
 class Image(NamedTuple):
@@ -20,25 +22,22 @@ class Image(NamedTuple):
     home: str
     #: Directories for copies: PULSAR_COPY_DIR, or :data:`COPY_DIRECTORIES`.
     copies: tuple[str, ...]
-    #: When the container started, seconds since the epoch.
-    started_s: float
+    #: Tells this start of the container from every other; empty: it can not be told.
+    start: str
 
 
 def image_of(environment: Mapping[str, str]) -> Image:
     """The one that this process runs in."""
     own = environment.get("PULSAR_COPY_DIR")
-    return Image(environment.get("PULSAR_HOME") or HOME, (own,) if own else COPY_DIRECTORIES, container_started_s())
+    return Image(environment.get("PULSAR_HOME") or HOME, (own,) if own else COPY_DIRECTORIES, container_start())
 
 
 def config_file(image: Image, path: str) -> str:
     """Where the file ``path`` is read: its copy of this start, or itself."""
     absolute = below(image.home, path)
     for place in copy_places(image.home, absolute, image.copies):
-        try:
-            if is_current(os.stat(place).st_mtime, image.started_s):
-                return place
-        except OSError:
-            continue
+        if _is_current(image, place):
+            return place
     return absolute
 
 
@@ -54,7 +53,10 @@ def apply_to_file(image: Image, path: str, environment: Mapping[str, str]) -> tu
     refused = ""
     for place in [absolute, *copy_places(image.home, absolute, image.copies)] if source == absolute else [source]:
         try:
-            _write(place, applied.text)
+            if place == absolute:
+                _write(place, applied.text)
+            else:
+                _write_copy(image, place, applied.text)
         except OSError as error:
             refused = refused or f"{place}: {error.strerror}"
         else:
@@ -69,7 +71,7 @@ def remember(image: Image, name: str, text: str) -> None:
     """Keep ``text`` for other programs of this container; where nothing can be written it is lost."""
     for place in copy_places(image.home, name, image.copies):
         try:
-            _write(place, text)
+            _write_copy(image, place, text)
         except OSError:
             continue
         return
@@ -78,29 +80,81 @@ def remember(image: Image, name: str, text: str) -> None:
 def remembered(image: Image, name: str) -> str | None:
     """What a program of this container kept, or None."""
     for place in copy_places(image.home, name, image.copies):
-        try:
-            if is_current(os.stat(place).st_mtime, image.started_s):
+        if _is_current(image, place):
+            try:
                 with open(place, encoding="utf-8") as file:
                     return file.read()
-        except OSError:
-            continue
+            except OSError:
+                continue
     return None
 
 
-def container_started_s() -> float:
-    """When the container's first process started, seconds since the epoch; 0 where that can not be told."""
+def container_start() -> str:
+    """When the container's first process started, by the kernel's count and in which boot; empty: unknown."""
     try:
         with open("/proc/1/stat", "rb") as file:
             ticks = int(file.read().rpartition(b")")[2].split()[19])
-        booted_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-        return booted_s + ticks / os.sysconf("SC_CLK_TCK")
-    except (OSError, AttributeError, IndexError, ValueError):
-        return 0.0
+    except (OSError, IndexError, ValueError):
+        return ""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii", errors="replace") as file:
+            return f"{file.read().strip()} {ticks}"
+    except OSError:
+        return str(ticks)
+
+
+def _is_current(image: Image, place: str) -> bool:
+    try:
+        with open(start_place(place), encoding="utf-8", errors="replace") as file:
+            return os.path.exists(place) and is_current(file.read(), image.start)
+    except OSError:
+        return False
+
+
+def _write_copy(image: Image, place: str, text: str) -> None:
+    """What is there of an earlier start does not count before this one is whole."""
+    _write(place, text)
+    _write(start_place(place), image.start)
 
 
 def _write(path: str, text: str) -> None:
-    """In place: the file's directory need not be writable, and a mounted file can not be replaced."""
-    if not os.path.exists(path):
+    """In place: the file's directory need not be writable, and a mounted file can not be replaced. Raises OSError.
+
+    Where there is no room for all of it the file is as it was: a server that starts on half of one would not ask who
+    clients are if that stood in the other half.
+    """
+    data = text.encode()
+    try:
+        fd, is_new = os.open(path, os.O_RDWR | os.O_CLOEXEC), False
+    except FileNotFoundError:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
+        fd, is_new = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), True
+    try:
+        before = _read_all(fd)
+        try:
+            _overwrite(fd, data)
+        except OSError:
+            if is_new:
+                os.unlink(path)
+            else:
+                _overwrite(fd, before)
+            raise
+    finally:
+        os.close(fd)
+
+
+def _read_all(fd: int) -> bytes:
+    parts, offset = [], 0
+    while part := os.pread(fd, _PART_BYTES, offset):
+        parts.append(part)
+        offset += len(part)
+    return b"".join(parts)
+
+
+def _overwrite(fd: int, data: bytes) -> None:
+    """Not cut before it is written: what had room has it still if this fails."""
+    offset = 0
+    while offset < len(data):
+        offset += os.pwrite(fd, data[offset:], offset)
+    os.ftruncate(fd, len(data))
+    os.fsync(fd)

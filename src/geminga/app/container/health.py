@@ -13,6 +13,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from geminga.app.container.config_copies import image_of, remembered
+from geminga.app.container.core.words import STATUS_PATH
 
 #: A health check ends before it is asked again.
 TIMEOUT_S: Final = 5.0
@@ -31,12 +32,12 @@ def ask() -> int:
     try:
         connection.request("GET", parts.path)
         status = connection.getresponse().status
-    except OSError as error:
+    except (OSError, http.client.HTTPException) as error:
         print(f"{url}: {error}", file=sys.stderr)
         return 1
     finally:
         connection.close()
-    if status >= 300:
+    if status >= 300 and (status, parts.path) != (404, STATUS_PATH):
         print(f"{url}: {status}", file=sys.stderr)
         return 1
     return 0

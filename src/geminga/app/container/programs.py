@@ -136,12 +136,12 @@ def _client_conf() -> Mapping[str, str]:
     from geminga.app.configuration.config_sources import read_file
 
     image = image_of(os.environ)
-    path = config_file(image, os.environ.get("PULSAR_CLIENT_CONF") or CLIENT_CONF)
-    try:
-        return {entry.key: entry.text for entry in read_file(path)}
-    except ConfigurationError:
-        # The options may say everything.
-        return {}
+    own = os.environ.get("PULSAR_CLIENT_CONF")
+    path = config_file(image, own or CLIENT_CONF)
+    if not own and not os.path.exists(path):
+        return {}  # the options may say everything
+    # One that is named or there, and can not be read, said where the cluster is and who asks: not passed over.
+    return {entry.key: entry.text for entry in read_file(path)}
 
 
 def _apply(words: Sequence[str]) -> int:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, NamedTuple, Protocol
 
-from geminga.app.handles.backups import local_runtime
+from geminga.app.handles.backups import alone_in, local_runtime
 from geminga.app.storage.backup_reading import manifest_of, verified_manifest
 from geminga.app.storage.backup_writing import Progress
 from geminga.app.storage.cluster_backup import ClusterBackup, ClusterConnection, ClusterFacts
@@ -22,7 +22,6 @@ from geminga.bookkeeper import BookKeeper
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import DataDirectoryError
 from geminga.runtime import wait_ms
-from geminga.runtime.local_file import make_private_directories
 from geminga.runtime.ports import Runtime
 
 #: Between two words about how far it is.
@@ -76,17 +75,16 @@ def back_up_cluster(
 async def _back_up(
     connecting: Connecting, directory: str, *, whole: bool, told: Told, rate_limit: int
 ) -> Mapping[str, Any]:
-    make_private_directories(directory)
     progress = Progress()
     async with connecting as cluster:
         facts = await ClusterFacts.of(cluster.metadata)
         reached = ClusterConnection(cluster.metadata, cluster.bookkeeper)
         pace = Pace(cluster.runtime.clock, rate_limit)
         backup = ClusterBackup(cluster.runtime, directory, facts, reached, progress, whole=whole, pace=pace)
-        # Two commands must not write there at once; a server's backup holds no lock, and is another's directory.
-        await cluster.runtime.disk.lock_dir(directory)
-        async with _telling(progress, told):
-            manifest = await backup.write()
+        # A server's backup holds no lock, and is another's directory.
+        with alone_in(directory):
+            async with _telling(progress, told):
+                manifest = await backup.write()
     return {
         **manifest.facts(),
         "topics": backup.topics,

@@ -30,6 +30,7 @@ from geminga.client.producer_rules.router import partition_of_key
 from geminga.client.schema import SchemaInfo, SchemaType
 from geminga.model.errors import ConfigurationError
 from geminga.runtime import Raised, again, attempt_await, spawn
+from geminga.runtime.local_file import sync_folder_of
 
 #: Messages between two looks at how far it is.
 NOTED_EACH: Final = 10_000
@@ -76,6 +77,8 @@ async def import_messages(
                         progress.note(number)
                         if told is not None:
                             told(count)
+        if not number:
+            raise LineError(f"{path} is empty: expected a header, which also an export of no messages has")
         await publisher.flush()
         progress.end()
     finally:
@@ -155,6 +158,8 @@ class _Progress:
             file.flush()
             os.fsync(file.fileno())
         os.replace(f"{self._path}.new", self._path)
+        # Else it is forgotten with the power, and whoever begins anew under another name publishes all of it again.
+        sync_folder_of(self._path)
 
     def note_gaps(self, lines: Iterable[int]) -> None:
         """They are not stored, and later ones are."""

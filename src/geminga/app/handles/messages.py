@@ -28,6 +28,7 @@ from geminga.client import (
 )
 from geminga.client.schema import MessageDecoder, MessageEncoder, SchemaInfo, SchemaSource
 from geminga.model.errors import ConfigurationError
+from geminga.runtime.local_file import sync_folder_of
 
 if TYPE_CHECKING:
     from geminga.admin._subscriptions import Subscriptions
@@ -240,12 +241,14 @@ async def export_messages(
     place = _Written() if not is_resumed else _written(path)
     if is_resumed and place.topic not in ("", topic):
         raise ConfigurationError(f"{path} has messages of {place.topic}, and not of {topic}")
+    # Before there is a file: one that has a header alone is the export of an empty topic.
+    partitions = await client.get_topic_partitions(topic)
     count = 0
     with _opened(path, place.end, is_new=not is_resumed) as file:
         if not place.end:
             file.write(f"{header_line(Header(topic))}\n".encode())
         told = set(place.versions)
-        for number, partition in enumerate(await client.get_topic_partitions(topic)):
+        for number, partition in enumerate(partitions):
             if number < place.partition:
                 continue
             start = id_of(place.id) if place.id and number == max(0, place.partition) else MessageId.earliest
@@ -262,6 +265,7 @@ async def export_messages(
                 count += 1
         file.flush()
         os.fsync(file.fileno())
+        sync_folder_of(path)
     return Transfer(count, place.messages)
 
 

@@ -8,16 +8,25 @@ from typing import Any, Final, NamedTuple
 from geminga.app.handles.core.letters import way_back
 from geminga.app.handles.messages import ALONE_ABOVE_BYTES, COMMAND, RawSchema
 from geminga.client import (
+    AuthorizationError,
     Client,
     Consumer,
     ConsumerCryptoFailureAction,
+    IncompatibleSchema,
     InitialPosition,
+    InvalidTopicName,
     MemoryBufferIsFull,
     Message,
     NotAllowedError,
     Producer,
+    ProducerBlockedQuotaExceededError,
+    ProducerBlockedQuotaExceededException,
+    ProducerBusy,
+    ProducerFenced,
     ProducerQueueIsFull,
     Timeout,
+    TopicNotFound,
+    TopicTerminated,
     Transaction,
 )
 from geminga.model import TopicName
@@ -32,6 +41,21 @@ TIMEOUT_S: Final = 10.0
 QUIET_MS: Final = 12_000
 #: Milliseconds to wait for one more of those that go together.
 MORE_MS: Final = 50
+#: Producers that are kept between two transactions, and topics known to take nothing: it is letters that name them.
+PRODUCERS_MAX: Final = 100
+#: What a topic says that takes no letters now: those to others need not wait for it.
+_CLOSED: Final = (
+    AuthorizationError,
+    IncompatibleSchema,
+    InvalidTopicName,
+    NotAllowedError,
+    ProducerBlockedQuotaExceededError,
+    ProducerBlockedQuotaExceededException,
+    ProducerBusy,
+    ProducerFenced,
+    TopicNotFound,
+    TopicTerminated,
+)
 
 
 class Redriven(NamedTuple):
@@ -42,6 +66,10 @@ class Redriven(NamedTuple):
     refused: int
     #: Left where they are, unacknowledged: they are encrypted, and nobody here has the keys (each chunk counts).
     encrypted: int = 0
+    #: Left where they are, unacknowledged: the topics that they go to do not take them.
+    held: int = 0
+    #: What the first of those topics said; empty: nothing was held.
+    why: str = ""
 
 
 async def has_transactions(client: Client) -> bool:
@@ -77,7 +105,7 @@ async def redrive(
     run = _Run(client, consumer, name, allowed or f"{name.domain}://{name.namespace}/", schema)
     try:
         while arrived := await _some(consumer, quiet_ms, run.room(most)):
-            found = run.readable(arrived)
+            found = await run.sendable(run.readable(arrived))
             if not found:
                 continue
             if is_exact:
@@ -86,7 +114,8 @@ async def redrive(
             else:
                 await run.send_back(found, None)
             run.count(found)
-        return Redriven(run.sent, run.refused, run.encrypted)
+            await run.forget()
+        return Redriven(run.sent, run.refused, run.encrypted, run.held, run.why)
     finally:
         await run.close()
 
@@ -106,13 +135,17 @@ class _Run:
     def __init__(
         self, client: Client, consumer: Consumer[bytes], letters: TopicName, allowed: str, schema: RawSchema
     ) -> None:
-        self.sent = self.refused = self.encrypted = 0
+        self.sent = self.refused = self.encrypted = self.held = 0
+        self.why = ""
         self._client = client
         self._consumer = consumer
         self._letters = letters
         self._allowed = allowed
         self._schema = schema
+        #: Those used last at the end.
         self._producers: dict[tuple[str, bytes, bool], Producer[bytes]] = {}
+        #: Topics and schema versions for which there is none.
+        self._closed: set[tuple[str, bytes, bool]] = set()
 
     def readable(self, arrived: list[Message[bytes]]) -> list[Message[bytes]]:
         """Those that can be sent back; the others are counted."""
@@ -125,14 +158,43 @@ class _Run:
                 self.encrypted += max(encryption.batch_size, 1)
         return found
 
+    async def sendable(self, readable: list[Message[bytes]]) -> list[Message[bytes]]:
+        """Those whose topics take them; the others are counted. Raises what concerns not one topic alone."""
+        found: list[Message[bytes]] = []
+        for message in readable:
+            place = self._place(message)
+            if place not in self._closed:
+                try:
+                    await self._producer(place)
+                except _CLOSED as error:
+                    self.why = self.why or f"{place[0]}: {str(error) or type(error).__name__}"
+                    if len(self._closed) >= PRODUCERS_MAX:
+                        self._closed.clear()  # they are asked once more
+                    self._closed.add(place)
+                else:
+                    found.append(message)
+                    continue
+            self.held += 1
+        return found
+
+    async def forget(self) -> None:
+        """Producers above the limit, which have nothing under way."""
+        while len(self._producers) > PRODUCERS_MAX:
+            await self._producers.pop(next(iter(self._producers))).close()
+
+    def _place(self, message: Message[bytes]) -> tuple[str, bytes, bool]:
+        """Topic, schema version, and whether it goes in chunks."""
+        topic = way_back(message.properties(), self._letters, self._allowed).topic
+        size = 0 if message.has_null_value() else len(message.data())
+        return topic, message.schema_version(), size > ALONE_ABOVE_BYTES
+
     async def send_back(self, found: list[Message[bytes]], txn: Transaction | None) -> None:
         """All of them stored, and acknowledged."""
         used: dict[str, Producer[bytes]] = {}
         for message in found:
             way = way_back(message.properties(), self._letters, self._allowed)
             payload = None if message.has_null_value() else message.data()
-            is_large = len(payload or b"") > ALONE_ABOVE_BYTES
-            producer = await self._producer(way.topic, message.schema_version(), is_large=is_large)
+            producer = await self._producer(self._place(message))
             before = used.get(way.topic)
             if before is not None and before is not producer:
                 await before.flush()  # of a topic they stay in their order
@@ -174,14 +236,16 @@ class _Run:
             await producer.close()
         await self._consumer.close()
 
-    async def _producer(self, topic: str, version: bytes, *, is_large: bool) -> Producer[bytes]:
-        place = (topic, version, is_large)
-        if place not in self._producers:
+    async def _producer(self, place: tuple[str, bytes, bool]) -> Producer[bytes]:
+        producer = self._producers.pop(place, None)
+        if producer is None:
+            topic, version, is_large = place
             info = self._schema.schemas.get(version) if version else None
-            self._producers[place] = await self._client.create_producer(
+            producer = await self._client.create_producer(
                 topic, schema=RawSchema(info), batching_enabled=not is_large, chunking_enabled=is_large
             )
-        return self._producers[place]
+        self._producers[place] = producer
+        return producer
 
 
 def _key(message: Message[Any]) -> str | bytes | None:

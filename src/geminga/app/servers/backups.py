@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Final
 
 from geminga.app.storage.backup_sources import RunningSource
-from geminga.app.storage.backup_writing import REQUEST_PREFIX, BackupWriter, Progress, check_target
+from geminga.app.storage.backup_writing import REQUEST_PREFIX, BackupWriter, Progress, are_nested, check_target
 from geminga.app.storage.pace import Pace
 from geminga.bookie import LocalBookie
 from geminga.metadata import SqliteMetadataStore
@@ -91,8 +91,7 @@ def _check_request(directory: str, request: str, data: str) -> None:
         raise PreconditionFailedError(f"directory {directory[:200]!r}: expected an absolute path")
     if not _REQUEST.fullmatch(request):
         raise PreconditionFailedError(f"request {request[:80]!r}: expected {REQUEST_PREFIX} and 32 hex digits")
-    place, inner = os.path.realpath(directory), os.path.realpath(data)
-    if place == inner or place.startswith(f"{inner}/") or inner.startswith(f"{place}/"):
+    if are_nested(directory, data):
         raise PreconditionFailedError(f"{directory} and the data directory {data} are one within the other")
     owner = os.geteuid()
     for path, is_kind in ((directory, stat.S_ISDIR), (os.path.join(directory, request), stat.S_ISREG)):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
-from geminga.app.storage.backup_writing import LANE, copy_file, read_manifest
+from geminga.app.storage.backup_writing import LANE, are_nested, copy_file, read_manifest
 from geminga.app.storage.cookies import COOKIES_PATH
 from geminga.app.storage.core.backup_format import FILES_DIRECTORY, MANIFEST_FILE, BackupFile, BackupManifest
 from geminga.app.storage.core.bookie_set import BOOKIES_MAX, bookie_slot
@@ -187,10 +187,19 @@ async def restore(
     ``geminga.json`` is written last: a directory that was not finished is one that no server starts on.
     """
     manifest = await manifest_of(runtime, directory)
+    if are_nested(directory, target):
+        raise DataDirectoryError(
+            f"the backup {directory} and {target} are one within the other: name another directory"
+        )
     await _check_empty(runtime, target)
     manifest = await verified_manifest(runtime, directory)
     await runtime.disk.make_dirs(target)
-    await runtime.disk.lock_dir(target)
+    try:
+        await runtime.disk.lock_dir(target)
+    except BlockingIOError as error:
+        raise DataDirectoryError(f"{target} is in use by another process. Nothing was restored") from error
+    # Once more: verifying takes its time, in which a server may have started there and stored what it acknowledged.
+    await _check_empty(runtime, target)
     backup = Restoring(runtime, directory, manifest, Pace(runtime.clock, rate_limit), told)
     if manifest.is_of_cluster:
         from geminga.app.storage.cluster_restore import fill

@@ -94,7 +94,12 @@ class RunningSource:
             files += [_of_bookie(name, file) for file in cut.files]
             values.update({f"{name}/{path}": value for path, value in cut.values.items()})
         await snapshot.opened
-        return Cut(as_of_ms, files, values, snapshot.write_to)
+
+        async def write(target: str) -> None:
+            await snapshot.write_to(target)
+            await snapshot.close()
+
+        return Cut(as_of_ms, files, values, write)
 
 
 class StoppedSource:
@@ -149,9 +154,16 @@ class StoppedSource:
             (f"ledgers/{log_name(log_id)}", size, True) for log_id, size in checkpoint.logs
         ]
         parts += [(f"ledgers/{run_name(run_id)}", None, True) for run_id in checkpoint.run_ids]
-        for found in await disk.list_dir(journal):
-            if found.endswith(JOURNAL_SUFFIX) and int(found.removesuffix(JOURNAL_SUFFIX)) >= checkpoint.mark_journal_id:
-                parts.append((f"journal/{found}", None, False))
+        stems = [(name, name.removesuffix(JOURNAL_SUFFIX)) for name in await disk.list_dir(journal)]
+        journals = {int(stem): name for name, stem in stems if stem != name and stem.isdigit()}
+        if checkpoint.mark_journal_id and checkpoint.mark_journal_id not in journals:
+            # As a start in it would say: they are elsewhere, and with them what was acknowledged last.
+            raise DataDirectoryError(
+                f"{journal} has no journal {checkpoint.mark_journal_id}, which the checkpoint in {ledgers} names: "
+                "where journalDirectory names another place, start the server and back it up while it runs"
+            )
+        kept = [name for journal_id, name in sorted(journals.items()) if journal_id >= checkpoint.mark_journal_id]
+        parts += [(f"journal/{name}", None, False) for name in kept]
         place = f"{self._data}/{name}"
         self._files += [CutFile(f"{name}/{part}", f"{place}/{part}", size, final) for part, size, final in parts]
         small = [f"ledgers/{each}" for each in (COOKIE_NAME, CHECKPOINT_NAME, QUARANTINE_NAME, MARK_NAME)]

@@ -7,6 +7,7 @@ there, and all files that it names.
 
 from __future__ import annotations
 
+import os.path
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -53,7 +54,7 @@ class Cut(NamedTuple):
     files: Sequence[CutFile]
     #: Whole files, by name.
     values: Mapping[str, bytes]
-    #: Writes the metadata file to the path it is given.
+    #: Writes the metadata file to the path it is given, and lets go of the moment; called once.
     write_metadata: Callable[[str], Awaitable[None]]
 
 
@@ -121,6 +122,12 @@ async def check_target(disk: Disk, directory: str) -> BackupManifest | None:
     return await read_manifest(disk, directory)
 
 
+def are_nested(one: str, other: str) -> bool:
+    """Whether a directory is another one, or in it, whatever links lead there."""
+    places = os.path.realpath(one), os.path.realpath(other)
+    return os.path.commonpath(places) in places
+
+
 async def _stored_in(disk: Disk, directory: str) -> list[str]:
     try:
         return await disk.list_dir(f"{directory}/{FILES_DIRECTORY}")
@@ -157,8 +164,9 @@ class ManifestWriter(ABC):
     async def write(self) -> BackupManifest:
         """Make it. Raises DataDirectoryError, StorageError, OSError; the backup before is then as it was."""
         facts = self._facts
-        await self._disk.make_dirs(self._files)
+        # Before anything is made there: what is refused is left as it was.
         before = await check_target(self._disk, self._directory)
+        await self._disk.make_dirs(self._files)
         if before is not None:
             self._take_over(before)
         await self._remove_but(before)
@@ -256,9 +264,10 @@ class BackupWriter(ManifestWriter):
             if file.is_final:
                 await self._store(file)
         cut = await source.cut()
-        stored = [await self._store(file) for file in cut.files]
+        # First, and without the pace: as long as it is not done the log of the store that it is copied from grows.
+        stored = [await self._put_metadata(cut.write_metadata)]
+        stored += [await self._store(file) for file in cut.files]
         stored += [await self._put(name, value) for name, value in cut.values.items()]
-        stored.append(await self._put_metadata(cut.write_metadata))
         return cut.as_of_ms, stored
 
     async def _store(self, file: CutFile) -> BackupFile:

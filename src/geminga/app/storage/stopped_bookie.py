@@ -19,18 +19,14 @@ from geminga.bookie.core import entry_log_format as log_format
 from geminga.bookie.core import journal_format
 from geminga.bookie.core.checkpoint_format import Checkpoint, decode_checkpoint, decode_cookie
 from geminga.bookie.core.ledger_states import decode_states
-from geminga.bookie.disk_io import RESERVE_NAME
 from geminga.bookie.entry_logs import SUFFIX as LOG_SUFFIX
 from geminga.bookie.entry_logs import log_name
 from geminga.bookie.journal import SUFFIX as JOURNAL_SUFFIX
-from geminga.bookie.ledger_storage import CHECKPOINT_NAME, RUN_SUFFIX, run_name
-from geminga.bookie.recovery import COOKIE_NAME, VERSION_NAME
+from geminga.bookie.ledger_storage import CHECKPOINT_NAME, run_name
+from geminga.bookie.recovery import COOKIE_NAME, VERSION_NAME, is_own_file
 from geminga.model.errors import CorruptionError, DataDirectoryError
 from geminga.wire.bookkeeper.bookie_cookie import BookieCookie, decode_bookie_cookie
 
-#: What a bookie has in its directories.
-_SUFFIXES: Final = (JOURNAL_SUFFIX, LOG_SUFFIX, RUN_SUFFIX, ".tmp")
-_NAMES: Final = (CHECKPOINT_NAME, COOKIE_NAME, RESERVE_NAME, VERSION_NAME)
 #: Bytes of an entry that a bookie reads: ledger id, entry id and last add confirmed.
 _IDS_BYTES: Final = 24
 
@@ -232,7 +228,7 @@ class StoppedDirectories:
             os.path.join(path, name)
             for path in (self.journal_directory, self.ledger_directory)
             for name in sorted(os.listdir(path))
-            if name.endswith(_SUFFIXES) or name in _NAMES
+            if is_own_file(name)
         ]
 
     # ---- files

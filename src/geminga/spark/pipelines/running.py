@@ -1,17 +1,19 @@
 """Run a pipeline in this process to its end, or until it is told to stop.
 
-Ctrl-C and SIGTERM let the batch that is under way end, up to ``STOP_GRACE_S``; a second one does not wait. Either way
-nothing is lost or doubled: what was not committed is read again by the next run.
+Ctrl-C and SIGTERM let the batch that is under way end, up to ``STOP_GRACE_S``; a second one does not wait, and a JVM
+that has not ended ``URGENT_GRACE_S`` later is killed. Either way nothing is lost or doubled: what was not committed is
+read again by the next run.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from importlib import import_module
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 #: How long a batch may take to end when somebody wants to stop.
 STOP_GRACE_S: Final = 30.0
+#: How long the JVM may take to end once it was asked for twice: one that hangs answers no call, and each is waited for.
+URGENT_GRACE_S: Final = 10.0
 #: How often the query is asked what it did.
 _LOOK_S: Final = 0.2
 _SETTINGS: Final = {
@@ -53,12 +57,14 @@ class Stop:
 
     def __init__(self) -> None:
         self._wanted = 0
-        self._event = threading.Event()
+        #: Called when the end is asked for a second time.
+        self.on_urgent: Callable[[], None] = lambda: None
 
     def want(self) -> None:
         """Ask for the end; the second time: without waiting for the batch."""
         self._wanted += 1
-        self._event.set()
+        if self._wanted == 2:
+            self.on_urgent()
 
     @property
     def is_wanted(self) -> bool:
@@ -229,17 +235,56 @@ def _own_session(pipeline: Pipeline, log_path: str, stop: Stop) -> Iterator[Spar
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, lambda *_: stop.want())
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    gateway = SparkContext._gateway
+    process = None if gateway is None else gateway.proc
     try:
-        yield spark
+        with killed_if_urgent(process, stop):
+            try:
+                yield spark
+            finally:
+                spark.stop()
     finally:
-        spark.stop()
-        gateway = SparkContext._gateway
-        if gateway is not None:
+        if process is not None:
             # Else the JVM of this process stays, and the next session gets it with this one's settings.
-            gateway.shutdown()
-            gateway.proc.stdin.close()
-            gateway.proc.wait(STOP_GRACE_S)
             SparkContext._gateway = SparkContext._jvm = None
+            end_jvm(gateway, process)
+
+
+@contextmanager
+def killed_if_urgent(
+    process: subprocess.Popen[bytes] | None, stop: Stop, grace_s: float = URGENT_GRACE_S
+) -> Iterator[None]:
+    """A JVM that has not let go of this process ``grace_s`` after the second wish to end is killed.
+
+    ``process``: None where another one started it.
+    """
+    if process is None:
+        yield
+        return
+    timer = threading.Timer(grace_s, process.kill)
+    timer.daemon = True
+    stop.on_urgent = timer.start
+    if stop.is_urgent:
+        timer.start()
+    try:
+        yield
+    finally:
+        stop.on_urgent = lambda: None
+        timer.cancel()
+
+
+def end_jvm(gateway: Any, process: subprocess.Popen[bytes], grace_s: float = STOP_GRACE_S) -> None:  # noqa: ANN401
+    """No such child is left behind: one that does not end by itself is killed. ``gateway``: PySpark's."""
+    try:
+        gateway.shutdown()
+    finally:
+        if process.stdin is not None:
+            process.stdin.close()
+        try:
+            process.wait(grace_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 @contextmanager

@@ -12,9 +12,9 @@ from geminga.app.container.health import ask
 
 
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """200 for /good, else 503."""
-    request = await reader.readuntil(b"\r\n\r\n")
-    status = b"200 OK" if request.startswith(b"GET /good ") else b"503 Not now"
+    """200 for /good, 404 for /status.html (no file is there, and it serves) and /gone, else 503."""
+    path = (await reader.readuntil(b"\r\n\r\n")).split()[1]
+    status = {b"/good": b"200 OK", b"/status.html": b"404 No file", b"/gone": b"404 No file"}.get(path, b"503 Not now")
     writer.write(b"HTTP/1.1 %s\r\nContent-Length: 0\r\n\r\n" % status)
     writer.close()
 
@@ -32,14 +32,14 @@ def test_it_is_healthy_while_the_url_that_was_kept_answers(
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         codes = []
         async with server:
-            for path in ("good", "bad"):
+            for path in ("good", "bad", "status.html", "gone"):
                 remember(image, "health", f"{url}/{path}")
                 codes.append(await asyncio.to_thread(ask))
         return codes, url
 
     assert ask() == 1
     codes, url = asyncio.run(asked())
-    assert codes == [0, 1]
+    assert codes == [0, 1, 0, 1]
     remember(image, "health", f"{url}/good")
     assert ask() == 1
     remember(image, "health", "")
@@ -47,4 +47,5 @@ def test_it_is_healthy_while_the_url_that_was_kept_answers(
     errors = capsys.readouterr().err.splitlines()
     assert errors[0].startswith("no server was started")
     assert errors[1] == f"{url}/bad: 503"
-    assert "refused" in errors[2]
+    assert errors[2] == f"{url}/gone: 404"
+    assert "refused" in errors[3]

@@ -35,6 +35,11 @@ def test_manifest_is_read_as_it_was_written() -> None:
     assert decode_manifest(encode_manifest(MANIFEST), "m") == MANIFEST
 
 
+def test_text_that_no_reader_of_json_takes_is_damage() -> None:
+    with pytest.raises(DataDirectoryError, match="m is damaged"):
+        decode_manifest(b"[" * 100_000, "m")
+
+
 def test_backup_of_a_cluster_is_not_read_by_programs_that_know_none() -> None:
     of_cluster = MANIFEST._replace(origin="cluster:c1", bookies={})
     written = encode_manifest(of_cluster)

@@ -18,7 +18,16 @@ from geminga.app.handles.core.filters import Filter, json_test
 from geminga.app.handles.core.message_lines import Header, LineError, MessageLine, header_line, message_line
 from geminga.app.handles.imports import import_messages
 from geminga.app.handles.messages import export_messages, read_lines, unacknowledged_lines
-from geminga.client import Client, ConsumerType, CryptoKeyReader, MessageId, NotAllowedError, Timeout, connect
+from geminga.client import (
+    Client,
+    ConsumerType,
+    CryptoKeyReader,
+    MessageId,
+    NotAllowedError,
+    Timeout,
+    TopicNotFound,
+    connect,
+)
 from geminga.client.schema import StringSchema
 from geminga.model.errors import ConfigurationError
 
@@ -103,6 +112,39 @@ def test_an_export_goes_on_behind_the_last_whole_line(broker, tmp_path) -> None:
     run(broker, scenario)
 
 
+def test_an_export_of_what_is_not_there_leaves_no_file_and_no_topic(broker, tmp_path) -> None:
+    async def scenario(client: Client) -> None:
+        with pytest.raises(TopicNotFound):
+            await export_messages(client, "mistyped", str(tmp_path / "new"))
+        assert list(tmp_path.iterdir()) == []
+
+    run(broker, scenario)
+    with geminga.admin.blocking.connect(broker.web_service_url) as admin:
+        assert "persistent://public/default/mistyped" not in admin.topics.list("public/default")
+
+
+def test_what_is_told_as_written_or_noted_is_on_stable_storage_with_its_name(broker, tmp_path, monkeypatch) -> None:
+    synced: list[str] = []
+    real = os.fsync  # noqa: TID251  (looked at, not used)
+
+    def watched(descriptor: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        if path.startswith(str(tmp_path)):  # the broker's are elsewhere
+            synced.append(path)
+        real(descriptor)
+
+    async def scenario(client: Client) -> None:
+        await _fill(client, "synced")
+        monkeypatch.setattr(os, "fsync", watched)
+        await export_messages(client, "synced", str(tmp_path / "file"))
+        assert synced == [str(tmp_path / "file"), str(tmp_path)]
+        synced.clear()
+        await import_messages(client, "synced-copy", str(tmp_path / "file"))
+        assert synced[:2] == [str(tmp_path / "file.progress.new"), str(tmp_path)]
+
+    run(broker, scenario)
+
+
 def test_an_import_goes_on_where_it_was_noted(broker, tmp_path) -> None:
     path = tmp_path / "file"
 
@@ -142,6 +184,9 @@ def test_an_import_that_sends_nothing_leaves_nothing_to_go_on_with(broker, tmp_p
         with pytest.raises(LineError):
             await import_messages(client, "none", str(tmp_path / "other"))
         assert [each.name for each in tmp_path.iterdir()] == ["other"]
+        (tmp_path / "other").write_text("")
+        with pytest.raises(LineError, match="other is empty: expected a header"):
+            await import_messages(client, "none", str(tmp_path / "other"))
 
     run(broker, scenario)
 

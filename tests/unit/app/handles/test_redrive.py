@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter
+from typing import Any, cast
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from geminga import Standalone
+from geminga.admin import blocking as admin
 from geminga.app.handles import redrive as redriving
 from geminga.app.handles.core.letters import encrypted_told, way_back
 from geminga.app.handles.redrive import Redriven, has_transactions, redrive
@@ -117,6 +119,52 @@ def test_large_letters_and_more_than_the_client_holds_go_back(broker, is_exact: 
         async with connect(broker.service_url, memory_limit_bytes=13_000_000) as small:
             assert await redrive(small, letters, is_exact=is_exact, quiet_ms=300) == Redriven(40, 0)
         assert [(await consumer.receive(5_000)).data() for _ in payloads] == payloads
+
+    run(broker, scenario)
+
+
+@pytest.mark.parametrize("is_exact", [True, False])
+def test_a_topic_that_takes_no_letters_keeps_those_of_others_from_nothing(broker, is_exact: bool) -> None:
+    letters, ended, origin = (f"held-{is_exact}", f"{ORIGIN}-ended-{is_exact}", f"{ORIGIN}-goes-on-{is_exact}")
+
+    async def scenario(client: Client) -> None:
+        await (await client.create_producer(ended)).close()
+        with admin.connect(broker.web_service_url) as asked:
+            asked.topics.terminate(ended)
+        consumer = await client.subscribe(origin, "s", initial_position=InitialPosition.Earliest)
+        await _publish(client, letters, ended, range(3))
+        await _publish(client, letters, origin, range(5))
+        done = await redrive(client, letters, is_exact=is_exact, quiet_ms=100)
+        assert done[:4] == (5, 0, 0, 3)
+        assert done.why.startswith(f"{ended}: ")
+        assert await _received(consumer) == Counter(b"%d" % number for number in range(5))
+        assert (await redrive(client, letters, is_exact=is_exact, quiet_ms=50)).held == 3
+
+    run(broker, scenario)
+
+
+def test_letters_of_many_topics_leave_no_more_producers_than_the_limit(broker, monkeypatch) -> None:
+    monkeypatch.setattr(redriving, "PRODUCERS_MAX", 2)
+    monkeypatch.setattr(redriving, "TOGETHER", 3)
+    open_at_once: list[int] = []
+
+    class Counting:
+        """A client that tells how many producers are open when one is wanted."""
+
+        def __init__(self, client: Client) -> None:
+            self._client = client
+
+        def __getattr__(self, name: str) -> Any:
+            open_at_once.append(len(self._client.lifetime.producers))
+            return getattr(self._client, name)
+
+    async def scenario(client: Client) -> None:
+        for _ in range(2):
+            for number in range(7):
+                await _publish(client, "many-letters", f"{ORIGIN}-many-{number}", range(1))
+        assert await redrive(cast("Client", Counting(client)), "many-letters", quiet_ms=100) == Redriven(14, 0)
+        assert 2 < max(open_at_once) <= 5, "those kept, and those of three letters"
+        assert not client.lifetime.producers
 
     run(broker, scenario)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import struct
 import subprocess
 import sys
 import urllib.error
 import urllib.request
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 import pyarrow as pa
 import pytest
@@ -35,6 +36,7 @@ from geminga.spark.pipelines.files import write_synced
 from geminga.spark.pipelines.late import WatermarkUnknownError, read_watermark_ms
 from geminga.spark.pipelines.positions import positions_of
 from geminga.spark.pipelines.reporter import MetricsServer, Reporter
+from geminga.spark.pipelines.running import Stop, end_jvm, killed_if_urgent
 
 OFFSETS = 'v1\n{"batchWatermarkMs":123,"batchTimestampMs":1767225600000,"conf":{}}\n{"t":{},"v":1}\n-'
 PROGRESS = {
@@ -168,6 +170,49 @@ def test_a_port_of_metrics_that_is_taken_is_told_before_anything_is_begun(tmp_pa
         with pytest.raises(ConfigurationError, match=f"no metrics at 127.0.0.1:{port}: Address already in use"):
             run(pipeline, metrics_port=port)
     assert not (tmp_path / "c").exists()
+
+
+class Gateway:
+    """PySpark's: who asks it to shut down, and whether it answers."""
+
+    def __init__(self, *, is_dead: bool = False) -> None:
+        self.is_dead = is_dead
+
+    def shutdown(self) -> None:
+        if self.is_dead:
+            raise ConnectionResetError("the JVM is gone")
+
+
+def _jvm(program: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-S", "-c", program], stdin=subprocess.PIPE)
+
+
+@pytest.mark.parametrize("is_dead", [False, True])
+def test_a_jvm_that_does_not_end_is_not_left_behind(is_dead: bool) -> None:
+    hung, good = _jvm("import signal; signal.pause()"), _jvm("import sys; sys.stdin.read(); sys.exit(3)")
+    for process, grace_s, code in ((hung, 0.05, -signal.SIGKILL), (good, 30.0, 3)):
+        with pytest.raises(ConnectionResetError) if is_dead else nullcontext():
+            end_jvm(Gateway(is_dead=is_dead), process, grace_s)
+        assert process.poll() == code
+        assert process.stdin is not None
+        assert process.stdin.closed
+
+
+def test_a_jvm_that_hangs_is_killed_when_the_end_was_asked_for_twice_and_not_before() -> None:
+    stop = Stop()
+    with _jvm("import signal; signal.pause()") as process, killed_if_urgent(process, stop, 0.0):
+        stop.want()
+        assert process.poll() is None
+        stop.want()
+        assert process.wait(30) == -signal.SIGKILL  # as a call to it would be waited for
+    with _jvm("import signal; signal.pause()") as process:
+        with killed_if_urgent(process, stop, 30.0):
+            pass  # it let go in time
+        stop.want()
+        assert process.poll() is None
+        process.kill()
+    with killed_if_urgent(None, Stop()):
+        pass  # another process started it, and ends it
 
 
 def test_a_reporter_prints_lines_or_json(capsys) -> None:

@@ -137,7 +137,7 @@ async def redrive_question(view: View) -> Question:
 
 async def redrive(view: View) -> Done:
     """Each once, in transactions; raises Refusal where there are none and the visitor allows nothing else."""
-    from geminga.app.handles.core.letters import encrypted_told
+    from geminga.app.handles.core.letters import encrypted_told, held_told
     from geminga.app.handles.redrive import has_transactions
     from geminga.app.handles.redrive import redrive as send_back
 
@@ -151,7 +151,8 @@ async def redrive(view: View) -> Done:
             )
         done = await send_back(client, topic, is_exact=is_exact, quiet_ms=QUIET_MS, most=most)
     refused = f", {plural(done.refused, 'letter')} to {topic}-refused" if done.refused else ""
-    told = f"{plural(done.sent, 'letter')} sent back{refused}{encrypted_told(done.encrypted)}."
+    left = f"{encrypted_told(done.encrypted)}{held_told(done.held, done.why)}"
+    told = f"{plural(done.sent, 'letter')} sent back{refused}{left}."
     return Done(told, address("/dead-letters/topic", topic=topic))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from geminga.app.container.core.words import STATUS_PATH
 from geminga.app.servers.core.open_start import ALLOW_OPEN, OF_BOOKIE, OF_BROKER, OF_PROXY, OF_STATE
 
 HOSTS: Final = "gemingaHttpAllowedHosts"
@@ -64,5 +65,15 @@ def health_url(role: str, values: Mapping[str, str]) -> str:
     key, default, path = _PROXY_HEALTH if role == "proxy" else _BOOKIE_HEALTH.get(role, _BROKER_HEALTH)
     if role in _BOOKIE_HEALTH and values.get("httpServerEnabled", "").lower() != "true":
         return ""
+    elif key == "webServicePort" and role != "proxy" and values.get("authenticationEnabled", "").lower() == "true":
+        path = STATUS_PATH
     port = values.get(key, default)
-    return f"http://127.0.0.1:{port}{path}" if port.isdecimal() and int(port) else ""
+    host = _host(values.get("httpServerHost" if role in _BOOKIE_HEALTH else "bindAddress", ""))
+    return f"http://{host}:{port}{path}" if port.isdecimal() and int(port) else ""
+
+
+def _host(bound: str) -> str:
+    """Where a server that is bound there is reached from its own container."""
+    if bound in ("", "0.0.0.0", "::"):
+        return "127.0.0.1"
+    return f"[{bound}]" if ":" in bound else bound

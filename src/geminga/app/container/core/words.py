@@ -16,6 +16,10 @@ from geminga.model.errors import ConfigurationError
 
 #: Ready to be used, in the words of Pulsar; testcontainers for Go waits for this line.
 POLICIES_LINE: Final = "Successfully updated the policies on namespace public/default"
+#: Where the health of a broker is asked that asks who clients are, which a health check can not say: open, 503 until it
+#: serves; then 200, or 404 where the file of ``statusFilePath`` is not there: load balancers go elsewhere, and it is no
+#: illness.
+STATUS_PATH: Final = "/status.html"
 #: Below the volume.
 STANDALONE_DATA: Final = "data/standalone"
 BOOKIE_DATA: Final = "data/bookkeeper"

@@ -47,6 +47,11 @@ def way_back(properties: Mapping[str, str], letters: TopicName, allowed: str) ->
     return Way(str(origin), {name: each for name, each in properties.items() if name not in _ADDED}, False)
 
 
+def held_told(count: int, why: str) -> str:
+    """Of letters whose topics do not take them; empty: there are none."""
+    return f"; {count} {'stays' if count == 1 else 'stay'}: {why}" if count else ""
+
+
 def encrypted_told(count: int) -> str:
     """Of letters that can not be sent back; empty: there are none."""
     if not count:

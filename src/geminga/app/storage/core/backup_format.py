@@ -103,7 +103,7 @@ def decode_manifest(data: bytes, path: str) -> BackupManifest:
     """What the file says; ``path``: for the sentence of a DataDirectoryError, where it is damaged or newer."""
     try:
         whole = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataDirectoryError(f"{path} is damaged: {error}") from error
     number = whole.get("format") if isinstance(whole, dict) else None
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
