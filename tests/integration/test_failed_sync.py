@@ -32,7 +32,13 @@ class FailingProcess(StandaloneProcess):
 
     def command(self) -> list[str]:
         python, _, _, *arguments = super().command()
-        return [python, str(ROOT / "tests/support/processes/failing_sync.py"), self.pattern, str(self.trigger), *arguments]
+        return [
+            python,
+            str(ROOT / "tests/support/processes/failing_sync.py"),
+            self.pattern,
+            str(self.trigger),
+            *arguments,
+        ]
 
 
 def publish_until_closed(port: int, first: int, trigger: Path) -> int:

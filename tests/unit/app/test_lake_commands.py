@@ -141,3 +141,15 @@ def test_what_a_topic_that_was_loaded_anew_left_undone_is_no_success(admin, word
     assert "loaded anew" in str(told.exception)
     assert "success" not in told.output
     assert [each[0] for each in asked] == ["GET", "PUT", "GET"]
+
+
+def test_a_restore_after_which_ledgers_are_in_the_lake_is_no_success(admin, monkeypatch):
+    """Whoever removes the directory behind it would lose them."""
+    address, _ = admin
+    restored = {"status": "SUCCESS", "restored": 2, "lastError": ""}
+    for stays in (True, False):
+        monkeypatch.setitem(SAID, "lake", {"ledgers": [{"isOffloaded": stays}], "restore": restored})
+        result = run(address, "restore", "orders")
+        assert (result.exit_code == 0) is not stays
+        told = str(result.exception) if stays else result.output
+        assert f"2 ledgers are on the bookies alone again, {int(stays)} are in the lake" in told

@@ -105,7 +105,10 @@ def status(topic: Topic, admin_url: AdminUrl = DEFAULT_ADMIN_URL, is_json: AsJso
 
 @commands.command("restore")
 def restore(topic: Topic, admin_url: AdminUrl = DEFAULT_ADMIN_URL) -> None:
-    """Bring ledgers back to the bookies and take them out of the lake; thresholds have to be off."""
+    """Bring ledgers back to the bookies and take them out of the lake; thresholds have to be off.
+
+    An error if some stay there.
+    """
     import time
 
     from geminga.model.errors import UnavailableError
@@ -125,7 +128,12 @@ def restore(topic: Topic, admin_url: AdminUrl = DEFAULT_ADMIN_URL) -> None:
     left = sum(bool(ledger["isOffloaded"]) for ledger in cast("list[dict[str, object]]", found["ledgers"]))
     if left and found["restore"]["status"] == "NOT_RUN":
         raise UnavailableError(f"the restore was cut off, {left} ledgers are in the lake: {_LOADED_ANEW}")
-    print(f"{found['restore']['restored']} ledgers are on the bookies alone again, {left} are in the lake")
+    told = f"{found['restore']['restored']} ledgers are on the bookies alone again, {left} are in the lake"
+    if left:
+        raise UnavailableError(
+            f"{told}: what Apache's offloader wrote its broker brings back, what came meanwhile does this"
+        )
+    print(told)
 
 
 @commands.command("holes")
