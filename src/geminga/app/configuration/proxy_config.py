@@ -41,7 +41,6 @@ UNBUILT: Final[Mapping[str, str]] = {
     "saslJaasServerRoleTokenSignerSecretPath": "there is no such provider",
     "tlsEnabledInProxy": "expected servicePortTls=6651 and webServicePortTls=8443",
     "webServiceHaProxyProtocolEnabled": "addresses of HTTP are those of the balancer",
-    "webServiceTrustXForwardedFor": "addresses of HTTP are those of the balancer",
     "webSocketServiceEnabled": "a broker has WebSocket",
 }
 #: Keys of ``proxy.conf`` without effect here: threads, Netty, Jetty, caches.
@@ -81,6 +80,7 @@ class ProxyServerConfig:
     zookeeper_servers: str = setting("zookeeperServers", "", "the same, as it was called before")
     session_timeout_ms: int = setting("metadataStoreSessionTimeoutMillis", 30_000, "milliseconds >= 4000", minimum=4000)
     http_requests_max: int = setting("maxConcurrentHttpRequests", 1024, "an integer > 0", minimum=1)
+    trusts_forwarded: bool = setting("webServiceTrustXForwardedFor", False, "true or false")
     limits_http_rate: bool = setting("httpRequestsLimitEnabled", False, "true or false")
     http_requests_per_s: float = setting("httpRequestsMaxPerSecond", 100.0, "requests a second > 0", minimum=0.001)
     http_header_bytes_max: int = setting("httpMaxRequestHeaderSize", 8192, "bytes > 0", minimum=1, maximum=1 << 20)

@@ -41,6 +41,8 @@ class ServerConfig:
     #: A file whose presence ``/status.html`` tells, so that a load balancer can be told to send nobody.
     status_file: str = setting("statusFilePath", "", "the path of a file")
     http_requests_max: int = setting("maxConcurrentHttpRequests", 1024, "an integer > 0", minimum=1)
+    #: Whether the balancer before the port says in X-Forwarded-For where requests came from.
+    trusts_forwarded: bool = setting("webServiceTrustXForwardedFor", False, "true or false")
     limits_http_rate: bool = setting("httpRequestsLimitEnabled", False, "true or false")
     http_requests_per_s: float = setting("httpRequestsMaxPerSecond", 100.0, "requests a second > 0", minimum=0.001)
     #: Bytes of a request's line and headers.

@@ -69,6 +69,7 @@ class ProxyWeb:
             software=_SOFTWARE,
             keys=("webServicePort", "servicePort"),
             requests_per_s=server.http_rate,
+            trusts_forwarded=server.trusts_forwarded,
         )
 
     async def listen(self, host: str, port: int, tls: ServerTls | None = None) -> int:

@@ -402,8 +402,7 @@ class BrokerServer(ABC):
 
     async def _listen(self, broker: Broker, storage: Storage) -> Addresses:
         runtime, membership = storage.runtime, None if storage.peers is None else storage.peers.membership
-        config = self._config.server
-        plan = self._descriptors
+        config, plan = self._config.server, self._descriptors
         make = application_maker(
             lambda: self._rest_context(broker, storage), partial(runtime.threads.call, IMPORT_LANE)
         )
@@ -421,6 +420,7 @@ class BrokerServer(ABC):
             keep_free=plan.keep_free_of_web,
             cors=self._cors,
             requests_per_s=config.http_rate,
+            trusts_forwarded=config.trusts_forwarded,
         )
         self._sources.append(http.metrics)
         self._closers.append(("HTTP server", http.close))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 
+import pytest
+
 from geminga.broker.rest.http.front import DISCARDED_BYTES_MAX, PageGuard, WholeBodies
 from geminga.broker.rest.http.request_rate import RequestRate
 from geminga.runtime.log import trace_id
@@ -145,3 +147,19 @@ def test_requests_beyond_the_rate_of_all_are_told_to_come_back() -> None:
     assert json.loads(body) == {"reason": "Too Many Requests"}
     assert found[b"retry-after"]
     assert [kind for kind, _ in told] == ["page", "page", "rate"]
+
+
+@pytest.mark.parametrize("is_trusted", [False, True])
+def test_a_request_comes_from_where_a_trusted_balancer_says(is_trusted: bool) -> None:
+    seen = []
+
+    async def noting(scope, receive, send) -> None:
+        seen.append(scope.get("client"))
+        await ok(scope, receive, send)
+
+    app = PageGuard(
+        noting, names_of((), ()), 10, lambda text, kind: None, lambda size: "ab" * size, trusts_forwarded=is_trusted
+    )
+    for value in (b"203.0.113.7, 10.0.0.1", b"nobody"):
+        asyncio.run(answer(app, "GET", [(b"host", b"localhost"), (b"x-forwarded-for", value)], []))
+    assert seen == [("203.0.113.7", 0) if is_trusted else None, None]

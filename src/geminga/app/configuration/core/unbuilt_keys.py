@@ -184,9 +184,9 @@ GROUPS: Final = (
         _keys("loadBalancerOverrideBrokerNics"),
     ),
     Unbuilt(
-        "HAProxy and forwarded addresses",
+        "The PROXY header before HTTP",
         "addresses of HTTP are those of the balancer (haProxyProtocolEnabled is for the binary protocol)",
-        _keys("webServiceHaProxyProtocolEnabled webServiceTrustXForwardedFor"),
+        _keys("webServiceHaProxyProtocolEnabled"),
     ),
     Unbuilt(
         "Skipping of data that can not be read",

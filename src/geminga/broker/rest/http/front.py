@@ -47,10 +47,14 @@ class PageGuard:
         draw: Callable[[int], str],
         cors: CorsRules | None = None,
         rate: RequestRate | None = None,
+        *,
+        trusts_forwarded: bool = False,
     ) -> None:
         """``warn`` is told, with a kind, what is refused; ``draw``: so many bytes by chance, in hexadecimal digits.
-        ``cors``: what pages of other origins may; None: nothing. ``rate``: of all requests; None: any."""
+        ``cors``: what pages of other origins may; None: nothing. ``rate``: of all requests; None: any.
+        ``trusts_forwarded``: a balancer says in a header (``wire.forwarded``) where a request came from."""
         self._rate = rate
+        self._trusts_forwarded = trusts_forwarded
         self._cors = cors
         self._draw = draw
         self._application = application
@@ -66,6 +70,8 @@ class PageGuard:
             self._warn("an HTTP request is refused: more come than httpRequestsMaxPerSecond", "rate")
             await _answer(scope, receive, send, 429, "Too Many Requests")
             return
+        if self._trusts_forwarded:
+            scope = _as_forwarded(scope)
         if self._cors is None:
             reason = refusal_of(self._names, scope["method"], scope["path"], scope["headers"])
         else:
@@ -106,6 +112,14 @@ class PageGuard:
             self._running -= 1
             trace.is_over = True
             trace_id.reset(token)
+
+
+def _as_forwarded(scope: Scope) -> Scope:
+    """With the address that a balancer says, if it says one."""
+    from geminga.wire.forwarded import forwarded_for
+
+    found = forwarded_for(scope["headers"])
+    return scope if found is None else {**scope, "client": found}
 
 
 def _with_cors(cors: CorsRules, scope: Scope, send: Send) -> Send:

@@ -106,6 +106,7 @@ class HttpServer:
         "_shared",
         "_software",
         "_stood_still_s",
+        "_trusts_forwarded",
         "_waiting",
         "_warnings",
     )
@@ -127,15 +128,18 @@ class HttpServer:
         keys: tuple[str, str] = ("webServicePort", "brokerServicePort"),
         cors: CorsRules | None = None,
         requests_per_s: float | None = None,
+        trusts_forwarded: bool = False,
     ) -> None:
         """``own_names``: hosts and URLs by which this server is reached, asked for with the first connection;
         ``listed_names``: further ones, by the operator (``wire.pages``). ``keep_free``: descriptors of the process that
         connections must leave. ``software``: modules that ``load_app`` needs. ``keys``: of this port, and of the one of
         the binary protocol, for those who mix them up. ``cors``: what pages of other origins may.
-        ``requests_per_s``: that are answered; None: any number."""
+        ``requests_per_s``: that are answered; None: any number. ``trusts_forwarded``: a balancer says where they came
+        from."""
         self._runtime = runtime
         self._cors = cors
         self._requests_per_s = requests_per_s
+        self._trusts_forwarded = trusts_forwarded
         #: Of all requests, where there is a limit; made with the software.
         self._rate: RequestRate | None = None
         self._load_app = load_app
@@ -294,6 +298,7 @@ class HttpServer:
                 self._runtime.rng.token,
                 self._cors,
                 self._rate,
+                trusts_forwarded=self._trusts_forwarded,
             ),
             http=HttpConnection,
             ws="none",
