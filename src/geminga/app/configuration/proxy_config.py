@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from geminga.app.configuration.links_config import LinksConfig
     from geminga.app.configuration.tls_config import TlsConfig
     from geminga.broker.authentication.config import AuthenticationConfig
+    from geminga.broker.rest.http.server import HttpFront
     from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
 
 _PORT: Final = "a port, 0 to 65535, or nothing"
@@ -40,7 +41,6 @@ UNBUILT: Final[Mapping[str, str]] = {
     "proxyInterceptors": "plug-ins in Java are not loaded",
     "saslJaasServerRoleTokenSignerSecretPath": "there is no such provider",
     "tlsEnabledInProxy": "expected servicePortTls=6651 and webServicePortTls=8443",
-    "webServiceHaProxyProtocolEnabled": "addresses of HTTP are those of the balancer",
     "webSocketServiceEnabled": "a broker has WebSocket",
 }
 #: Keys of ``proxy.conf`` without effect here: threads, Netty, Jetty, caches.
@@ -81,6 +81,7 @@ class ProxyServerConfig:
     session_timeout_ms: int = setting("metadataStoreSessionTimeoutMillis", 30_000, "milliseconds >= 4000", minimum=4000)
     http_requests_max: int = setting("maxConcurrentHttpRequests", 1024, "an integer > 0", minimum=1)
     trusts_forwarded: bool = setting("webServiceTrustXForwardedFor", False, "true or false")
+    has_web_source_header: bool = setting("webServiceHaProxyProtocolEnabled", False, "true or false")
     limits_http_rate: bool = setting("httpRequestsLimitEnabled", False, "true or false")
     http_requests_per_s: float = setting("httpRequestsMaxPerSecond", 100.0, "requests a second > 0", minimum=0.001)
     http_header_bytes_max: int = setting("httpMaxRequestHeaderSize", 8192, "bytes > 0", minimum=1, maximum=1 << 20)
@@ -97,9 +98,12 @@ class ProxyServerConfig:
     )
 
     @property
-    def http_rate(self) -> float | None:
-        """HTTP requests a second that are answered; None: any number."""
-        return self.http_requests_per_s if self.limits_http_rate else None
+    def http_front(self) -> HttpFront:
+        """What stands before HTTP, and how much it lets in."""
+        from geminga.broker.rest.http.server import HttpFront
+
+        requests_per_s = self.http_requests_per_s if self.limits_http_rate else None
+        return HttpFront(requests_per_s, self.trusts_forwarded, self.has_web_source_header)
 
 
 class ProxyProcessConfig(NamedTuple):

@@ -7,8 +7,12 @@ fresh start has no authentication; docs/compatibility.md lists it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from geminga.model.settings import setting
+
+if TYPE_CHECKING:
+    from geminga.broker.rest.http.server import HttpFront
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,7 @@ class ServerConfig:
     http_requests_max: int = setting("maxConcurrentHttpRequests", 1024, "an integer > 0", minimum=1)
     #: Whether the balancer before the port says in X-Forwarded-For where requests came from.
     trusts_forwarded: bool = setting("webServiceTrustXForwardedFor", False, "true or false")
+    has_web_source_header: bool = setting("webServiceHaProxyProtocolEnabled", False, "true or false")
     limits_http_rate: bool = setting("httpRequestsLimitEnabled", False, "true or false")
     http_requests_per_s: float = setting("httpRequestsMaxPerSecond", 100.0, "requests a second > 0", minimum=0.001)
     #: Bytes of a request's line and headers.
@@ -135,6 +140,9 @@ class ServerConfig:
     )
 
     @property
-    def http_rate(self) -> float | None:
-        """HTTP requests a second that are answered; None: any number."""
-        return self.http_requests_per_s if self.limits_http_rate else None
+    def http_front(self) -> HttpFront:
+        """What stands before HTTP, and how much it lets in."""
+        from geminga.broker.rest.http.server import HttpFront
+
+        requests_per_s = self.http_requests_per_s if self.limits_http_rate else None
+        return HttpFront(requests_per_s, self.trusts_forwarded, self.has_web_source_header)

@@ -68,8 +68,7 @@ class ProxyWeb:
             header_bytes_max=server.http_header_bytes_max,
             software=_SOFTWARE,
             keys=("webServicePort", "servicePort"),
-            requests_per_s=server.http_rate,
-            trusts_forwarded=server.trusts_forwarded,
+            front=server.http_front,
         )
 
     async def listen(self, host: str, port: int, tls: ServerTls | None = None) -> int:

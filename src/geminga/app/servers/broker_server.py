@@ -419,8 +419,7 @@ class BrokerServer(ABC):
             listed_names=config.http_hosts,
             keep_free=plan.keep_free_of_web,
             cors=self._cors,
-            requests_per_s=config.http_rate,
-            trusts_forwarded=config.trusts_forwarded,
+            front=config.http_front,
         )
         self._sources.append(http.metrics)
         self._closers.append(("HTTP server", http.close))

@@ -10,7 +10,8 @@ from typing import Final
 import pytest
 
 from geminga.broker.rest.calls.core.timeouts import TimeoutLimits
-from geminga.broker.rest.http.server import LOADING_S_MAX, UNAVAILABLE, HttpServer
+from geminga.broker.rest.http.server import LOADING_S_MAX, UNAVAILABLE, HttpFront, HttpServer
+from geminga.runtime import real_runtime
 from geminga.sim import run
 from geminga.sim.node import SimNode
 from geminga.sim.world import SimWorld
@@ -211,3 +212,43 @@ def test_who_waits_for_the_software_when_the_server_stops_is_told_so() -> None:
         assert await client.answer() == UNAVAILABLE
 
     serving(story)
+
+
+async def whence(scope, receive, send) -> None:
+    body = repr(tuple(scope["client"])).encode()
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+    await send({"type": "http.response.body", "body": body})
+
+
+def test_the_proxy_header_says_where_a_connection_came_from() -> None:
+    async def told(port: int, header: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(header + GET)
+        whole = await reader.read()
+        writer.close()
+        return whole.rpartition(b"\r\n\r\n")[2]
+
+    async def main() -> None:
+        runtime = real_runtime(lambda part, error: pytest.fail(f"{part}: {error}"))
+        server = HttpServer(
+            runtime,
+            lambda: whence,
+            requests_max=100,
+            connections_max=100,
+            limits=LIMITS,
+            own_names=tuple,
+            front=HttpFront(has_source_header=True),
+        )
+        port = await server.listen("127.0.0.1", 0)
+        await server.start()
+        header = b"PROXY TCP4 192.0.2.7 10.0.0.1 51234 8080\r\n"
+        # The first two come before the software.
+        first = await asyncio.gather(told(port, header), told(port, b""))
+        for from_header, without in (first, (await told(port, header), await told(port, b""))):
+            assert from_header == b"('192.0.2.7', 51234)"
+            assert without.startswith(b"('127.0.0.1', ")
+        await server.close()
+        await runtime.threads.close()
+        await runtime.disk.close()
+
+    asyncio.run(main())

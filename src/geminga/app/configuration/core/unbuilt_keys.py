@@ -184,11 +184,6 @@ GROUPS: Final = (
         _keys("loadBalancerOverrideBrokerNics"),
     ),
     Unbuilt(
-        "The PROXY header before HTTP",
-        "addresses of HTTP are those of the balancer (haProxyProtocolEnabled is for the binary protocol)",
-        _keys("webServiceHaProxyProtocolEnabled"),
-    ),
-    Unbuilt(
         "Skipping of data that can not be read",
         "it is given up by command, ledger by ledger: `geminga lake skip-hole`",
         _keys("autoSkipNonRecoverableData managedLedgerForceRecovery schemaLedgerForceRecovery lazyCursorRecovery"),

@@ -156,6 +156,8 @@ class HttpConnection(H11Protocol):
         #: Requests answered.
         self._answered = 0
         self._shared = shared
+        #: Where it came from, if who passed it on says so; set before it is made.
+        self.source: tuple[str, int] | None = None
         #: Room for the body of the request at hand, if it did not come at once.
         self._body: HalfFrame | None = None
 
@@ -163,6 +165,8 @@ class HttpConnection(H11Protocol):
         """It is there."""
         super().connection_made(transport)
         self.flow = _Flow(transport)
+        if self.source is not None:
+            self.client = self.source
         if self.scheme == "https":
             from geminga.runtime.tls.peer import peer_certificate
 

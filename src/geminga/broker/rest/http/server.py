@@ -19,7 +19,7 @@ import asyncio
 import importlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 from weakref import WeakSet
 
 from geminga.broker.rest.calls.core.timeouts import (
@@ -30,7 +30,7 @@ from geminga.broker.rest.calls.core.timeouts import (
 )
 from geminga.runtime import SparseWarnings, get_logger, let_go, next_turn, spawn, wait_ms
 from geminga.runtime.frame_room import FrameRoom
-from geminga.runtime.ports import Listener, Runtime, ServerTls
+from geminga.runtime.ports import HeaderRule, Listener, Runtime, ServerTls
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -78,6 +78,20 @@ UNAVAILABLE: Final = (
 _log = get_logger(__name__)
 
 
+class HttpFront(NamedTuple):
+    """What stands before a server, and how much it lets in."""
+
+    #: Requests that are answered (``httpRequestsMaxPerSecond``); None: any number.
+    requests_per_s: float | None = None
+    #: A balancer says in X-Forwarded-For where requests came from.
+    trusts_forwarded: bool = False
+    #: Connections may begin with the PROXY header, which says it too.
+    has_source_header: bool = False
+
+
+NO_FRONT: Final = HttpFront()
+
+
 class HttpServer:
     """Serves the application that ``load_app`` makes; its listeners are bound one by one, and open together."""
 
@@ -86,6 +100,7 @@ class HttpServer:
         "_body_room",
         "_connections_max",
         "_cors",
+        "_front",
         "_header_bytes_max",
         "_keep_free",
         "_keys",
@@ -100,13 +115,11 @@ class HttpServer:
         "_own_names",
         "_rate",
         "_requests_max",
-        "_requests_per_s",
         "_runtime",
         "_served",
         "_shared",
         "_software",
         "_stood_still_s",
-        "_trusts_forwarded",
         "_waiting",
         "_warnings",
     )
@@ -127,19 +140,16 @@ class HttpServer:
         software: Sequence[str] = BROKERS_SOFTWARE,
         keys: tuple[str, str] = ("webServicePort", "brokerServicePort"),
         cors: CorsRules | None = None,
-        requests_per_s: float | None = None,
-        trusts_forwarded: bool = False,
+        front: HttpFront = NO_FRONT,
     ) -> None:
         """``own_names``: hosts and URLs by which this server is reached, asked for with the first connection;
         ``listed_names``: further ones, by the operator (``wire.pages``). ``keep_free``: descriptors of the process that
         connections must leave. ``software``: modules that ``load_app`` needs. ``keys``: of this port, and of the one of
         the binary protocol, for those who mix them up. ``cors``: what pages of other origins may.
-        ``requests_per_s``: that are answered; None: any number. ``trusts_forwarded``: a balancer says where they came
-        from."""
+        ``front``: what stands before it, and how much it lets in."""
         self._runtime = runtime
         self._cors = cors
-        self._requests_per_s = requests_per_s
-        self._trusts_forwarded = trusts_forwarded
+        self._front = front
         #: Of all requests, where there is a limit; made with the software.
         self._rate: RequestRate | None = None
         self._load_app = load_app
@@ -174,8 +184,17 @@ class HttpServer:
 
     async def listen(self, host: str, port: int, tls: ServerTls | None = None) -> int:
         """Bind one more address, which is served from :meth:`start` on; the port. Raises OSError."""
+        # Not needed by anybody: a health check of the host comes without.
+        header = HeaderRule(self._protocol, False, self._limits.head_s) if self._front.has_source_header else None
         listener = await self._runtime.network.listen(
-            self._protocol, host, port, tls=tls, keep_free=self._keep_free, refusal=UNAVAILABLE, start=False
+            self._protocol,
+            host,
+            port,
+            tls=tls,
+            keep_free=self._keep_free,
+            refusal=UNAVAILABLE,
+            start=False,
+            header=header,
         )
         self._listeners.append(listener)
         return listener.port
@@ -241,7 +260,8 @@ class HttpServer:
                 successor.transport.abort()
         await next_turn()
 
-    def _protocol(self) -> asyncio.Protocol:
+    def _protocol(self, source: tuple[str, int] | None = None) -> asyncio.Protocol:
+        """``source``: where the connection came from, if somebody says so who passes it on."""
         if not self._has_room():
             self._warnings.warn(
                 f"{self._connections_max} HTTP connections are open; further ones are told to come back"
@@ -250,8 +270,8 @@ class HttpServer:
         if self._look is None:
             self._look_later()
         if self._loaded is not None:
-            return self._http_protocol(self._loaded)
-        waiting = _WaitingConnection(self, self._now_s())
+            return self._http_protocol(self._loaded, source)
+        waiting = _WaitingConnection(self, self._now_s(), source)
         self._waiting.append(waiting)
         if not self._loading:
             self._loading = True
@@ -271,7 +291,7 @@ class HttpServer:
         else:
             waiting, self._waiting = self._waiting, []
             for connection in waiting:
-                connection.hand_over(self._http_protocol(self._loaded))
+                connection.hand_over(self._http_protocol(self._loaded, connection.source))
         finally:
             self._loading = False
 
@@ -285,10 +305,10 @@ class HttpServer:
         from geminga.wire.pages import names_of
 
         names = names_of(self._own_names(), self._listed_names)
-        if self._requests_per_s is not None:
+        if self._front.requests_per_s is not None:
             from geminga.broker.rest.http.request_rate import RequestRate
 
-            self._rate = RequestRate(self._requests_per_s, self._runtime.clock.monotonic)
+            self._rate = RequestRate(self._front.requests_per_s, self._runtime.clock.monotonic)
         config = Config(
             PageGuard(
                 self._load_app(),
@@ -298,7 +318,7 @@ class HttpServer:
                 self._runtime.rng.token,
                 self._cors,
                 self._rate,
-                trusts_forwarded=self._trusts_forwarded,
+                trusts_forwarded=self._front.trusts_forwarded,
             ),
             http=HttpConnection,
             ws="none",
@@ -312,7 +332,7 @@ class HttpServer:
         config.load()
         return config, ServerState()
 
-    def _http_protocol(self, loaded: tuple[Config, ServerState]) -> asyncio.Protocol:
+    def _http_protocol(self, loaded: tuple[Config, ServerState], source: tuple[str, int] | None) -> asyncio.Protocol:
         from geminga.broker.rest.http.http_connection import HttpConnection, Shared, StrangersLog
         from geminga.runtime.frame_room import UnreadResponses
 
@@ -332,6 +352,7 @@ class HttpServer:
             self._keys,
             self._shared,
         )
+        connection.source = source
         # Before connection_made: many are accepted in one turn.
         self._served.add(connection)
         return connection
@@ -395,8 +416,9 @@ class _WaitingConnection(asyncio.Protocol):
     The client's time begins then: it may have sent its request long ago, which is not read before.
     """
 
-    def __init__(self, server: HttpServer, now_s: float) -> None:
+    def __init__(self, server: HttpServer, now_s: float, source: tuple[str, int] | None) -> None:
         self._server = server
+        self.source = source
         #: When it was accepted.
         self._since_s = now_s
         self._transport: asyncio.Transport | None = None
