@@ -329,7 +329,7 @@ def test_who_comes_before_the_software_is_not_read_on_where_there_is_no_room(loo
             own_names=tuple,
         )
         ours, theirs = socket.socketpair()
-        waiting = rest_server._WaitingConnection(server, server._new_timeouts())
+        waiting = rest_server._WaitingConnection(server, server._now_s(), None)
         transport, _ = await running.connect_accepted_socket(lambda: waiting, ours)
         theirs.setblocking(False)
         full = Full()
