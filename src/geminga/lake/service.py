@@ -16,6 +16,7 @@ from geminga.lake.core import names
 from geminga.lake.core.manifest import Manifest, decode_manifest, encode_manifest
 from geminga.lake.core.rebuild import is_same
 from geminga.lake.group_cache import GroupCache
+from geminga.lake.offload_lanes import OffloadLanes
 from geminga.lake.ownership import Owner, claim, read_owner
 from geminga.lake.store import LakeStore, StoredFile
 from geminga.model.errors import (
@@ -332,8 +333,7 @@ class Lake:
         self._runtime = runtime
         self._open_store = open_store
         self._roots: dict[tuple[str, tuple[tuple[str, str], ...]], Root] = {}
-        self._lanes = [f"lake-offload-{number}" for number in range(offloads_max)]
-        self._free = asyncio.Semaphore(offloads_max)
+        self._offloads = OffloadLanes([f"lake-offload-{number}" for number in range(offloads_max)])
         self._readers = readers
         self._lanes_of: dict[tuple[str, tuple[tuple[str, str], ...]], RootLanes] = {}
         self.groups = GroupCache(cache_bytes)
@@ -344,15 +344,13 @@ class Lake:
 
     # ---- lanes
 
-    async def take_lane(self) -> str:
+    async def take_lane(self, root: Root) -> str:
         """A lane for an offload, when one is free; given back by :meth:`give_lane`."""
-        await self._free.acquire()
-        return self._lanes.pop()
+        return await self._offloads.take(root, len(self._roots))
 
-    def give_lane(self, lane: str) -> None:
+    def give_lane(self, root: Root, lane: str) -> None:
         """After :meth:`take_lane`."""
-        self._lanes.append(lane)
-        self._free.release()
+        self._offloads.give(root, lane, len(self._roots))
 
     async def call(self, lane: str, function: Callable[[], T], stop: StopSignal | None = None) -> T:
         """Run a blocking function on a lane; its OSError becomes a StorageError. LedgerClosedError if stopped."""

@@ -123,12 +123,13 @@ def test_what_a_store_raises_is_an_error_of_storage_that_says_what_is_wrong(erro
 
 def test_as_many_offloads_run_at_a_time_as_there_are_lanes() -> None:
     async def scenario(lake, store):
-        lanes = [await lake.take_lane() for _ in range(2)]
+        root = await lake.root("filesystem", PROPERTIES)
+        lanes = [await lake.take_lane(root) for _ in range(2)]
         assert len(set(lanes)) == 2
-        waiting = spawn(lake.take_lane(), name="third")
+        waiting = spawn(lake.take_lane(root), name="third")
         await wait_ms(10)
         assert not waiting.done()
-        lake.give_lane(lanes[0])
+        lake.give_lane(root, lanes[0])
         assert await waiting == lanes[0]
 
     run(scenario)

@@ -360,7 +360,7 @@ class Offloading:
         await self._clear_torn(info)
         uid = self._rng.token(_UID_BYTES)
         record = OffloadRecord(uid, root.driver, root.properties)
-        lane = await lake.take_lane()
+        lane = await lake.take_lane(root)
         try:
             if not await self._register(ledger_id, record, expected=""):
                 return
@@ -377,7 +377,7 @@ class Offloading:
             await self._forget_attempt(ledger_id)
             raise
         finally:
-            lake.give_lane(lane)
+            lake.give_lane(root, lane)
         self.last_ledger_id, self.last_success_ms = ledger_id, self._services.clock.wall_ms()
         self._log.reader.forget(ledger_id)
 
