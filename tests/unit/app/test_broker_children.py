@@ -170,7 +170,9 @@ def test_one_that_lives_and_hangs_is_told_of_and_replaced(tmp_path: Path, caplog
     assert "was ended by SIGKILL: another is started in 0.5 s" in caplog.text
 
 
-def test_one_that_does_not_hear_that_it_is_to_end_is_not_waited_for(tmp_path: Path) -> None:
+def test_one_that_does_not_hear_that_it_is_to_end_is_not_waited_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def main() -> None:
         world = World(
             tmp_path,
@@ -187,6 +189,9 @@ def test_one_that_does_not_hear_that_it_is_to_end_is_not_waited_for(tmp_path: Pa
         assert sorted(world.ended) == ["broker-0.1", "broker-1.1"]
 
     asyncio.run(main())
+    assert "hangs: it is ended" in caplog.text
+    # Each that ends leaves before: an ordinary stop told of an error, if it was looked at that moment.
+    assert "is not heard of" not in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -163,12 +163,13 @@ class BrokerChildren:
         )
 
     async def _watch(self, number: int, name: str, process: asyncio.subprocess.Process) -> None:
-        """Also while all end: nobody waits for one that does not hear that it is to."""
+        """Also while all end: nobody waits for one that does not hear that it is to. One that does leaves first, and its
+        silence is nothing to tell."""
         hearing = Hearing()
         while not hearing.hangs:
             await wait_ms(self._look_s * 1000)
             hearing.look(is_heard=self._is_heard(name))
-            if hearing.fell_silent:
+            if hearing.fell_silent and not self._stop.is_set():
                 _log.error(
                     "broker process %d (pid %d) lives and is not heard of: it is ended unless it is within %g s",
                     number,
