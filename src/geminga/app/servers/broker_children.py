@@ -163,8 +163,10 @@ class BrokerChildren:
         )
 
     async def _watch(self, number: int, name: str, process: asyncio.subprocess.Process) -> None:
-        """Also while all end: nobody waits for one that does not hear that it is to. One that does leaves first, and its
-        silence is nothing to tell."""
+        """Also while all end: nobody waits for one that does not hear that it is to.
+
+        One that does leaves first, and its silence is nothing to tell.
+        """
         hearing = Hearing()
         while not hearing.hangs:
             await wait_ms(self._look_s * 1000)
