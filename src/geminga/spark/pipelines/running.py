@@ -264,7 +264,7 @@ def killed_if_urgent(
     timer = threading.Timer(grace_s, process.kill)
     timer.daemon = True
     stop.on_urgent = timer.start
-    if stop.is_urgent:
+    if stop.is_urgent and not timer.is_alive():  # which a signal may have begun by now
         timer.start()
     try:
         yield
