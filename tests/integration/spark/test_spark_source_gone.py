@@ -68,6 +68,46 @@ def test_subscription_whose_ledger_went_when_all_was_read_is_proof(broker, clien
     stream.stop()
 
 
+@pytest.mark.parametrize("is_available_now", [False, True])
+def test_replayed_batch_behind_a_ledger_that_went_when_all_was_read_has_its_proof_too(
+    broker, client, topic, options, is_available_now
+) -> None:
+    """A batch that was planned and not committed comes before anybody asked for the next one."""
+    publish(client, topic, LEDGER_ENTRIES)
+    stream = Stream(options, is_available_now=is_available_now)
+    assert len(stream.batch()) == LEDGER_ENTRIES
+    sent = publish(client, topic, 3, first=100)
+    stream.restart()
+    assert stream.plan()
+    stream.commit(-2)
+    trim(broker, topic)
+    for _ in range(2):
+        stream.restart()
+        assert values(stream.read()) == sent
+    stream.stop()
+
+
+@pytest.mark.parametrize("is_available_now", [False, True])
+def test_replayed_batch_of_a_subscription_that_was_deleted_with_it_is_loss(
+    broker, client, topic, options, is_available_now
+) -> None:
+    publish(client, topic, 5)
+    stream = Stream(options, is_available_now=is_available_now)
+    assert len(stream.batch()) == 5
+    publish(client, topic, 5, first=5)
+    stream.restart()
+    assert stream.plan()
+    stream.commit(-2)
+    stream.reader.stop()
+    delete(broker, topic, "/subscription/mine")
+    publish(client, topic, 2 * LEDGER_ENTRIES, first=100)
+    trim(broker, topic)
+    stream.restart()
+    with pytest.raises(DataLossError, match=r"are gone.*the topic or its subscription was deleted"):
+        stream.read()
+    stream.stop()
+
+
 @pytest.mark.parametrize("limit", [{}, {"maxMessagesPerTrigger": "5"}])
 @pytest.mark.parametrize("is_held", [True, False])
 def test_topic_made_anew_before_it_was_read_to_its_end_is_loss(broker, client, topic, options, limit, is_held) -> None:

@@ -340,6 +340,9 @@ class StreamDriver:
 
     async def plan(self, start: StreamOffset, end: StreamOffset) -> list[TaskPlan]:
         """The tasks of a batch, new or replayed. Raises DataLossError if messages of it are gone."""
+        if self._cursors is not None and not self._has_checked:
+            # A replayed batch comes before anybody asks for the next one: the cursors are its proof, too.
+            await self._discover(start)
         tasks = plan(start, end)
         firsts = [one for task in tasks for one in task if one.is_first and one.start.ledger_id >= 0]
         checked: set[str] = set()
