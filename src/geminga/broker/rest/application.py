@@ -9,7 +9,7 @@ without any of it.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
+from functools import cache, partial
 from typing import Final
 
 from starlette.applications import Starlette
@@ -89,7 +89,9 @@ class _FamiliesRouter(Router):
         return self._loaded.setdefault(family, router)
 
 
+@cache
 def _router_of(family: str) -> SegmentRouter:
+    """Of a process, whatever applications it has: rows hold nothing of one."""
     refused = [route for route in unbuilt_routes() if family_of(route.path) == family]
     return SegmentRouter(distinct(audited(decided([*rows_of(family), *refused]))))
 
