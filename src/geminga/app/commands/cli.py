@@ -11,6 +11,7 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from copy import copy
 from importlib import import_module
 from typing import Annotated, Any, Final, NoReturn
 
@@ -71,24 +72,27 @@ def app_for(words: Sequence[str]) -> typer.Typer:
     """The command line with what ``words`` ask for: one group or command, or all where they name none."""
     first = next((word for word in words if not word.startswith("-")), "")
     has_one = first in _GROUPS or first in _OWN or first in _ADMINISTRATION
-    known = {group.name for group in _app.registered_groups}
+    app = copy(_app)
+    app.registered_groups, app.registered_commands = [], list(_app.registered_commands)
+
+    def is_asked_for(name: str) -> bool:
+        return name == first or not has_one
+
     for name, module in _GROUPS.items():
-        if name not in known and (name == first or not has_one):
-            commands = import_module(f"geminga.app.commands.{module}").commands
-            _app.add_typer(commands, name=name)
-    here = {command.name for command in _app.registered_commands}
+        if is_asked_for(name):
+            app.add_typer(import_module(f"geminga.app.commands.{module}").commands, name=name)
     for name, text in _ADMINISTRATION.items():
-        if name not in here and (name == first or not has_one):
+        if is_asked_for(name):
             options = {"ignore_unknown_options": True, "allow_extra_args": True}
-            _app.command(name, help=text, context_settings=options, add_help_option=False)(_administer)
+            app.command(name, help=text, context_settings=options, add_help_option=False)(_administer)
     for name, module in _SINGLE.items():
-        if (first == name or not has_one) and not any(one.name == name for one in _app.registered_commands):
-            _app.command(name)(getattr(import_module(f"geminga.app.{module}"), name))
-    if (first == _INITIALIZE or not has_one) and not any(one.name == _INITIALIZE for one in _app.registered_commands):
+        if is_asked_for(name):
+            app.command(name)(getattr(import_module(f"geminga.app.{module}"), name))
+    if is_asked_for(_INITIALIZE):
         from geminga.app.commands.cluster_commands import initialize_cluster_metadata
 
-        _app.command(_INITIALIZE)(initialize_cluster_metadata)
-    return _app
+        app.command(_INITIALIZE)(initialize_cluster_metadata)
+    return app
 
 
 def help_of(app: typer.Typer, words: Sequence[str]) -> str:
