@@ -102,6 +102,9 @@ class CursorState:
 
     def acknowledge_cumulative(self, position: Position, ack_set: Sequence[int] | None, ledgers: LedgerList) -> int:
         """Everything up to ``position``; with an ack set, of the entry itself only the clear bits. Returns flags."""
+        if position <= self.mark_delete:
+            # Said again. Its ledger may be gone: what comes in its place must not move who stands at its end.
+            return NOTHING
         target = self._existing(position, ledgers)
         flags = NOTHING
         if ack_set is not None and target == position and target > self.mark_delete:
