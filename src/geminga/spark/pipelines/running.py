@@ -258,10 +258,12 @@ def killed_while_starting(stop: Stop) -> Iterator[None]:
 
     A blocked SIGINT counts as a wish.
     """
-    from pyspark import SparkContext, java_gateway
+    from pyspark import SparkContext
 
     started: list[subprocess.Popen[bytes]] = []
-    original = java_gateway.Popen
+    # Where PySpark has its means of starting a process; the process it keeps for itself until the JVM has come.
+    launcher: Any = import_module("pyspark.java_gateway")
+    original = launcher.Popen
 
     def popen(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:  # noqa: ANN401
         started.append(original(*arguments, **options))
@@ -282,7 +284,7 @@ def killed_while_starting(stop: Stop) -> Iterator[None]:
                     process.kill()
 
     watcher = threading.Thread(target=watch, name="start of the JVM", daemon=True)
-    java_gateway.Popen = popen
+    launcher.Popen = popen
     watcher.start()
     try:
         yield
@@ -295,7 +297,7 @@ def killed_while_starting(stop: Stop) -> Iterator[None]:
             SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
         raise
     finally:
-        java_gateway.Popen = original
+        launcher.Popen = original
         is_over.set()
         watcher.join()
 
