@@ -69,10 +69,12 @@ class Links:
 
     def close(self) -> None:
         """Forward nothing more."""
-        self._tell(self._close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_PATIENCE_S)
-        self._loop.close()
+        try:
+            self._tell(self._close())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(_PATIENCE_S)
+            self._loop.close()
 
     def _tell(self, what: Awaitable[T]) -> T:
         async def done() -> T:

@@ -100,8 +100,7 @@ class BatchSource:
 
     def _on_chunk(self, chunk: ChunkRead) -> None:
         key = chunk.key
-        is_stray = bool(chunk.gave_way) and chunk.gave_way[-1] == key
-        if not is_stray or key < self._stream.next_entry:
+        if key not in (*chunk.discarded[-1:], *chunk.evicted[-1:]) or key < self._stream.next_entry:
             return
         start = start_before(key, self._stream.started_at)
         if start is None:

@@ -130,7 +130,7 @@ class TableView(Generic[T]):
 
         What changes while it is told of those there are now comes behind them, the newest value of each key. What it
         raises for one of those there are now reaches the caller; what it raises later is logged, and the view goes on.
-        Raises InvalidConfiguration if it can not be called.
+        Cancelled, it is told of nothing more. Raises InvalidConfiguration if it can not be called.
         """
         self._check()
         check_argument("callback", callback, _CALLBACK)
@@ -141,21 +141,37 @@ class TableView(Generic[T]):
             while present:
                 key = next(iter(present))
                 await _call(callback, key, present.pop(key))
+        except Exception:
+            self._join_soon(joining)
+            raise
+        except BaseException:
+            self._forget(joining)
+            raise
+        joined = self._join_soon(joining)
+        try:
+            await asyncio.wait({joined})
         finally:
-            self._joins += 1
-            joined = spawn(self._join(joining), name=f"listener joins the table view of {self._consumer.topic()}")
-        await asyncio.wait({joined})
+            joined.cancel()  # who was cut off here wants no more of it either
+
+    def _join_soon(self, joining: _Joining) -> asyncio.Task[None]:
+        self._joins += 1
+        return spawn(self._join(joining), name=f"listener joins the table view of {self._consumer.topic()}")
 
     async def _join(self, joining: _Joining) -> None:
-        joining.present.clear()
-        changed = joining.changed
-        while changed:
-            key = next(iter(changed))
-            await self._tell(joining.callback, key, changed.pop(key))
+        try:
+            joining.present.clear()
+            changed = joining.changed
+            while changed:
+                key = next(iter(changed))
+                await self._tell(joining.callback, key, changed.pop(key))
+            self._listeners.append(joining.callback)
+        finally:
+            self._forget(joining)
+            self._joins -= 1
+            self._is_told()
+
+    def _forget(self, joining: _Joining) -> None:
         self._joining = [other for other in self._joining if other is not joining]
-        self._listeners.append(joining.callback)
-        self._joins -= 1
-        self._is_told()
 
     async def refresh(self) -> None:
         """Wait until everything that is in the topic now is in the view and its listeners were told; raises why it can
@@ -171,7 +187,11 @@ class TableView(Generic[T]):
                 self._check()
                 waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                 self._waiters.append(waiter)
-                await waiter
+                try:
+                    await waiter
+                finally:
+                    if waiter in self._waiters:
+                        self._waiters.remove(waiter)
 
     async def close(self) -> None:
         """Stop following; harmless twice."""

@@ -18,6 +18,8 @@ from geminga.lake.store import ArrowFile, StoredFile
 _CONNECT_S: Final = 10.0
 _REQUEST_S: Final = 30.0
 _ATTEMPTS: Final = 3
+#: What Arrow keeps until it is closed; of more it sends parts before that, and completes them where one fails.
+_WHOLE_BYTES_MAX: Final = 4 << 20
 
 
 class BucketStore:
@@ -75,9 +77,19 @@ class BucketStore:
             return bytes(source.read())
 
     def write_bytes(self, path: str, data: bytes) -> None:
-        """See ``LakeStore``."""
-        with self.write(path) as output:
+        """See ``LakeStore``. What is there stays where that fails: it comes beside it first if it comes in parts."""
+        if len(data) <= _WHOLE_BYTES_MAX:
+            with self._files.open_output_stream(self._path(path)) as output:
+                output.write(data)
+            return
+        beside = f"{path}.new"
+        with self.write(beside) as output:
             output.write(data)
+        try:
+            self._files.copy_file(self._path(beside), self._path(path))
+        finally:
+            with suppress(OSError):
+                self.delete(beside)
 
     def write_new(self, path: str, data: bytes) -> None:
         """Arrow does not put on a condition."""

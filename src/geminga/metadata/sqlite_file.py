@@ -245,7 +245,7 @@ class SqliteFile:
         """All writes that were asked for before this call, and no other. Raises MetadataUnavailableError."""
         from geminga.metadata.snapshot import SqliteSnapshot  # few processes make one
 
-        snapshot = SqliteSnapshot(self.runtime.threads, self._tree.path)
+        snapshot = SqliteSnapshot(self._tree.path)
 
         def look(_: SqliteTree) -> tuple[None, list[Notification]]:
             snapshot.open()

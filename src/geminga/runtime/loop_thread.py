@@ -78,6 +78,7 @@ class LoopThread:
         self._generation = fork_generation()
         self.loop = asyncio.new_event_loop()
         self._callbacks: CallbackThread | None = None
+        self._is_stopping = False
         self._thread = threading.Thread(target=self._run_loop, name="geminga-loop", daemon=True)
         self._thread.start()
 
@@ -146,7 +147,10 @@ class LoopThread:
     def stop(self) -> None:
         """Cancel what runs and end the thread, within ``EXIT_SECONDS_MAX``."""
         if self.is_alive:
-            self._soon(self.loop.stop)
+            if not self._is_stopping:
+                # Once: what ends on the loop meanwhile would be cut off by another.
+                self._is_stopping = True
+                self._soon(self.loop.stop)
             self._thread.join(EXIT_SECONDS_MAX)
 
     def _soon(self, function: Callable[[], object]) -> None:
@@ -157,14 +161,16 @@ class LoopThread:
 
     def _run_loop(self) -> None:
         asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
-        tasks = asyncio.all_tasks(self.loop)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            self.loop.run_until_complete(asyncio.wait(tasks, timeout=EXIT_SECONDS_MAX / 2))
-        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
-        self.loop.close()
+        try:
+            self.loop.run_forever()
+            tasks = asyncio.all_tasks(self.loop)
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                self.loop.run_until_complete(asyncio.wait(tasks, timeout=EXIT_SECONDS_MAX / 2))
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        finally:
+            self.loop.close()
 
 
 class CallbackThread:

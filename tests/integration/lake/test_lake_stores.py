@@ -75,6 +75,41 @@ def test_a_write_that_fails_leaves_no_file(store):
     assert store.list(TOPIC) == []
 
 
+class RefusingServer(S3Server):
+    """Takes so many calls that write."""
+
+    left = 1 << 30
+
+    def fails(self, method: str) -> int:
+        if method in ("PUT", "POST"):
+            self.left -= 1
+        return 403 if self.left < 0 and method in ("PUT", "POST") else super().fails(method)
+
+
+@pytest.mark.parametrize("size", [10, 4 << 20])
+def test_what_a_bucket_has_stays_where_it_can_not_be_written_over(monkeypatch, size):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    old, new = b"old" * size, b"new" * size
+    with RefusingServer() as refusing:
+        store = BucketStore("lake", "", endpoint=refusing.endpoint)
+        store.write_bytes("t/manifest", old)
+        refused = 0
+        while refusing.objects["lake/t/manifest"] == old:
+            refusing.left = refused
+            try:
+                store.write_bytes("t/manifest", new)
+            except OSError:
+                assert refusing.objects["lake/t/manifest"] == old
+                refused += 1
+        assert refused >= 1
+        assert refusing.objects["lake/t/manifest"] == new
+        refusing.left = 1 << 30
+        store.write_bytes("t/manifest", old)
+        assert [name for name in refusing.objects if name.endswith("manifest.new")] == []
+
+
 def test_missing_files_are_told_apart_from_errors(store):
     with pytest.raises(FileNotFoundError):
         store.read(f"{TOPIC}/f")

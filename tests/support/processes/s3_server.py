@@ -153,6 +153,11 @@ class _Handler(BaseHTTPRequestHandler):
             return
         key, query = self._key()
         body = self._body()
+        if "x-amz-copy-source" in self.headers:
+            self.s3.objects[key] = self.s3.objects[unquote(self.headers["x-amz-copy-source"]).lstrip("/")]
+            text = '<CopyObjectResult><ETag>"x"</ETag></CopyObjectResult>'
+            self._answer(200, text.encode(), {"Content-Type": "application/xml"})
+            return
         if "uploadId" in query:
             self.s3.uploads[query["uploadId"][0]][int(query["partNumber"][0])] = body
         elif "/" in key:

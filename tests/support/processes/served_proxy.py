@@ -23,7 +23,11 @@ class ServedProxy:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self.ports = self.run(self._start())
+        try:
+            self.ports = self.run(self._start())
+        except BaseException:
+            self._end()
+            raise
         return self
 
     def __exit__(
@@ -32,9 +36,12 @@ class ServedProxy:
         try:
             self.run(self.server.stop())
         finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
+            self._end()
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
     async def _start(self) -> ProxyPorts:
         self.server = ProxyServer(self._config)

@@ -43,8 +43,12 @@ def message_frame(consumer_id: int, entry_id: int, entry: bytes, **head) -> byte
 class ConsumerScript:
     """Answers as a broker does; ``entries`` go out with the first FLOW of each SUBSCRIBE."""
 
-    def __init__(self, entries: Sequence[bytes] = (), *, answers_acks: bool = True) -> None:
+    def __init__(
+        self, entries: Sequence[bytes] = (), *, answers_acks: bool = True, refuses_acks: int | None = None
+    ) -> None:
+        """``refuses_acks``: the code of the error that answers ACKs; None: none."""
         self.entries = list(entries)
+        self.refuses_acks = refuses_acks
         self.answers_acks = answers_acks
         #: (virtual seconds, command), without the handshake.
         self.heard: list[tuple[float, pb.BaseCommand]] = []
@@ -65,6 +69,8 @@ class ConsumerScript:
             self.heard.append((now, command))
             if self.answers_acks and command.ack.HasField("request_id"):
                 response = pb.CommandAckResponse(consumer_id=command.ack.consumer_id, request_id=command.ack.request_id)
+                if self.refuses_acks is not None:
+                    response.error = self.refuses_acks
                 return [
                     commands.encode_command(pb.BaseCommand(type=Type.ACK_RESPONSE, ackResponse=response)),
                 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,18 @@ from geminga.admin._brokers import Brokers
 from geminga.admin._calling import Lanes, Request
 from geminga.app.commands import backup_commands
 from geminga.app.commands.cli import app_for
+from geminga.app.configuration.config import load_config
 from geminga.app.handles.backups import alone_in, back_up_running, local_runtime
+from geminga.app.servers import backups
+from geminga.app.servers.backups import LocalBackups
+from geminga.app.servers.standalone import StandaloneServer
 from geminga.app.storage.backup_reading import restore
 from geminga.app.storage.backup_sources import RunningSource
-from geminga.app.storage.backup_writing import BackupWriter, Cut, Progress, are_nested
+from geminga.app.storage.backup_writing import REQUEST_PREFIX, BackupWriter, Cut, Progress, are_nested
+from geminga.app.storage.core.backup_format import MANIFEST_FILE
 from geminga.bookie.cut import CutFile
 from geminga.metadata import SqliteMetadataStore
-from geminga.model.errors import ConfigurationError, DataDirectoryError
+from geminga.model.errors import ConfigurationError, ConflictError, DataDirectoryError, PreconditionFailedError
 from geminga.runtime import Runtime
 from geminga.runtime.disk_threads import ThreadedDisk, ThreadedFile
 
@@ -266,3 +272,61 @@ def test_a_directory_that_was_taken_while_the_backup_was_verified_stays_as_it_is
     asyncio.run(main())
     assert Path(new, "geminga.json").read_text() == "of the server"
     assert Path(f"{new}-2", "geminga.json").exists()
+
+
+def test_a_place_that_hangs_holds_neither_the_files_of_the_bookies_nor_anybody_else(
+    tmp_path: Path, monkeypatch
+) -> None:
+    """As a file system of another machine would: a pipe that nobody reads where the manifest is written, or nobody
+    writes where it is read."""
+    monkeypatch.setattr(backups, "STALLED_S", 0.2)
+    monkeypatch.setattr(backups, "LOOK_S", 0.2)
+    monkeypatch.setattr(backups, "CLOSE_S", 0.1)
+    place, request = tmp_path / "copy", f"{REQUEST_PREFIX}{'0' * 32}"
+    place.mkdir(mode=0o700)
+    (place / request).touch(mode=0o600)
+    pipe = place / f"{MANIFEST_FILE}.tmp"
+
+    async def ended(made: LocalBackups) -> dict[str, Any]:
+        while made._task is not None:
+            await asyncio.wait({made._task})
+        return dict(await made.state())
+
+    async def freed(made: LocalBackups) -> None:
+        """The other end of the pipe is opened: who hangs goes on."""
+        os.close(os.open(pipe, os.O_RDWR | os.O_NONBLOCK))
+        assert made._ending is not None
+        await made._ending
+        pipe.unlink(missing_ok=True)
+
+    async def main() -> None:
+        nonlocal pipe
+        config = load_config(overrides=["brokerServicePort=0", "webServicePort=0"])
+        server = StandaloneServer(config, str(tmp_path / "data"), on_fatal=lambda *told: pytest.fail(str(told)), pid=1)
+        await server.start()
+        assert server.runtime is not None
+        made = server._use_backups()
+        (bookie,) = made._bookies.values()
+        os.mkfifo(pipe)
+        await made.start(str(place), request, whole=False)
+        state = await ended(made)
+        assert state["state"] == "failed"
+        assert f"nothing was written to {place} for 0.2 s: is it on a file system that hangs?" in state["error"]
+        assert bookie.storage.logs.held._holders == 0
+        # Others read and write files meanwhile; another backup waits for this one's end.
+        assert await asyncio.wait_for(server.runtime.disk.list_dir(str(tmp_path)), 10)
+        with pytest.raises(ConflictError, match=f"a backup is being made in {place}"):
+            await made.start(str(place), request, whole=False)
+        await freed(made)
+        pipe = place / MANIFEST_FILE
+        os.mkfifo(pipe)
+        with pytest.raises(
+            PreconditionFailedError, match=f"{place} did not answer within 0.2 s: is it on a file system"
+        ):
+            await made.start(str(place), request, whole=False)
+        await freed(made)
+        await made.start(str(place), request, whole=False)
+        assert (await ended(made))["state"] == "done"
+        assert await server.stop()
+
+    asyncio.run(main())

@@ -16,6 +16,7 @@ from geminga.app.configuration.config import config_from
 from geminga.app.configuration.config_sources import from_mapping
 from geminga.app.configuration.core.log_options import LogOptions
 from geminga.app.servers.broker_children import COMMAND, BrokerChildren, _first_line, _tell
+from geminga.app.servers.core import broker_children as core_children
 from geminga.app.servers.core.broker_children import ChildPlan
 from geminga.app.servers.embedded import Standalone
 from geminga.app.servers.listeners import Addresses
@@ -192,6 +193,33 @@ def test_one_that_does_not_hear_that_it_is_to_end_is_not_waited_for(
     assert "hangs: it is ended" in caplog.text
     # Each that ends leaves before: an ordinary stop told of an error, if it was looked at that moment.
     assert "is not heard of" not in caplog.text
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_one_that_hangs_before_it_was_ever_heard_of_is_not_waited_for(
+    tmp_path: Path, monkeypatch, is_stopped: bool
+) -> None:
+    looks = {"STARTING_LOOKS_MAX": 1 << 30 if is_stopped else 20, "SILENT_LOOKS_MAX": 20 if is_stopped else 1 << 30}
+    for name, count in looks.items():
+        monkeypatch.setattr(core_children, name, count)
+    hangs = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: signal.pause()"
+
+    async def main() -> None:
+        world = World(tmp_path, hangs)
+        world.silent |= {"broker-0.1", "broker-1.1"}
+        starting = asyncio.ensure_future(world.children.start())
+        async with asyncio.timeout(60):
+            if is_stopped:
+                await world.until(lambda: world.asked > 4)
+                await world.children.close()
+                await asyncio.wait({starting})
+            else:
+                with pytest.raises(UnavailableError, match="was ended by SIGKILL before it served"):
+                    await starting
+                await world.children.close()
+        assert sorted(world.ended) == ["broker-0.1", "broker-1.1"]
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 
-from geminga.app.commands.documents import render
+import pytest
+
+from geminga.app.commands.documents import render, rows
 
 DOCUMENT = {
     "markDeletePosition": "7:2",
@@ -35,3 +38,20 @@ def test_document_reads_as_indented_words() -> None:
 
 def test_document_as_json_is_the_document() -> None:
     assert json.loads(render(DOCUMENT, is_json=True)) == DOCUMENT
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+@pytest.mark.parametrize("is_json", [False, True])
+def test_rows_are_the_same_one_after_the_other(count: int, is_json: bool) -> None:
+    documents = [{"entryId": number, "data": "ab" * number, "ids": [1, {"a": 2}]} for number in range(count)]
+    given: list[int] = []
+
+    def each() -> Iterator[Mapping[str, object]]:
+        for number, document in enumerate(documents):
+            given.append(number)
+            yield document
+
+    lines = rows(each(), is_json=is_json)
+    first = next(lines, "")
+    assert given == [0][:count], "the first line waits for no other document"
+    assert "\n".join([first, *lines]) == render(documents, is_json=is_json)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from typer.testing import CliRunner
 from geminga.app.commands.bookie_commands import commands
 from geminga.app.configuration.bookie_config import load_bookie_config
 from geminga.app.servers.bookie_server import BookieProcessServer
-from geminga.app.storage.stopped_bookie import StoppedBookie
+from geminga.app.storage import stopped_bookie
+from geminga.app.storage.stopped_bookie import FoundEntry, StoppedBookie, StoppedDirectories
 from geminga.bookkeeper.remote import RemoteBookie
 from geminga.model.errors import DataDirectoryError
 from geminga.runtime import real_runtime
@@ -74,6 +76,30 @@ def test_ledgers_and_entries(tmp_path: Path) -> None:
     assert [bytes.fromhex(one["data"]) for one in shown[:3]] == entries_of(3, 0, 5)[2:]
     assert [one["bytes"] for one in shown] == sizes[2:7]
     assert "no entry of ledger 5" in run("read-ledger", "5", data=data, code=-1)
+
+
+def test_a_ledger_is_shown_a_window_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = tmp_path / "b"
+    filled(data)
+    filled(data, first=5)
+    expected = entries_of(3, 0, 5) + entries_of(3, 5, 5)
+    held: list[int] = []
+    with StoppedBookie([(str(data / "journal"), str(data / "ledgers"))]) as stopped:
+        entries = stopped.entries(3)
+        assert {type(field) for entry in entries.values() for field in entry} == {str, int}, "no bytes of any"
+        reads = StoppedDirectories._window
+
+        def window(part: StoppedDirectories, ledger_id: int, wanted: Mapping[int, FoundEntry]) -> Iterator[bytes]:
+            held.append(sum(entry.size_bytes for entry in wanted.values()))
+            return reads(part, ledger_id, wanted)
+
+        monkeypatch.setattr(StoppedDirectories, "_window", window)
+        for limit in (1, 2 * len(expected[0]), 1 << 20):
+            monkeypatch.setattr(stopped_bookie, "WINDOW_BYTES", limit)
+            held.clear()
+            assert list(stopped.contents(3, entries)) == expected
+            assert sum(held) == sum(map(len, expected))
+            assert max(held) <= max(limit, max(map(len, expected)))
 
 
 def test_each_chunk_of_a_log_counts_where_no_journal_tells_the_same(tmp_path: Path) -> None:

@@ -268,3 +268,29 @@ def test_more_acknowledgments_than_a_command_takes_go_in_several(monkeypatch) ->
         assert script.acked() == list(range(8))
 
     run_against(script, scenario)
+
+
+@pytest.mark.parametrize("how", ["list", "cumulative"])
+def test_interceptors_hear_of_acknowledgments_whose_caller_gave_up(how: str) -> None:
+    script = ConsumerScript(singles(3), refuses_acks=pb.ServerError.UnknownError)
+    heard: list[tuple[int, type | None]] = []
+
+    class Hearing(gc.ConsumerInterceptor):
+        def on_acknowledge(self, consumer, message_id, error) -> None:
+            heard.append((message_id.entry_id(), type(error)))
+
+        on_acknowledge_cumulative = on_acknowledge
+
+    async def scenario(client) -> None:
+        consumer = await client.subscribe("t", "s", ack_receipt_enabled=True, interceptors=[Hearing()])
+        messages = await take(consumer, 3)
+        call = consumer.acknowledge(messages) if how == "list" else consumer.acknowledge_cumulative(messages[2])
+        acknowledging = asyncio.ensure_future(call)
+        await next_turn()
+        acknowledging.cancel()
+        await wait_ms(100)
+        assert acknowledging.cancelled()
+        assert heard == [(number, gc.UnknownError) for number in ((0, 1, 2) if how == "list" else (2,))]
+        await consumer.close()
+
+    run_against(script, scenario)

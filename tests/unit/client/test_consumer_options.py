@@ -10,9 +10,10 @@ import geminga.client as gc
 from geminga.client._consuming.dead_letter import DeadLetters
 from geminga.client._messages.consumer_interceptors import ConsumerInterceptor
 from geminga.client._messages.consumer_options import ConsumerArguments, ConsumerOptions, ReaderArguments
+from geminga.client.consumer_rules import chunk_assembly
 from geminga.client.consumer_rules import dead_letter_names as names
 from geminga.client.consumer_rules.batch_receive import BatchReceivePolicy
-from geminga.client.consumer_rules.chunk_assembly import Chunk, ChunkAssembly
+from geminga.client.consumer_rules.chunk_assembly import PIECE_OVERHEAD_BYTES, Chunk, ChunkAssembly, ChunkBounds
 from geminga.client.consumer_rules.prefetch import FlowControl
 from geminga.client.consumer_rules.redelivery_backoff import MultiplierRedeliveryBackoff
 from geminga.client.consumer_rules.start_position import StartPosition
@@ -206,11 +207,46 @@ def test_chunks_past_their_limits_are_of_no_use() -> None:
     assert assembly.expire(159) == []
     assert assembly.expire(160) == [(1, 5)]
     assembly.add(chunk(0, 6, of=3), 0)
-    assert assembly.add(chunk(0, 7, uuid="v", of=3), 0).discarded == []
-    assert assembly.add(chunk(0, 8, uuid="w", of=3), 0).discarded == [(1, 6)]
+    assert assembly.add(chunk(0, 7, uuid="v", of=3), 0).evicted == []
+    assert assembly.add(chunk(0, 8, uuid="w", of=3), 0).evicted == [(1, 6)]
     assert assembly.add(chunk(2, 9, uuid="w", of=3), 0).discarded == [(1, 8)], "a hole"
     assembly.clear()
-    assert len(assembly) == 0
+    assert (len(assembly), assembly.bounds.held_bytes) == (0, 0)
+
+
+def test_pieces_of_all_topics_have_one_bound_and_the_oldest_of_its_topic_gives_way() -> None:
+    bounds = ChunkBounds(0, 10 + 4 * PIECE_OVERHEAD_BYTES)
+    one, other = ChunkAssembly(0, 100, bounds), ChunkAssembly(0, 100, bounds)
+    assert not one.add(chunk(0, 1, uuid="a", of=9, total=99), 0).evicted
+    assert not one.add(chunk(0, 2, uuid="b", of=9, total=99), 0).evicted
+    assert not other.add(chunk(0, 3, uuid="c", of=9, total=99, payload=b"xxxx"), 0).evicted
+    assert one.add(chunk(1, 4, uuid="b", of=9, total=99, payload=b"xxxx"), 0).evicted == [(1, 1)]
+    assert other.add(chunk(1, 5, uuid="c", of=9, total=99), 0).evicted == [(1, 3), (1, 5)], "others hold the rest"
+    assert bounds.held_bytes == 6 + 2 * PIECE_OVERHEAD_BYTES
+    # What comes of one that gave way is asked for again with it; from its beginning on it is a message again.
+    assert one.add(chunk(1, 6, uuid="a", of=2), 0).evicted == [(1, 6)]
+    assert not one.add(chunk(1, 6, uuid="a", of=2), 0).is_stray
+    assert one.add(chunk(0, 1, uuid="a", of=2), 0).payload is None
+    assert one.add(chunk(1, 6, uuid="a", of=2), 0).payload == b"xxxx"
+    # The last piece has room: nothing waits any more.
+    assert other.add(chunk(0, 7, uuid="d", of=2, total=4), 0).payload is None
+    for assembly in (one, other):
+        assembly.check_invariants()
+        assembly.clear()
+    assert bounds.held_bytes == 0
+
+
+def test_of_messages_that_gave_way_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunk_assembly, "GAVE_WAY_KEPT_MAX", 2)
+    assembly = ChunkAssembly(1, 100)
+    for number in range(5):
+        assembly.add(chunk(0, number, uuid=f"u{number}"), 0)
+    assert [assembly.add(chunk(1, 9, uuid=f"u{number}"), 0).is_stray for number in range(4)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_piece_that_comes_twice_changes_nothing() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 import geminga.client as gc
 from geminga.client._producing.messages import key_text
+from geminga.client._producing.topic_producer import TopicProducer
 from geminga.client.producer_rules.router import partition_of_key
 from geminga.client.schema import KeyValue, KeyValueEncoding, KeyValueSchema, StringSchema
 from geminga.model.errors import ServerError
@@ -233,3 +234,86 @@ def test_messages_whose_schema_takes_the_key_from_the_value_go_by_it(lazily: boo
         assert seen == [b"k", None]
 
     run_with_broker(scenario)
+
+
+class Hearing(gc.ProducerInterceptor):
+    """Remembers what became of each message."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[object, gc.MessageId | None, str]] = []
+
+    def on_send_acknowledgement(self, producer, message, message_id, error) -> None:
+        self.heard.append((message.content, message_id, "" if error is None else str(error)))
+
+
+@pytest.mark.parametrize("partitions", [0, 2])
+@pytest.mark.parametrize("is_batching", [True, False])
+def test_interceptors_hear_what_became_of_a_message_whose_sender_gave_up(partitions: int, is_batching: bool) -> None:
+    held: list[pb.CommandSend] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.SEND:
+            held.append(command.send)
+            return []
+        if command.type == Type.PARTITIONED_METADATA:
+            return [commands.partitions(command.partitionMetadata.request_id, partitions)]
+        return [*map(receipt, held), *polite(command)] if command.type == Type.PING else polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        hearing = Hearing()
+        options: gc.ProducerArguments = {"max_pending_messages": 1, "batching_enabled": is_batching}
+        producer = await client.create_producer(
+            "topic",
+            interceptors=[hearing],
+            message_routing_mode=gc.PartitionsRoutingMode.UseSinglePartition,
+            block_if_queue_full=True,
+            **options,
+        )
+        sent, waiting = (asyncio.ensure_future(producer.send(content)) for content in (b"sent", b"waiting"))
+        await wait_ms(5)
+        assert len(held) == 1
+        for task in (sent, waiting):
+            task.cancel()
+        await wait_ms(5)
+        # Whose message left does not know its end yet; the other one's will never leave.
+        text = "sending it was given up before there was room: it is not stored"
+        assert hearing.heard == [(b"waiting", None, text)]
+        await wait_ms(60_000)
+        assert [(content, error) for content, _, error in hearing.heard[1:]] == [(b"sent", "")]
+        assert hearing.heard[1][1] is not None
+        assert producer.pending_messages == 0
+
+    run_against(script, scenario, operation_timeout_ms=100_000)
+
+
+def test_interceptors_hear_of_a_refusal_that_the_sender_did_not_wait_for() -> None:
+    async def scenario(client: gc.Client) -> None:
+        hearing = Hearing()
+        producer = await client.create_producer("topic", interceptors=[hearing], send_timeout_millis=1000)
+        sending = asyncio.ensure_future(producer.send(b"sent"))
+        await wait_ms(5)
+        sending.cancel()
+        await wait_ms(2000)
+        assert [(content, "unknown whether" in error) for content, _, error in hearing.heard] == [(b"sent", True)]
+
+    run_against(polite, scenario)
+
+
+def test_a_flush_that_is_given_up_again_and_again_leaves_nothing_with_the_message() -> None:
+    async def scenario(client: gc.Client) -> None:
+        producer = await client.create_producer("topic", send_timeout_millis=0)
+        assert isinstance(producer, TopicProducer)
+        producer.send_nowait(b"never stored")
+        for _ in range(5):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(producer.flush(), 0.01)
+        newest = producer._buffer.queue.newest
+        assert newest is not None
+        assert len(newest.waiters or ()) <= 1
+        flushing = [asyncio.ensure_future(producer.flush()) for _ in range(3)]
+        await wait_ms(1)
+        closing = asyncio.ensure_future(producer.close())
+        await asyncio.gather(*flushing, closing, return_exceptions=True)
+        assert all(task.done() for task in flushing)
+
+    run_against(polite, scenario)

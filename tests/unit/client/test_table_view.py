@@ -96,3 +96,53 @@ def test_a_table_view_begins_with_what_was_compacted(given: gc.ReaderArguments, 
         assert view["k1"] == b"new"
 
     run_with_broker(scenario)
+
+
+@pytest.mark.parametrize("at", ["what is there", "what changed meanwhile"])
+def test_a_listener_whose_caller_gave_up_is_told_of_nothing_more(at: str) -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        producer = await client.create_producer(TOPIC)
+        await producer.send(b"old", partition_key="a")
+        view = await client.create_table_view(TOPIC)
+        told: list[bytes] = []
+
+        async def listen(key: str, value: bytes) -> None:
+            told.append(value)
+            await wait_ms(100)
+
+        listening = asyncio.ensure_future(view.for_each_and_listen(listen))
+        await wait_ms(50)
+        await producer.send(b"new", partition_key="a")
+        if at != "what is there":
+            await wait_ms(100)
+        count = len(told)
+        listening.cancel()
+        await asyncio.wait({listening})
+        await producer.send(b"newer", partition_key="a")
+        await view.refresh()
+        await wait_ms(500)
+        assert view["a"] == b"newer"
+        assert told == [b"old", b"new"][:count]
+
+    run_with_broker(scenario)
+
+
+def test_refreshes_that_are_given_up_leave_nothing_behind() -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        producer = await client.create_producer(TOPIC)
+        view = await client.create_table_view(TOPIC)
+        goes_on = asyncio.Event()
+
+        async def listen(key: str, value: bytes) -> None:
+            await goes_on.wait()
+
+        await view.for_each_and_listen(listen)
+        await producer.send(b"new", partition_key="a")
+        for _ in range(5):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(view.refresh(), 0.1)
+        assert view._waiters == []
+        goes_on.set()
+        await view.refresh()
+
+    run_with_broker(scenario)

@@ -8,6 +8,7 @@ import geminga.client as gc
 from geminga.client.consumer_rules.discards import Discard
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.compression import ZLIB, compress
 from support.worlds.scripted_broker import run_against
 from support.worlds.scripted_consumer import ConsumerScript, Type, entry_bytes, singles, take
 
@@ -140,6 +141,65 @@ def test_incomplete_chunks_give_way_and_are_asked_for_again_or_acknowledged() ->
             assert redelivered == ([] if auto_ack else [0, 3])
 
         run_against(script, scenario)
+
+
+def redelivered(script: ConsumerScript) -> list[int]:
+    """Entry ids of all that was asked for again, in order."""
+    return [
+        one.entryId
+        for _, command in script.of(Type.REDELIVER_UNACKNOWLEDGED_MESSAGES)
+        for one in command.redeliverUnacknowledgedMessages.message_ids
+    ]
+
+
+def test_of_an_old_message_that_gave_way_to_others_nothing_is_acknowledged() -> None:
+    """It is older than parts are waited for, as all of a backlog may be, and whole at the broker."""
+    entries = [*parts_of("a", 0, 1), *parts_of("b", 0), *parts_of("a", 2), *parts_of("b", 1, 2), *parts_of("c", 1)]
+    script = ConsumerScript(entries)
+
+    async def scenario(client):
+        consumer = await client.subscribe(
+            "t",
+            "s",
+            consumer_type=SHARED,
+            max_pending_chunked_message=1,
+            negative_ack_redelivery_delay_ms=100,
+            expire_time_of_incomplete_chunked_message_ms=2000,
+        )
+        await consumer.acknowledge(await consumer.receive(1000))
+        await wait_ms(500)
+        assert redelivered(script) == [0, 1, 3]
+        assert sorted(script.acked()) == [2, 4, 5, 6], "the message, and the part whose beginning is gone"
+
+    run_against(script, scenario)
+
+
+@pytest.mark.parametrize("is_compressed", [False, True])
+def test_a_chunked_message_beyond_the_limit_stays_in_its_topic_and_is_named(is_compressed: bool, caplog) -> None:
+    payload = bytes(3000)
+    packed = compress(ZLIB, payload) if is_compressed else payload
+    fields = {"compression": pb.ZLIB, "uncompressed_size": len(payload)} if is_compressed else {}
+    half = len(packed) // 2
+    parts = [
+        entry_bytes(
+            [part], uuid="m", chunk_id=number, num_chunks_from_msg=2, total_chunk_msg_size=len(packed), **fields
+        )
+        for number, part in enumerate((packed[:half], packed[half:]))
+    ]
+    script = ConsumerScript([*parts, *singles(1)])
+
+    async def scenario(client, limit: int, expected: list[bytes]) -> None:
+        consumer = await client.subscribe("t", "s", chunked_message_bytes_max=limit)
+        for one in expected:
+            assert (await consumer.receive(1000)).data() == one
+        await wait_ms(500)
+        assert script.acked() == []
+
+    run_against(script, lambda client: scenario(client, 2999, [b"0"]))
+    text = "t: entry 1:1 is of a message too large to put together (chunked_message_bytes_max=2999), and stays"
+    assert text in caplog.text
+    script = ConsumerScript([*parts, *singles(1)])
+    run_against(script, lambda client: scenario(client, 3000, [payload, b"0"]))
 
 
 def test_parts_of_a_message_that_never_comes_whole_are_acknowledged_in_time() -> None:

@@ -9,6 +9,8 @@ from collections import deque
 import pytest
 
 from geminga.model.errors import LocalError
+from geminga.runtime import loop_thread as loop_threads
+from geminga.runtime import next_turn, spawn
 from geminga.runtime.loop_thread import CallbackThread, HandOver, LoopThread, loop_thread
 from support.house.uncollected import uncollected
 
@@ -197,3 +199,28 @@ def test_items_of_several_threads_all_arrive(thread) -> None:
 
 def test_process_has_one_loop_thread() -> None:
     assert loop_thread() is loop_thread()
+
+
+def test_one_that_is_stopped_again_while_it_ends_closes_its_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where it takes longer than the first stop waits: an open loop, and its sockets, would be the collector's."""
+    monkeypatch.setattr(loop_threads, "EXIT_SECONDS_MAX", 0.2)
+    thread, goes_on = LoopThread(), threading.Event()
+
+    async def slow() -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            goes_on.wait()
+            raise
+
+    async def begin() -> None:
+        spawn(slow(), name="slow")
+        await next_turn()
+
+    thread.run(begin)
+    thread.stop()
+    assert thread.is_alive
+    thread.stop()
+    goes_on.set()
+    thread._thread.join()
+    assert thread.loop.is_closed()

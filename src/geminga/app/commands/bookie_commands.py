@@ -20,6 +20,8 @@ from geminga.app.commands.server_options import (
 from geminga.app.configuration.core.log_options import FILE_BYTES, FILES, JSON, LogOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from geminga.app.configuration.bookie_config import BookieProcessConfig
     from geminga.app.storage.stopped_bookie import StoppedBookie
 
@@ -202,26 +204,30 @@ def read_ledger(
     is_json: AsJson = False,
 ) -> None:
     """Show the entries of a ledger that a stopped bookie stores: ids, last add confirmed, sizes, files."""
-    from geminga.app.commands.documents import render
+    from geminga.app.commands.documents import rows
     from geminga.model.errors import DataDirectoryError
 
     with _stopped(data, config, assignments) as stopped:
         entries = stopped.entries(ledger_id)
         if not entries:
             raise DataDirectoryError(f"no entry of ledger {ledger_id} is in {stopped.places}")
-    found = []
-    for entry_id, entry in entries.items():
-        if entry_id >= first and (last < 0 or entry_id <= last):
-            one: dict[str, object] = {
-                "entryId": entry_id,
-                "lastAddConfirmed": int.from_bytes(entry.data[16:24], "big", signed=True),
-                "bytes": len(entry.data),
-                "file": entry.file,
-            }
-            if with_data:
-                one["data"] = entry.data.hex()
-            found.append(one)
-    print(render(found, is_json=is_json))
+        shown = {each: entry for each, entry in entries.items() if each >= first and (last < 0 or each <= last)}
+        contents = stopped.contents(ledger_id, shown) if with_data else None
+
+        def documents() -> Iterator[dict[str, object]]:
+            for entry_id, entry in shown.items():
+                one: dict[str, object] = {
+                    "entryId": entry_id,
+                    "lastAddConfirmed": entry.last_add_confirmed,
+                    "bytes": entry.size_bytes,
+                    "file": entry.file,
+                }
+                if contents is not None:
+                    one["data"] = next(contents).hex()
+                yield one
+
+        for text in rows(documents(), is_json=is_json):
+            print(text)
 
 
 def _of_cluster(metadata: str | None, files: list[str] | None, given: list[str] | None) -> BookieProcessConfig:

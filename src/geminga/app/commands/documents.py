@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from geminga.app.lifecycle.terminal_text import visible
 
@@ -16,6 +17,21 @@ def render(document: Value, *, is_json: bool) -> str:
     if is_json:
         return json.dumps(document, indent=2)
     return "\n".join(_lines(document, 0))
+
+
+def rows(documents: Iterable[Mapping[str, Value]], *, is_json: bool) -> Iterator[str]:
+    """Lines of what :func:`render` gives of a list of them, one after the other: only one is held."""
+    if not is_json:
+        for document in documents:
+            yield from _lines([document], 0)
+        return
+    before = "["
+    for document in documents:
+        yield before
+        before = textwrap.indent(json.dumps(document, indent=2), "  ") + ","
+    yield "[]" if before == "[" else before.removesuffix(",")
+    if before != "[":
+        yield "]"
 
 
 def _lines(value: Value, depth: int) -> Iterator[str]:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import IO, Any, Final
 
 from geminga.app.handles.core.message_lines import Header, LineError, MessageLine, SchemaLine, parse_line
-from geminga.app.handles.messages import ALONE_ABOVE_BYTES, RawSchema, Transfer
+from geminga.app.handles.messages import ALONE_ABOVE_BYTES, RawSchema, Transfer, lines_of
 from geminga.client import (
     Client,
     MemoryBufferIsFull,
@@ -58,7 +58,7 @@ async def import_messages(
     count = number = resumed = 0
     try:
         with _to_read(path) as file:
-            for number, text in enumerate(file, 1):
+            for number, text in enumerate(lines_of(file), 1):
                 line = parse_line(text, number)
                 if number == 1 and not isinstance(line, Header):
                     raise LineError(f"{path}: the first line is no header")
@@ -83,8 +83,7 @@ async def import_messages(
         progress.end()
     finally:
         try:
-            if gaps := await publisher.settle():
-                progress.note_gaps(gaps)
+            await publisher.settle()
         finally:
             await publisher.close()
     return Transfer(count, resumed)
@@ -100,8 +99,8 @@ class _Progress:
     And, of a partitioned topic, how many partitions the lines are spread over: deduplication is a partition's, so what
     is sent again has to go where it went before, also if the topic has grown since.
 
-    And gaps: lines that were refused while later ones of the same partition were stored. Deduplication takes them for
-    stored, so they are sent by a producer of another name.
+    And gaps: lines that were refused while later ones of the same partition were stored, or may have been.
+    Deduplication takes them for stored, so they are sent by a producer of another name.
     """
 
     def __init__(self, path: str, topic: str) -> None:
@@ -161,10 +160,12 @@ class _Progress:
         # Else it is forgotten with the power, and whoever begins anew under another name publishes all of it again.
         sync_folder_of(self._path)
 
-    def note_gaps(self, lines: Iterable[int]) -> None:
-        """They are not stored, and later ones are."""
-        self.gaps |= set(lines)
-        self.note(self._lines)
+    def note_gaps(self, gaps: Iterable[int], *, refused: Iterable[int]) -> None:
+        """Of those that were refused the others are none: nothing later is stored."""
+        before = set(self.gaps)
+        self.gaps = (before - set(refused)) | set(gaps)
+        if self.gaps != before:
+            self.note(self._lines)
 
     def filled(self, line: int) -> None:
         """It is stored now."""
@@ -193,8 +194,10 @@ class _Publisher:
         self._version = b""
         #: Lines that are still sent one by one; 0: there are batches.
         self._alone = 0
-        #: Receipts and refusals.
-        self._heard = 0
+        #: Messages handed over; receipts and refusals.
+        self._sent = self._heard = 0
+        #: What was refused is noted in the next turn of the loop.
+        self._is_noting = False
         self._error: PulsarException | None = None
         #: By partition (-1: the topic has none): lines that were refused, and the last one that is stored.
         self._refused: dict[int, list[int]] = {}
@@ -235,6 +238,9 @@ class _Publisher:
             else:
                 self._error = self._error or error
                 self._refused.setdefault(partition, []).append(number)
+                if not self._is_noting:
+                    self._is_noting = True
+                    asyncio.get_running_loop().call_soon(self._note_refused)
 
         self._partition = -1
         producer.send_nowait(
@@ -246,10 +252,19 @@ class _Publisher:
             event_timestamp=line.event_time_ms or None,
             sequence_id=number,
         )
+        self._sent += 1
         partition = self._partition  # by the router
 
+    def _note_refused(self) -> None:
+        """At once: later ones are under way, and after a kill nobody would know."""
+        self._is_noting = False
+        refused = [line for lines in self._refused.values() for line in lines]
+        with suppress(OSError):  # of which who settles hears
+            self._progress.note_gaps(refused, refused=())
+
     async def send_again(self, line: MessageLine, number: int) -> None:
-        """One of the gaps, by itself: stored, and no gap any more."""
+        """One of the gaps, by itself, behind those before it: stored, and no gap any more."""
+        await self.flush()
         is_large = len(line.payload or b"") > ALONE_ABOVE_BYTES
         producer = await self._create(line.schema_version, f"{self._progress.producer_name}-again", is_alone=is_large)
         try:
@@ -269,13 +284,19 @@ class _Publisher:
         if self._error is not None:
             raise again(self._error)
 
-    async def settle(self) -> list[int]:
-        """Hear of the rest where one was refused: lines that are gaps now."""
+    async def settle(self) -> None:
+        """Hear of the rest where one was refused, and note which lines are gaps."""
         if self._error is None:
-            return []
+            return
         with suppress(PulsarException):
             await self.flush()
-        return [line for place, lines in self._refused.items() for line in lines if line < self._stored.get(place, 0)]
+        refused = [line for lines in self._refused.values() for line in lines]
+        gaps = refused
+        if self._heard == self._sent:  # else a later one may be stored
+            gaps = [
+                line for place, lines in self._refused.items() for line in lines if line < self._stored.get(place, 0)
+            ]
+        self._progress.note_gaps(gaps, refused=refused)
 
     async def _unless_stalled(self, waiting: Coroutine[Any, Any, None]) -> None:
         """Raises Timeout.

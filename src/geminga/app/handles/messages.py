@@ -6,13 +6,15 @@ Files are as docs/formats/message-lines.md says. What a client reads it may read
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import suppress
+from itertools import count
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 from geminga.app.handles.core.filters import Filter
 from geminga.app.handles.core.message_lines import (
     Header,
+    LineError,
     MessageLine,
     SchemaLine,
     header_line,
@@ -46,6 +48,22 @@ class Transfer(NamedTuple):
     messages: int
     #: Of the file, which were there, or stored, before.
     resumed: int
+
+
+#: Bytes of a line of a file: a message twice as large as a consumer takes by itself. A file without ends of lines would
+#: be read whole.
+LINE_BYTES_MAX: Final = 512 << 20
+
+
+def lines_of(file: IO[bytes]) -> Iterator[bytes]:
+    """Each with its end, if it has one. Raises LineError for one of more than :data:`LINE_BYTES_MAX`."""
+    for number in count(1):
+        text = file.readline(LINE_BYTES_MAX + 1)
+        if len(text) > LINE_BYTES_MAX:
+            raise LineError(f"line {number} has more than {LINE_BYTES_MAX} bytes: expected one message, or a schema")
+        if not text:
+            return
+        yield text
 
 
 # ---- reading
@@ -156,6 +174,8 @@ async def read_lines(
         properties={COMMAND: command},
         # Any other action passes over what can not be decrypted: nobody would know that it is missing.
         crypto_failure_action=ConsumerCryptoFailureAction.CONSUME,
+        # So does a limit pass over what is larger.
+        chunked_message_bytes_max=0,
     )
     try:
         if follow:
@@ -243,7 +263,7 @@ async def export_messages(
         raise ConfigurationError(f"{path} has messages of {place.topic}, and not of {topic}")
     # Before there is a file: one that has a header alone is the export of an empty topic.
     partitions = await client.get_topic_partitions(topic)
-    count = 0
+    written = 0
     with _opened(path, place.end, is_new=not is_resumed) as file:
         if not place.end:
             file.write(f"{header_line(Header(topic))}\n".encode())
@@ -261,12 +281,15 @@ async def export_messages(
                     info = schema.schemas.get(line.schema_version)
                     if info is not None:
                         file.write(f"{schema_line(_schema_line(line.schema_version, info))}\n".encode())
-                file.write(f"{message_line(line._replace(partition=_number_of(partition)))}\n".encode())
-                count += 1
+                text = f"{message_line(line._replace(partition=_number_of(partition)))}\n".encode()
+                if len(text) > LINE_BYTES_MAX:
+                    raise LineError(f"message {line.id} of {partition} has no room in a line of {LINE_BYTES_MAX} bytes")
+                file.write(text)
+                written += 1
         file.flush()
         os.fsync(file.fileno())
         sync_folder_of(path)
-    return Transfer(count, place.messages)
+    return Transfer(written, place.messages)
 
 
 class _Written(NamedTuple):
@@ -295,7 +318,7 @@ def _written(path: str) -> _Written:
     if not os.path.exists(path):
         return found
     with open(path, "rb") as file:
-        for number, text in enumerate(file, 1):
+        for number, text in enumerate(lines_of(file), 1):
             if not text.endswith(b"\n"):
                 break
             line = parse_line(text, number)

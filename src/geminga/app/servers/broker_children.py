@@ -170,7 +170,7 @@ class BrokerChildren:
         hearing = Hearing()
         while not hearing.hangs:
             await wait_ms(self._look_s * 1000)
-            hearing.look(is_heard=self._is_heard(name))
+            hearing.look(is_heard=self._is_heard(name), is_to_end=self._stop.is_set())
             if hearing.fell_silent and not self._stop.is_set():
                 _log.error(
                     "broker process %d (pid %d) lives and is not heard of: it is ended unless it is within %g s",

@@ -82,10 +82,13 @@ class BackupSource(BackupFacts, Protocol):
 class Progress:
     """What a backup has done so far."""
 
-    __slots__ = ("bytes_copied", "bytes_kept", "files_copied", "files_kept")
+    __slots__ = ("bytes_copied", "bytes_kept", "files_copied", "files_kept", "is_paced", "steps")
 
     def __init__(self) -> None:
         self.files_copied = self.bytes_copied = self.files_kept = self.bytes_kept = 0
+        #: Blocks and files that were written: who makes none while it is not paced hangs.
+        self.steps = 0
+        self.is_paced = False
 
     def document(self) -> dict[str, int]:
         """As JSON tells it."""
@@ -209,6 +212,7 @@ class ManifestWriter(ABC):
         gone = [name for name in await self._disk.list_dir(self._files) if name not in named]
         for name in gone:
             await unlink_if_there(self._disk, f"{self._files}/{name}")
+            self._progress.steps += 1
             crash_point(FILE_REMOVED)
         if gone:
             await self._disk.sync_dir(self._files)
@@ -222,6 +226,7 @@ class ManifestWriter(ABC):
     def _stored(self, file: BackupFile) -> BackupFile:
         self._have[file.name, file.size_bytes] = file
         self._counted.add(file.stored)
+        self._progress.steps += 1
         self._progress.files_copied += 1
         self._progress.bytes_copied += file.size_bytes
         crash_point(FILE_COPIED)
@@ -237,7 +242,7 @@ class ManifestWriter(ABC):
         path = f"{self._files}/{stored}"
         await write(path)
         size = await self._disk.file_size(path)
-        crc = await copy_file(self._disk, path, "", size)
+        crc = await copy_file(self._disk, path, "", size, progress=self._progress)
         return self._stored(BackupFile(METADATA_FILE, stored, size, crc))
 
 
@@ -282,14 +287,23 @@ class BackupWriter(ManifestWriter):
                 self._progress.bytes_kept += size
             return have
         stored = stored_name(self._serial, f"{file.name}-{size}")
-        crc = await copy_file(self._disk, file.path, f"{self._files}/{stored}", size, self._pace)
+        target = f"{self._files}/{stored}"
+        crc = await copy_file(self._disk, file.path, target, size, self._pace, progress=self._progress)
         return self._stored(BackupFile(file.name, stored, size, crc))
 
 
-async def copy_file(disk: Disk, source: str, target: str, size_bytes: int, pace: Pace | None = None) -> int:
+async def copy_file(
+    disk: Disk,
+    source: str,
+    target: str,
+    size_bytes: int,
+    pace: Pace | None = None,
+    *,
+    progress: Progress | None = None,
+) -> int:
     """Copy the first ``size_bytes`` and sync them; their CRC32C. ``target`` empty: sync the source, and no copy.
 
-    Raises OSError, DataDirectoryError where the file is shorter.
+    ``progress`` has its steps counted. Raises OSError, DataDirectoryError where the file is shorter.
     """
     file = await disk.open_file(source, lane=LANE)
     try:
@@ -307,8 +321,13 @@ async def copy_file(disk: Disk, source: str, target: str, size_bytes: int, pace:
                 if copy is not None:
                     await append(disk, copy, offset, (data,), sync=False)
                 offset += len(data)
+                if progress is not None:
+                    progress.steps += 1
+                    progress.is_paced = pace is not None
                 if pace is not None:
                     await pace.copied(len(data))
+                if progress is not None:
+                    progress.is_paced = False
             await disk.sync_file(copy if copy is not None else file)
         finally:
             if copy is not None:

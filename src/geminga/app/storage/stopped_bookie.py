@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from pyroaring import BitMap64
 
-from geminga.app.storage.stopped_directory import StoredEntry, chunks_of, journal_file, lock_directory, scan_of
+from geminga.app.storage.stopped_directory import chunks_of, journal_file, lock_directory, scan_of
 from geminga.bookie.core import entry_log_format as log_format
 from geminga.bookie.core import journal_format
 from geminga.bookie.core.checkpoint_format import Checkpoint, decode_checkpoint, decode_cookie
@@ -29,6 +29,8 @@ from geminga.wire.bookkeeper.bookie_cookie import BookieCookie, decode_bookie_co
 
 #: Bytes of an entry that a bookie reads: ledger id, entry id and last add confirmed.
 _IDS_BYTES: Final = 24
+#: Bytes of entries that are held at once, beside one file.
+WINDOW_BYTES: Final = 64 << 20
 
 Document = dict[str, object]
 
@@ -42,6 +44,14 @@ class LedgerOnDisk:
         self.entry_ids = BitMap64()
         self.size_bytes = 0
         self.is_fenced = False
+
+
+class FoundEntry(NamedTuple):
+    """Where an entry lies, and what is told of it without its bytes."""
+
+    file: str
+    size_bytes: int
+    last_add_confirmed: int
 
 
 class StoppedBookie:
@@ -84,9 +94,13 @@ class StoppedBookie:
         found = {ledger_id: ledger for part in self.parts for ledger_id, ledger in part.ledgers().items()}
         return dict(sorted(found.items()))
 
-    def entries(self, ledger_id: int) -> Mapping[int, StoredEntry]:
+    def entries(self, ledger_id: int) -> Mapping[int, FoundEntry]:
         """Every stored entry of a ledger, by entry id."""
         return self.parts[ledger_id % len(self.parts)].entries(ledger_id)
+
+    def contents(self, ledger_id: int, entries: Mapping[int, FoundEntry]) -> Iterator[bytes]:
+        """The bytes of ``entries``, in their order; :data:`WINDOW_BYTES` of them are held at once."""
+        return self.parts[ledger_id % len(self.parts)].contents(ledger_id, entries)
 
     def sanity(self) -> Document:
         """Every file checked from end to end: what is wrong, and how much was looked at."""
@@ -187,19 +201,51 @@ class StoppedDirectories:
         deleted = BitMap64() if checkpoint is None else BitMap64.deserialize(checkpoint.deleted)
         return {ledger_id: found[ledger_id] for ledger_id in sorted(found) if ledger_id not in deleted}
 
-    def entries(self, ledger_id: int) -> Mapping[int, StoredEntry]:
+    def entries(self, ledger_id: int) -> Mapping[int, FoundEntry]:
         """Every stored entry of a ledger, by entry id."""
-        found: dict[int, StoredEntry] = {}
-        for name, data in self._files(self.ledger_directory, LOG_SUFFIX):
+        found: dict[int, FoundEntry] = {}
+        for name, entry_id, entry in self._copies(ledger_id):
+            # Of entry logs the last copy counts, before any of a journal.
+            if entry_id not in found or name.endswith(LOG_SUFFIX):
+                confirmed = int.from_bytes(entry[16:_IDS_BYTES], "big", signed=True)
+                found[entry_id] = FoundEntry(name, len(entry), confirmed)
+        return dict(sorted(found.items()))
+
+    def contents(self, ledger_id: int, entries: Mapping[int, FoundEntry]) -> Iterator[bytes]:
+        """See :meth:`StoppedBookie.contents`."""
+        window: dict[int, FoundEntry] = {}
+        size = 0
+        for entry_id, entry in entries.items():
+            if window and size + entry.size_bytes > WINDOW_BYTES:
+                yield from self._window(ledger_id, window)
+                window, size = {}, 0
+            window[entry_id] = entry
+            size += entry.size_bytes
+        yield from self._window(ledger_id, window)
+
+    def _window(self, ledger_id: int, window: Mapping[int, FoundEntry]) -> Iterator[bytes]:
+        found: dict[int, bytes] = {}
+        for name, entry_id, body in self._copies(ledger_id, {entry.file for entry in window.values()}):
+            # As they were found: of a log the last copy, of a journal the first.
+            is_wanted = entry_id in window and window[entry_id].file == name
+            if is_wanted and (name.endswith(LOG_SUFFIX) or entry_id not in found):
+                found[entry_id] = bytes(body)
+        for entry_id in window:
+            yield found.pop(entry_id)
+
+    def _copies(
+        self, ledger_id: int, names: Container[str] | None = None
+    ) -> Iterator[tuple[str, int, bytes | memoryview]]:
+        """(file, entry id, entry) of each copy: those of entry logs first. ``names``: of these files alone."""
+        for name, data in self._files(self.ledger_directory, LOG_SUFFIX, names):
             for chunk in chunks_of(data):
                 if chunk.kind == log_format.KIND_ENTRIES and chunk.ledger_id == ledger_id:
                     for entry_id, body in _bodies(chunk):
-                        found[entry_id] = StoredEntry(bytes(body), name)
-        for name, record in self._records():
+                        yield name, entry_id, body
+        for name, record in self._records(names):
             if isinstance(record, journal_format.AddRecord) and record.ledger_id == ledger_id:
                 for entry_id, entry in enumerate(record.entries, record.first_entry_id):
-                    found.setdefault(entry_id, StoredEntry(bytes(entry), name))
-        return dict(sorted(found.items()))
+                    yield name, entry_id, entry
 
     def checkpoint(self) -> Checkpoint | None:
         """None: there is none, or it is damaged."""
@@ -236,14 +282,16 @@ class StoppedDirectories:
     def _names(self, directory: str, suffix: str) -> list[str]:
         return sorted(name for name in os.listdir(directory) if name.endswith(suffix))
 
-    def _files(self, directory: str, suffix: str) -> Iterator[tuple[str, bytes]]:
+    def _files(self, directory: str, suffix: str, names: Container[str] | None = None) -> Iterator[tuple[str, bytes]]:
         for name in self._names(directory, suffix):
+            if names is not None and name not in names:
+                continue
             data = _contents(os.path.join(directory, name))
             if data:
                 yield name, data
 
-    def _records(self) -> Iterator[tuple[str, journal_format.Record]]:
-        for name, data in self._files(self.journal_directory, JOURNAL_SUFFIX):
+    def _records(self, names: Container[str] | None = None) -> Iterator[tuple[str, journal_format.Record]]:
+        for name, data in self._files(self.journal_directory, JOURNAL_SUFFIX, names):
             scan = scan_of(data)
             for group in scan.groups if scan is not None else ():
                 for record in journal_format.decode_records(group.body):

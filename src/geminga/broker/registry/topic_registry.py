@@ -462,8 +462,7 @@ class TopicRegistry:
         policies = await self.require_namespace(name)
         if await self.exists(name) or name.is_system:
             return True
-        if len(name.local_name) > LOCAL_NAME_CHARACTERS_MAX:
-            raise InvalidTopicNameError(f"a topic's name has at most {LOCAL_NAME_CHARACTERS_MAX} characters")
+        _check_new_name(name)
         if name.is_partition:
             partitions = await self._partitions(name)
             if partitions:
@@ -515,6 +514,7 @@ class TopicRegistry:
             return 0
         if not is_allowed:
             raise _not_found(name)
+        _check_new_name(name)
         if topic_type == "partitioned":
             try:
                 await self._partitioned.create(name, default)
@@ -579,3 +579,12 @@ def _not_served(name: TopicName) -> TopicNotServedError:
 
 def _not_found(name: TopicName) -> TopicNotFoundError:
     return TopicNotFoundError(f"Topic {name} not found")
+
+
+def _check_new_name(name: TopicName) -> None:
+    """Raise InvalidTopicNameError."""
+    if not name.local_name.strip(" "):
+        # As in Pulsar; and over HTTP nobody could name it, to delete it.
+        raise InvalidTopicNameError(f"invalid topic name {str(name)!r}: its last part must not be blank")
+    if len(name.local_name) > LOCAL_NAME_CHARACTERS_MAX:
+        raise InvalidTopicNameError(f"a topic's name has at most {LOCAL_NAME_CHARACTERS_MAX} characters")

@@ -124,7 +124,10 @@ class SocketService:
         #: Those that are being made among them.
         self._members: dict[_Member, None] = {}
         self._by_session: dict[SocketSession, _Member] = {}
+        #: By namespace: of those that have sockets, or had some in the last interval.
         self._counts: dict[str, SocketCounts] = {}
+        #: Of all others.
+        self._counted = SocketCounts()
         self._interval = Interval()
         self._interval_due_s = clock.monotonic() + INTERVAL_S
         self._rights_due_s = 0.0
@@ -290,10 +293,19 @@ class SocketService:
         if now_s >= self._interval_due_s:
             self._interval_due_s = now_s + INTERVAL_S
             self._interval.turn(self._counts)
+            self._fold_idle()
         if self._members:
             self._look_until_s = now_s + 2 * INTERVAL_S
         if now_s < self._look_until_s:
             self._look_later()
+
+    def _fold_idle(self) -> None:
+        """Namespaces come and go: those without sockets in which nothing happened are told of in the sum alone."""
+        used = {id(member.session.counts) for member in self._members if member.session is not None}
+        for namespace, last in self._interval.last.items():
+            if id(self._counts[namespace]) not in used and not any(last.values()):
+                self._counted.add(self._counts.pop(namespace))
+                self._interval.forget(namespace)
 
     def _look_at(self, member: _Member, loop_s: float, now_s: float) -> None:
         socket, until_s = member.socket, member.admitted.until_s
@@ -362,7 +374,7 @@ class SocketService:
             "geminga_websocket_inbox_bytes": self._inbox.held_bytes,
             "geminga_websocket_cut_off_total": self._inbox.cut_off_count + self._published.cut_off_count,
         }
-        every = list(self._counts.values())
+        every = [self._counted, *self._counts.values()]
         for name, field in _COUNTED.items():
             found[name] = sum(getattr(one, field) for one in every)
         found["geminga_websocket_publish_seconds_total"] = sum(one.latency_sum_s for one in every)

@@ -7,7 +7,9 @@ the others as they were.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -27,6 +29,7 @@ from geminga.client._messages.message import Message
 from geminga.client.consumer_rules.ack_properties import NONE, Properties
 from geminga.client.rules.option_kinds import INT64_MAX, NOTHING, TEXT, TEXTS, Either
 from geminga.client.rules.transaction import TransactionCore
+from geminga.runtime import spawn
 
 if TYPE_CHECKING:
     from geminga.client._messages.acks import AckSender, Receipt
@@ -46,6 +49,8 @@ _MS: Final = 1000
 Acknowledged = Sequence[Message[Any] | MessageId]
 #: Who answers them: receipts, each with its sender, in order.
 _Receipts = dict[asyncio.Future[None], "AckSender"]
+#: Messages and ids that are not answered, in order, each with what waits for its answers.
+_Unanswered = deque[tuple[Message[Any] | MessageId, list[Callable[[], Awaitable[None]]]]]
 
 
 class Acknowledging:
@@ -119,27 +124,14 @@ class Acknowledging:
         self, messages: Acknowledged, interceptors: Interceptors, senders: Iterable[AckSender]
     ) -> None:
         """The same, and interceptors hear of each message: they wait for one receipt together, not one by one."""
-        first: PulsarException | None = None
-        pending: list[tuple[Message[Any] | MessageId, _Receipts]] = []
+        pending: _Unanswered = deque()
         for message in messages:
             receipts: _Receipts = {}
             self._acknowledge(message, receipts)
-            pending.append((message, receipts))
+            pending.append((message, _waits(receipts)))
         for each in senders:
             each.end_properties()
-        for message, receipts in pending:
-            error: PulsarException | None = None
-            try:
-                await _heard(receipts)
-            except PulsarException as failure:
-                error = failure
-            interceptors.acknowledged(id_of(message), error)
-            first = first or error
-        if first is not None:
-            try:
-                raise first
-            finally:
-                del first, error  # see runtime's value_of
+        await _heard_each(pending, interceptors.acknowledged)
 
     def _acknowledge(self, message: Message[Any] | MessageId, receipts: _Receipts) -> None:
         self._counters.acks_sent += 1
@@ -155,54 +147,42 @@ class Acknowledging:
     async def up_to(self, message: Message[Any] | MessageId, properties: Properties) -> None:
         """Everything up to one that :meth:`checked` took."""
         self._counters.acks_sent += 1
-        error: PulsarException | None = None
-        receipt: asyncio.Future[None] | None = None
+        receipts: _Receipts = {}
         try:
             if isinstance(message, MessageId):
                 by_id = self._topics.source_of(message).acks
-                sender, receipt = by_id.sender, by_id.acknowledge_cumulative_id(message, properties)
+                _remember(receipts, by_id.acknowledge_cumulative_id(message, properties), by_id.sender)
             else:
                 entry = message._entry
                 assert entry.source is not None
                 acks = entry.source.acks
-                sender, receipt = acks.sender, acks.acknowledge_cumulative(entry, message._index, properties)
-            if receipt is not None:
-                await sender.heard(receipt)
-        except PulsarException as failure:
-            error = failure
-        if self._interceptors is not None:
-            self._interceptors.acknowledged_up_to(id_of(message), error)
-        if error is not None:
-            try:
-                raise error
-            finally:
-                del error, receipt  # see runtime's value_of
+                _remember(receipts, acks.acknowledge_cumulative(entry, message._index, properties), acks.sender)
+        except PulsarException as error:
+            if self._interceptors is not None:
+                self._interceptors.acknowledged_up_to(id_of(message), error)
+            raise
+        if self._interceptors is None:
+            await _heard(receipts)
+        else:
+            await _heard_each(deque([(message, _waits(receipts))]), self._interceptors.acknowledged_up_to)
 
     async def all_in(self, txn: Transaction, messages: Acknowledged, *, is_cumulative: bool = False) -> None:
         """What :meth:`checked` gave, in a transaction; raises the first error."""
         core = begin_in(txn, self._place)
-        first: PulsarException | None = None
+        tell: Callable[[MessageId, Exception | None], None] | None = None
+        if self._interceptors is not None:
+            tell = self._interceptors.acknowledged_up_to if is_cumulative else self._interceptors.acknowledged
         try:
             self._counters.acks_sent += len(messages)
-            answers = [(self._add_in(core, one, is_cumulative=is_cumulative), one) for one in messages]
-            for answer, one in answers:
-                error: PulsarException | None = None
-                try:
-                    # Shared by all that goes in one command: one that gives up does not end it.
-                    await asyncio.shield(answer)
-                except PulsarException as failure:
-                    error = failure
-                if self._interceptors is not None:
-                    tell = self._interceptors.acknowledged_up_to if is_cumulative else self._interceptors.acknowledged
-                    tell(id_of(one), error)
-                first = first or error
+            pending: _Unanswered = deque()
+            for one in messages:
+                # Shared by all that goes in one command: one that gives up does not end it.
+                answer = self._add_in(core, one, is_cumulative=is_cumulative)
+                pending.append((one, [partial(asyncio.shield, answer)]))
+                del answer  # see runtime's value_of
+            await _heard_each(pending, tell)
         finally:
             core.settle(None)
-        if first is not None:
-            try:
-                raise first
-            finally:
-                del first, error, answer, answers  # see runtime's value_of
 
     def refuse(self, message: Message[Any] | MessageId) -> None:
         """One could not be processed; raises OperationNotSupported, InvalidMessage."""
@@ -268,6 +248,45 @@ async def _heard(receipts: _Receipts) -> None:
     finally:
         receipts.clear()
         del receipt  # see runtime's value_of
+
+
+def _waits(receipts: _Receipts) -> list[Callable[[], Awaitable[None]]]:
+    return [partial(sender.heard, receipt) for receipt, sender in receipts.items()]
+
+
+async def _heard_each(pending: _Unanswered, tell: Callable[[MessageId, Exception | None], None] | None) -> None:
+    """Until each was answered, of which ``tell`` hears, also when who waits gives up; raises the first error."""
+    try:
+        first = await _first_error(pending, tell)
+    except asyncio.CancelledError:
+        if pending and tell is not None:
+            spawn(_first_error(pending, tell), name="acknowledgments that nobody waits for")
+        raise
+    if first is not None:
+        try:
+            raise first
+        finally:
+            del first  # see runtime's value_of
+
+
+async def _first_error(
+    pending: _Unanswered, tell: Callable[[MessageId, Exception | None], None] | None
+) -> PulsarException | None:
+    """What is answered is taken from ``pending``."""
+    first: PulsarException | None = None
+    while pending:
+        one, waits = pending[0]
+        error: PulsarException | None = None
+        try:
+            for wait in waits:
+                await wait()
+        except PulsarException as failure:
+            error = failure
+        pending.popleft()
+        if tell is not None:
+            tell(id_of(one), error)
+        first = first or error
+    return first
 
 
 def _remember(receipts: _Receipts, receipt: Receipt, sender: AckSender) -> None:

@@ -59,8 +59,10 @@ class ChunkRead(NamedTuple):
     key: EntryKey
     #: All entries of a message that is whole.
     whole: Sequence[EntryKey]
-    #: Entries that gave way.
-    gave_way: Sequence[EntryKey]
+    #: Entries of what never becomes whole.
+    discarded: Sequence[EntryKey]
+    #: Entries that gave way to others.
+    evicted: Sequence[EntryKey]
     #: Entries that were stored twice.
     repeated: Sequence[EntryKey]
     publish_time_ms: int
@@ -286,8 +288,10 @@ class EntryReader:
             key,
         )
         result = self.chunks.add(chunk, self._now_ms())
-        gave_way = [*result.discarded, key] if result.is_stray else result.discarded
-        self._on_chunk(ChunkRead(key, result.entries, gave_way, result.repeated, metadata.publish_time))
+        discarded = [*result.discarded, key] if result.is_stray else result.discarded
+        self._on_chunk(
+            ChunkRead(key, result.entries, discarded, result.evicted, result.repeated, metadata.publish_time)
+        )
         if result.payload is None:
             self._on_discard(key, Discard.CHUNK, 1)
             return None

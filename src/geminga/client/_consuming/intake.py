@@ -307,7 +307,10 @@ class Intake:
         if then is Fate.ACKNOWLEDGE:
             self._acks.sender.add(key)
         elif then is Fate.KEEP:
-            what = "can not be decrypted" if why is Discard.DECRYPTION else "is of a message too large to put together"
+            what = "can not be decrypted"
+            if why is Discard.TOO_LARGE:
+                limit = self._subscription.chunk_bounds.message_bytes_max
+                what = f"is of a message too large to put together (chunked_message_bytes_max={limit}), and stays"
             _log.warning("%s: entry %d:%d %s", source.topic, *key, what)
             self._redelivery.received(key, 0)
         elif then is Fate.REFUSE:
@@ -321,17 +324,27 @@ class Intake:
             self._acks.chunked(chunk.key, chunk.whole)
         elif self._expiry is None:
             self._await_expiry()
-        if not chunk.gave_way:
+        if not chunk.discarded and not chunk.evicted:
             return
         self._subscription.counters.chunked_discarded += 1
         options = self._subscription.options
+        if chunk.evicted and chunk.evicted[-1:] != [chunk.key]:
+            _log.warning(
+                "%s: a message in pieces gives way to others: beyond max_pending_chunked_message=%d or "
+                "chunked_message_bytes_max=%d",
+                self._source.topic,
+                options.max_pending_chunked_message,
+                self._subscription.chunk_bounds.message_bytes_max,
+            )
         expire_ms = options.expire_time_of_incomplete_chunked_message_ms
         is_old = 0 < expire_ms < self._clock.wall_ms() - chunk.publish_time_ms
-        for entry in chunk.gave_way:
-            if is_old or options.auto_ack_oldest_chunked_message_on_queue_full:
-                self._acks.sender.add(entry)
-            else:
-                self._redelivery.negative_acks(entry, 0)
+        # Age says that no more of it comes; of what gave way to others all may be there.
+        for entries, is_lost in ((chunk.discarded, is_old), (chunk.evicted, False)):
+            for entry in entries:
+                if is_lost or options.auto_ack_oldest_chunked_message_on_queue_full:
+                    self._acks.sender.add(entry)
+                else:
+                    self._redelivery.negative_acks(entry, 0)
 
     def _await_expiry(self) -> None:
         due_ms = self._entries.chunks.next_expiry_ms

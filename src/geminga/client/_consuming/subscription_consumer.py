@@ -327,7 +327,9 @@ class SubscriptionConsumer(Consumer[T]):
 
     def watch_prefetched(self, hook: Callable[[int], None], chunked_bytes_max: int = 0) -> None:
         """See :meth:`Consumer.watch_prefetched`."""
-        self._subscription.chunk_bounds.message_bytes_max = chunked_bytes_max
+        bounds = self._subscription.chunk_bounds
+        # Who watches bounds what is kept himself, over more than this consumer.
+        bounds.message_bytes_max, bounds.held_bytes_max = chunked_bytes_max, 0
         self.receiving.on_prefetched = hook
 
     def prefetched_bytes(self) -> int:

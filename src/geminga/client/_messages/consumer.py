@@ -243,7 +243,8 @@ class Consumer(ABC, Generic[T]):
     def watch_prefetched(self, hook: Callable[[int], None], chunked_bytes_max: int = 0) -> None:
         """``hook`` hears of what came or is kept (:meth:`kept_bytes`), with the bytes of all that wait to be received.
 
-        ``chunked_bytes_max``: a message in pieces that is larger, or inflates to more, stays in its topic; 0: any."""
+        ``chunked_bytes_max``: a message in pieces that is larger, or inflates to more, stays in its topic; 0: any.
+        How much is kept is the hook's to bound."""
 
     @abstractmethod
     def prefetched_bytes(self) -> int:

@@ -193,6 +193,9 @@ class ConsumerOptions:
     #: ``reconsume_later`` may be used, and the retry-letter topic is consumed, too.
     retry_enabled: bool = False
     max_pending_chunked_message: int = chunk_assembly.PENDING_MAX_DEFAULT
+    #: Bytes of a chunked message, of what it inflates to, and of all chunks that wait for others, of all topics
+    #: together; a larger message stays in its topic, and says so in the log; 0: any.
+    chunked_message_bytes_max: int = chunk_assembly.BYTES_MAX_DEFAULT
     expire_time_of_incomplete_chunked_message_ms: int = chunk_assembly.EXPIRE_MS_DEFAULT
     #: A chunked message that gives way is acknowledged (lost); else it is delivered again.
     auto_ack_oldest_chunked_message_on_queue_full: bool = False
@@ -269,6 +272,7 @@ class ConsumerArguments(TypedDict, total=False):
     dead_letter_policy: ConsumerDeadLetterPolicy | None
     retry_enabled: bool
     max_pending_chunked_message: int
+    chunked_message_bytes_max: int
     expire_time_of_incomplete_chunked_message_ms: int
     auto_ack_oldest_chunked_message_on_queue_full: bool
     crypto_key_reader: CryptoKeyReader | None
@@ -294,6 +298,7 @@ class ReaderArguments(TypedDict, total=False):
     start_message_id_inclusive: bool
     force_topic_creation: bool
     max_pending_chunked_message: int
+    chunked_message_bytes_max: int
     expire_time_of_incomplete_chunked_message_ms: int
     auto_ack_oldest_chunked_message_on_queue_full: bool
     crypto_key_reader: CryptoKeyReader | None
@@ -351,6 +356,7 @@ _CONSUMER_KINDS: Final[Mapping[str, Kind]] = {
     "dead_letter_policy": Either(NOTHING, Instance(ConsumerDeadLetterPolicy)),
     "retry_enabled": FLAG,
     "max_pending_chunked_message": COUNT,
+    "chunked_message_bytes_max": COUNT,
     "expire_time_of_incomplete_chunked_message_ms": TIME_MS,
     "auto_ack_oldest_chunked_message_on_queue_full": FLAG,
     "crypto_key_reader": Either(NOTHING, With("a CryptoKeyReader", "get_private_key")),

@@ -96,16 +96,21 @@ class ProducerFactory:
         builder = MessageBuilder(self.cluster.runtime.clock, encoder, encrypt)
         partitions = 0 if topic.is_partition else await self.cluster.lookup.partitions(str(topic))
         if partitions:
-            made: Producer[T] = await self._create_partitioned(topic, partitions, options, builder)
+            made: TopicProducer[T] | PartitionedProducer[T] = await self._create_partitioned(
+                topic, partitions, options, builder
+            )
         else:
             single = self._single(topic, options, builder, topic.partition)
             self.lifetime.remember_producer(single)
             await single.connect()
             made = single
-        if options.interceptors:
-            made = InterceptingProducer(made, options.interceptors, on_closed=self.lifetime.forget_producer)
-            self.lifetime.remember_producer(made)
-        return made
+        if not options.interceptors:
+            return made
+        intercepting = InterceptingProducer(
+            made, made.hand_over, options.interceptors, self.cluster.place, on_closed=self.lifetime.forget_producer
+        )
+        self.lifetime.remember_producer(intercepting)
+        return intercepting
 
     async def _encryptor(self, options: ProducerOptions) -> MessageEncryptor | None:
         if options.crypto_key_reader is None:
@@ -133,7 +138,7 @@ class ProducerFactory:
 
     async def _create_partitioned(
         self, topic: TopicName, partitions: int, options: ProducerOptions, builder: MessageBuilder[T]
-    ) -> Producer[T]:
+    ) -> PartitionedProducer[T]:
         across = options.max_pending_messages_across_partitions
         if across:
             share = max(across // partitions, 1)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TypeVar, Unpack, cast
 
-from geminga.client._api.errors import InvalidMessage, PulsarException, as_client_error
+from geminga.client._api.errors import AlreadyClosed, InvalidMessage, PulsarException, as_client_error
 from geminga.client._api.interceptors import ProducerInterceptor
 from geminga.client._api.message_id import MessageId
 from geminga.client._api.opening import Closable
 from geminga.client._api.options import OutgoingMessage
+from geminga.client._api.place import Place
 from geminga.client._api.producer import MessageFields, Producer, SendCallback
 from geminga.client._producing.messages import check_callback, message_fields, outgoing_message
 from geminga.runtime import get_logger, next_turn, tell
@@ -21,17 +24,21 @@ _log = get_logger(__name__)
 class InterceptingProducer(Producer[T]):
     """Passes each message through the interceptors in order, and the results back through them."""
 
-    __slots__ = ("_inner", "_interceptors", "_is_closed", "_on_closed", "_unheard")
+    __slots__ = ("_hand_over", "_inner", "_interceptors", "_is_closed", "_on_closed", "_place", "_unheard")
 
     def __init__(
         self,
         inner: Producer[T],
+        hand_over: Callable[[T | None, SendCallback, MessageFields], Awaitable[None]],
         interceptors: Sequence[ProducerInterceptor],
+        place: Place,
         *,
         on_closed: Callable[[Closable], None],
     ) -> None:
-        """``on_closed`` hears of the end."""
+        """``hand_over``: the inner one's, which waits for room, not for the receipt; ``on_closed`` hears of the end."""
         self._inner = inner
+        self._hand_over = hand_over
+        self._place = place
         self._interceptors = interceptors
         self._on_closed = on_closed
         self._is_closed = False
@@ -75,14 +82,38 @@ class InterceptingProducer(Producer[T]):
 
     async def send(self, content: T | None, **fields: Unpack[MessageFields]) -> MessageId:
         """See :meth:`Producer.send`."""
+        self._place.check()
         message = self._before(content, fields)
+        receipt: asyncio.Future[MessageId] = asyncio.get_running_loop().create_future()
+        # Not the receipt itself: who gives up waiting ends that, and the message goes on to an end that is heard of.
+        done = partial(self._settled, message, receipt)
         try:
-            message_id = await self._inner.send(cast("T | None", message.content), **message_fields(message))
+            await self._hand_over(cast("T | None", message.content), done, message_fields(message))
         except Exception as error:
             self._after(message, None, as_client_error(error, "sending"))
             raise
-        self._after(message, message_id, None)
-        return message_id
+        except BaseException:
+            self._after(message, None, AlreadyClosed("sending it was given up before there was room: it is not stored"))
+            raise
+        try:
+            return await receipt
+        finally:
+            del receipt, done  # see runtime's value_of
+
+    def _settled(
+        self,
+        message: OutgoingMessage,
+        receipt: asyncio.Future[MessageId],
+        error: PulsarException | None,
+        message_id: MessageId | None,
+    ) -> None:
+        self._after(message, message_id, error)
+        if receipt.done():
+            return
+        if error is not None:
+            receipt.set_exception(error)
+        else:
+            receipt.set_result(cast("MessageId", message_id))
 
     async def flush(self) -> None:
         """See :meth:`Producer.flush`."""

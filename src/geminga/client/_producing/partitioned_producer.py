@@ -100,6 +100,10 @@ class PartitionedProducer(Producer[T], Generic[T]):
         """See :meth:`Producer.send`."""
         return await self._route(content, fields).send(content, **fields)
 
+    async def hand_over(self, content: T | None, receiver: SendCallback, fields: MessageFields) -> None:
+        """See :meth:`TopicProducer.hand_over`."""
+        await self._route(content, fields).hand_over(content, receiver, fields)
+
     def _route(self, content: T | None, fields: MessageFields) -> TopicProducer[T]:
         if self._is_closed:
             raise AlreadyClosed(f"producer of {self._topic} is closed")

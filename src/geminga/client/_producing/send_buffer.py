@@ -30,6 +30,7 @@ class SendBuffer:
 
     __slots__ = (
         "_ahead",
+        "_awaited",
         "_awaits_memory",
         "_clock",
         "_connection",
@@ -68,6 +69,8 @@ class SendBuffer:
         self._through: TransactionCore | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._room_waiters: list[asyncio.Future[None]] = []
+        #: The frame that somebody waited for last, and what is done when it is out of the queue; None: nobody does.
+        self._awaited: tuple[PendingSend, asyncio.Future[None]] | None = None
         #: The memory limit wakes those who wait for room once it has some.
         self._awaits_memory = False
         self._unheard_error: PulsarException | None = None
@@ -245,6 +248,7 @@ class SendBuffer:
         if pending.waiters is not None:
             for wake in pending.waiters:
                 wake()
+            self._awaited = None
         if pending.gate is not None:
             cast("TransactionCore", pending.gate).settle(error)
         if self._room_waiters:
@@ -352,11 +356,12 @@ class SendBuffer:
         newest = self.queue.newest
         if newest is None:
             return
-        gone: asyncio.Future[None] = self._loop.create_future()
-        if newest.waiters is None:
-            newest.waiters = []
-        newest.waiters.append(lambda: _wake(gone))
-        await gone
+        if self._awaited is None or self._awaited[0] is not newest:
+            gone: asyncio.Future[None] = self._loop.create_future()
+            newest.waiters = [*(newest.waiters or ()), partial(_wake, gone)]
+            self._awaited = newest, gone
+        # Shared by all who wait for the same frame: who gives up leaves nothing behind, however often.
+        await asyncio.shield(self._awaited[1])
 
     def _wake_all(self) -> None:
         waiters, self._room_waiters = self._room_waiters, []

@@ -208,19 +208,8 @@ class Sending(EntryProducer[T]):
 
     async def send(self, content: T | None, **fields: Unpack[MessageFields]) -> MessageId:
         """See :meth:`Producer.send`."""
-        # From here on it is under way in its transaction, also while it waits for room.
-        core = begin_in(fields["txn"], self._place) if fields and fields.get("txn") is not None else None
         receipt: asyncio.Future[MessageId] = self._loop.create_future()
-        try:
-            if self._options.block_if_queue_full:
-                while self._state in OPEN and self._is_full():
-                    await self._wait_for_room()
-            self._send(self._builder.build(content, fields), receipt)
-        finally:
-            if core is not None:
-                core.settle(None)
-        if self._is_batching and self.open_messages:
-            self.batching.want_receipt(is_idle=not self._buffer.queue.in_flight)
+        await self.hand_over(content, receipt, fields)
         try:
             return await receipt
         except RuntimeError:
@@ -228,6 +217,21 @@ class Sending(EntryProducer[T]):
             raise
         finally:
             del receipt  # see runtime's value_of
+
+    async def hand_over(self, content: T | None, receiver: SendCallback, fields: MessageFields) -> None:
+        """:meth:`send` without its waiting for the receipt: ``receiver`` hears of that. Cancelled, it sent nothing."""
+        # From here on it is under way in its transaction, also while it waits for room.
+        core = begin_in(fields["txn"], self._place) if fields and fields.get("txn") is not None else None
+        try:
+            if self._options.block_if_queue_full:
+                while self._state in OPEN and self._is_full():
+                    await self._wait_for_room()
+            self._send(self._builder.build(content, fields), receiver)
+        finally:
+            if core is not None:
+                core.settle(None)
+        if self._is_batching and self.open_messages:
+            self.batching.want_receipt(is_idle=not self._buffer.queue.in_flight)
 
     def _send(self, message: EncodedMessage, callback: SendCallback | None, *, is_let_in: bool = False) -> None:
         """``is_let_in``: it was, before the producer was connected, whatever others hold by now."""

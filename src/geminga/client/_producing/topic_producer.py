@@ -87,7 +87,7 @@ class TopicProducer(Sending[T]):
             schema=builder.schema,
             timeout_s=cluster.timeout_s,
         )
-        self._link = Link(cluster, topic, attach=self._attach, on_failed=self._fail)
+        self._link = Link(cluster, topic, attach=self._attach, on_failed=partial(self._end, State.FAILED))
         #: Of the client to other clusters, before what is in the buffer was written.
         self._moves = self._link.moves
         self._closing: asyncio.Task[None] | None = None
@@ -131,7 +131,7 @@ class TopicProducer(Sending[T]):
         """A frame was refused."""
         is_refused = isinstance(error, NotAllowedError)
         if isinstance(error, TopicTerminated | ProducerFenced) or (is_refused and self._ends_with_refusal):
-            self._fail(error)
+            self._end(State.FAILED, error)
         elif is_refused:
             self._buffer.refused(sequence_id, error)
         else:
@@ -229,9 +229,6 @@ class TopicProducer(Sending[T]):
         self._link.connection = None
         timeout_s = self._cluster.timeout_s
         await connection.request(requests.close(self._producer_id, request_id), request_id, timeout_s)
-
-    def _fail(self, error: PulsarException) -> None:
-        self._end(State.FAILED, error)
 
     def _end(self, state: State, error: PulsarException) -> None:
         """Closed or failed: everything pending fails with ``error``."""

@@ -82,6 +82,7 @@ class ConsumerArguments(TypedDict, total=False):
     dead_letter_policy: ConsumerDeadLetterPolicy | None
     retry_enabled: bool
     max_pending_chunked_message: int
+    chunked_message_bytes_max: int
     expire_time_of_incomplete_chunked_message_ms: int
     auto_ack_oldest_chunked_message_on_queue_full: bool
     crypto_key_reader: CryptoKeyReader | None

@@ -72,7 +72,7 @@ class TableView(Facade[AsyncTableView[T]], Generic[T]):
 
         What changes while it is told of those there are now comes behind them, the newest value of each key. What it
         raises for one of those there are now reaches the caller; what it raises later is logged, and the view goes on.
-        Raises InvalidConfiguration if it can not be called.
+        Cancelled, it is told of nothing more. Raises InvalidConfiguration if it can not be called.
         """
         self._run(lambda: self._target.for_each_and_listen(for_table(callback)))
 

@@ -6,12 +6,16 @@ import errno
 import os
 import re
 from contextlib import suppress
+from itertools import count
 from typing import Final
 
-from geminga.runtime.local_file import naming, private
+from geminga.runtime.local_file import FILE_MODE, naming, private
 
 #: What mounts say that have no hard links.
 _NO_LINKS: Final = frozenset((errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK))
+
+#: Of temporary files: two threads of a process have one each.
+_numbers: Final = count()
 
 
 def local_directory(path: str) -> str | None:
@@ -29,19 +33,33 @@ def write_synced(path: str, text: str) -> None:
 
 def write_new_synced(path: str, text: str) -> bool:
     """A small file, as :func:`write_synced`, unless there is one: False then."""
-    temporary = _written_beside(path, f"{path}.{os.getpid()}.new", text)
+    temporary = _written_beside(path, f"{path}.{os.getpid()}.{next(_numbers)}.new", text)
     try:
         os.link(temporary, path)
     except FileExistsError:
         return False
     except OSError as error:
-        if error.errno not in _NO_LINKS or os.path.exists(path):
+        if error.errno not in _NO_LINKS:
             raise
+        if not _claimed(path):
+            return False
         os.replace(temporary, path)
     finally:
         with suppress(FileNotFoundError):
             os.unlink(temporary)
         sync_directory(os.path.dirname(path))
+    return True
+
+
+def _claimed(path: str) -> bool:
+    """Where there are no hard links: an empty file is who may put the whole one in its place, one of those that try.
+
+    A kill in between leaves it: it says nothing, and is to be deleted by who looks.
+    """
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
+    except FileExistsError:
+        return False
     return True
 
 

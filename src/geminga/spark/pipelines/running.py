@@ -1,8 +1,9 @@
 """Run a pipeline in this process to its end, or until it is told to stop.
 
 Ctrl-C and SIGTERM let the batch that is under way end, up to ``STOP_GRACE_S``; a second one does not wait, and a JVM
-that has not ended ``URGENT_GRACE_S`` later is killed. Either way nothing is lost or doubled: what was not committed is
-read again by the next run.
+that has not ended ``URGENT_GRACE_S`` later is killed. A JVM that hangs while it starts is killed that long after the
+second one, or ``STOP_GRACE_S`` after the first. Either way nothing is lost or doubled: what was not committed is read
+again by the next run.
 """
 
 from __future__ import annotations
@@ -226,7 +227,7 @@ def _own_session(pipeline: Pipeline, log_path: str, stop: Stop) -> Iterator[Spar
         settings |= _LOCAL_SETTINGS
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        with _standard_error_to(log_path):
+        with _standard_error_to(log_path), killed_while_starting(stop):
             spark = session(pipeline.name, master=pipeline.master, settings={**settings, **pipeline.settings})
             spark.sparkContext.setLogLevel("WARN")
     finally:
@@ -248,6 +249,65 @@ def _own_session(pipeline: Pipeline, log_path: str, stop: Stop) -> Iterator[Spar
             # Else the JVM of this process stays, and the next session gets it with this one's settings.
             SparkContext._gateway = SparkContext._jvm = None
             end_jvm(gateway, process)
+
+
+@contextmanager
+def killed_while_starting(stop: Stop) -> Iterator[None]:
+    """A JVM that PySpark starts meanwhile is killed where it has not come so long after a wish to end, the first one or
+    the second: until it has, nothing can ask it to. One whose session could not be made is not left behind.
+
+    A blocked SIGINT counts as a wish.
+    """
+    from pyspark import SparkContext
+
+    started: list[subprocess.Popen[bytes]] = []
+    # Where PySpark has its means of starting a process; the process it keeps for itself until the JVM has come.
+    launcher: Any = import_module("pyspark.java_gateway")
+    original = launcher.Popen
+
+    def popen(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:  # noqa: ANN401
+        started.append(original(*arguments, **options))
+        return started[-1]
+
+    is_over = threading.Event()
+
+    def watch() -> None:
+        first = second = float("inf")
+        while not is_over.is_set():
+            if _is_interrupted(is_over):
+                stop.want()
+            now = time.monotonic()
+            first = min(first, now) if stop.is_wanted else first
+            second = min(second, now) if stop.is_urgent else second
+            if now - first >= STOP_GRACE_S or now - second >= URGENT_GRACE_S:
+                for process in started:
+                    process.kill()
+
+    watcher = threading.Thread(target=watch, name="start of the JVM", daemon=True)
+    launcher.Popen = popen
+    watcher.start()
+    try:
+        yield
+    except BaseException:
+        for process in started:
+            process.kill()
+            process.communicate()
+        gateway = SparkContext._gateway
+        if gateway is not None and gateway.proc in started:
+            SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+        raise
+    finally:
+        launcher.Popen = original
+        is_over.set()
+        watcher.join()
+
+
+def _is_interrupted(is_over: threading.Event) -> bool:
+    """Whether a SIGINT came within :data:`_LOOK_S` that every thread blocks; not where the system can not say."""
+    if not hasattr(signal, "sigtimedwait"):  # macOS
+        is_over.wait(_LOOK_S)
+        return False
+    return signal.sigtimedwait({signal.SIGINT}, _LOOK_S) is not None
 
 
 @contextmanager

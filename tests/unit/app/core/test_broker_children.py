@@ -12,6 +12,7 @@ from geminga.app.servers.core.broker_children import (
     RESTART_S_MIN,
     SERVED_S,
     SILENT_LOOKS_MAX,
+    STARTING_LOOKS_MAX,
     Assignment,
     ChildPlan,
     Hearing,
@@ -107,7 +108,7 @@ def test_who_ends_again_and_again_is_waited_for_longer_up_to_a_limit() -> None:
 
 def test_one_that_was_heard_once_hangs_after_so_many_looks_without_it() -> None:
     hearing = Hearing()
-    for _ in range(SILENT_LOOKS_MAX + 1):
+    for _ in range(STARTING_LOOKS_MAX - 1):
         hearing.look(is_heard=False)
         assert (hearing.fell_silent, hearing.hangs) == (False, False), "it starts"
     for _ in range(2):
@@ -117,3 +118,12 @@ def test_one_that_was_heard_once_hangs_after_so_many_looks_without_it() -> None:
             assert (hearing.fell_silent, hearing.hangs) == (look == 1, False)
     hearing.look(is_heard=False)
     assert hearing.hangs
+
+
+def test_one_that_was_never_heard_hangs_too_and_sooner_where_it_is_to_end() -> None:
+    starting, ending = Hearing(), Hearing()
+    for hearing, looks, is_to_end in ((starting, STARTING_LOOKS_MAX, False), (ending, SILENT_LOOKS_MAX, True)):
+        for _ in range(looks):
+            assert not hearing.hangs
+            hearing.look(is_heard=False, is_to_end=is_to_end)
+        assert hearing.hangs

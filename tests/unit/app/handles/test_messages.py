@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 import geminga.admin.blocking
 from geminga import Standalone
-from geminga.app.handles import imports
+from geminga.app.handles import imports, messages
 from geminga.app.handles.core.filters import Filter, json_test
 from geminga.app.handles.core.message_lines import Header, LineError, MessageLine, header_line, message_line
 from geminga.app.handles.imports import import_messages
@@ -236,12 +236,12 @@ def test_an_import_that_was_killed_stores_nothing_twice_in_any_partition(broker,
     run(broker, scenario)
 
 
-@pytest.mark.parametrize("partitions", [0, 2])
+@pytest.mark.parametrize(("partitions", "is_killed"), [(0, False), (2, False), (2, True)])
 def test_a_message_that_was_refused_comes_with_the_next_try_though_later_ones_are_stored(
-    broker, tmp_path, partitions
+    broker, tmp_path, monkeypatch, partitions, is_killed
 ) -> None:
     """To deduplication one that is behind what is stored was stored before."""
-    path, topic = tmp_path / "file", f"public/gaps/topic-{partitions}"
+    path, topic = tmp_path / "file", f"public/gaps/topic-{partitions}-{is_killed}"
     large = b" " * 200_000
     with geminga.admin.blocking.connect(broker.web_service_url) as admin:
         if "public/gaps" not in admin.namespaces.list("public"):
@@ -262,6 +262,9 @@ def test_a_message_that_was_refused_comes_with_the_next_try_though_later_ones_ar
                     if isinstance(sent[0], NotAllowedError) is is_refused:
                         break
 
+    async def killed(_: object) -> None:
+        raise OSError("killed")
+
     async def stored(client: Client) -> list[bytes]:
         partitions = await client.get_topic_partitions(topic)
         payloads = [line.payload for partition in partitions async for line in read_lines(client, partition)]
@@ -274,15 +277,38 @@ def test_a_message_that_was_refused_comes_with_the_next_try_though_later_ones_ar
             lines.append(message_line(MessageLine(f"1:{number}", payload, f"k{number % 4}")))
         path.write_text("\n".join(lines) + "\n")
         await tried(client, is_refused=True)
-        for is_resumed in (False, True):
-            with pytest.raises(NotAllowedError, match="Exceed maximum message size"):
-                await import_messages(client, topic, str(path), is_resumed=is_resumed)
+        with monkeypatch.context() as patch:
+            if is_killed:
+                patch.setattr(imports._Publisher, "settle", killed)
+            for is_resumed in (False,) if is_killed else (False, True):
+                with pytest.raises((NotAllowedError, OSError), match=r"Exceed maximum message size|killed"):
+                    await import_messages(client, topic, str(path), is_resumed=is_resumed)
         with geminga.admin.blocking.connect(broker.web_service_url) as admin:
             admin.topic_policies.max_message_size.remove(topic)
         await tried(client, is_refused=False)
         assert await import_messages(client, topic, str(path), is_resumed=True) == (10, 0)
         assert await stored(client) == [b"%d" % number for number in range(10)]
         assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+    run(broker, scenario)
+
+
+def test_a_file_without_ends_of_lines_is_not_read_whole(broker, tmp_path, monkeypatch) -> None:
+    path = tmp_path / "file"
+    text = message_line(MessageLine("1:0", b"x" * 200, None))
+    path.write_text(f"{header_line(Header('t'))}\n{text}\n")
+
+    async def scenario(client: Client) -> None:
+        monkeypatch.setattr(messages, "LINE_BYTES_MAX", len(text))
+        with pytest.raises(
+            LineError, match=f"line 2 has more than {len(text)} bytes: expected one message, or a schema"
+        ):
+            await import_messages(client, "long-lines", str(path))
+        monkeypatch.setattr(messages, "LINE_BYTES_MAX", len(text) + 1)
+        assert await import_messages(client, "long-lines", str(path)) == (1, 0)
+        monkeypatch.setattr(messages, "LINE_BYTES_MAX", 200)
+        with pytest.raises(LineError, match=r"message .* of .*long-lines has no room in a line of 200 bytes"):
+            await export_messages(client, "long-lines", str(tmp_path / "exported"))
 
     run(broker, scenario)
 
@@ -298,7 +324,8 @@ def test_an_import_without_receipts_ends(broker, tmp_path, monkeypatch) -> None:
         publisher = imports._Publisher(client, "t", imports._Progress(str(tmp_path / "file"), "t"))
         with pytest.raises(Timeout, match="no receipt of t"):
             await publisher._unless_stalled(never())
-        assert await publisher.settle() == []
+        await publisher.settle()
+        assert not list(tmp_path.iterdir())
 
     run(broker, scenario)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.broker.core.coercion import BodyError, number_of, object_of, shown
+from geminga.broker.core.coercion import VALUES_MAX, BodyError, has_too_many_values, number_of, object_of, shown
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,18 @@ def test_what_is_no_object_is_refused() -> None:
         object_of([], "the body")
     with pytest.raises(BodyError, match="limitSize must be from -6 to 5"):
         number_of("6", "limitSize", 5)
+
+
+@pytest.mark.parametrize("one", ["[]", "{}", "1", '"a"', '"\\\\"', '"\\""', "null"])
+def test_values_of_a_json_text_are_counted_before_it_is_read(one: str) -> None:
+    assert not has_too_many_values(f"[{','.join([one] * (VALUES_MAX // 2))}]")
+    many = f"[{','.join([one] * (VALUES_MAX + 1))}]"
+    assert has_too_many_values(many)
+    assert has_too_many_values(many.encode())
+
+
+@pytest.mark.parametrize("text", [",[{" * VALUES_MAX, '\\",' * VALUES_MAX, "\\\\," * VALUES_MAX, "ä," * VALUES_MAX])
+def test_what_texts_in_a_json_text_hold_are_no_values(text: str) -> None:
+    whole = f'{{"a": ["{text}", "{text}"], "b": 1}}'
+    assert not has_too_many_values(whole)
+    assert not has_too_many_values(whole.encode())

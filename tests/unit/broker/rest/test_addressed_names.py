@@ -10,9 +10,12 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from geminga.admin import _paths
+from geminga.broker.registry.namespaces import TopicMode
 from geminga.broker.topic.persistent import PersistentTopic
+from geminga.model.errors import InvalidTopicNameError
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
+from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.texts import SUBSCRIPTION_BYTES_MAX, subscription_refusal
 from support.worlds.broker_world import BrokerWorld
 from support.worlds.policy_levels import run_quietly
@@ -106,5 +109,19 @@ def test_a_control_character_that_is_encoded_once_is_no_name() -> None:
         application = rest_application(world.broker)
         assert (await ask(application, "DELETE", f"{BASE}/a%00b", b"")).status == 412
         assert (await ask(application, "DELETE", f"{BASE}/a%2500b", b"")).status == 204
+
+    run_quietly(scenario)
+
+
+@pytest.mark.parametrize("domain", ["persistent", "non-persistent"])
+def test_a_blank_topic_which_no_path_can_name_is_made_by_nobody(domain: str) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client, name = await world.client(), f"{domain}://public/default/ "
+        client.request_producer(name, 0)
+        error = await client.error()
+        assert (error.error, "its last part must not be blank" in error.message) == (pb.InvalidTopicName, True)
+        with pytest.raises(InvalidTopicNameError, match="its last part must not be blank"):
+            await world.broker.registry.partitioned_count(TopicName.parse(name), create=True)
+        assert await world.broker.registry.list("public/default", mode=TopicMode.ALL) == []
 
     run_quietly(scenario)

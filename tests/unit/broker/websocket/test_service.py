@@ -55,6 +55,30 @@ def test_messages_go_through_and_are_counted() -> None:
     with_sockets(story)
 
 
+def test_namespaces_without_sockets_are_forgotten_and_their_counts_are_not() -> None:
+    async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
+        receiving, sending = await consumer(sockets), await producer(sockets)
+        sending.tell(payload="YQ==", context="0")
+        await sending.told(1)
+        await receiving.told(1)
+        await seconds(3 * INTERVAL_S)
+        assert list(sockets.service._counts) == ["public/default"], "it has sockets, which do nothing"
+        for peer in (sending, receiving):
+            peer.transport.close()
+        await seconds(3 * INTERVAL_S)
+        assert sockets.service._counts == {}
+        found = sockets.service.metrics()
+        assert (found["geminga_websocket_messages_in_total"], found["geminga_websocket_messages_out_total"]) == (1, 1)
+        again = await producer(sockets)
+        again.tell(payload="YQ==", context="1")
+        await again.told(1)
+        await seconds(INTERVAL_S)
+        assert sockets.service.last_interval["public/default"]["ns_msg_publish_rate"] == 1
+        assert sockets.service.metrics()["geminga_websocket_messages_in_total"] == 2
+
+    with_sockets(story)
+
+
 def test_more_messages_than_a_turn_sends_and_acknowledgments_than_are_kept_all_go() -> None:
     async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
         receiving, sending = await consumer(sockets), await producer(sockets)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from geminga.spark.pipelines import CheckpointInUseError, Pipeline, Sink, Source, outputs
-from geminga.spark.pipelines.files import local_directory
+from geminga.spark.pipelines.files import local_directory, write_new_synced
 from geminga.spark.pipelines.outputs import (
     ASIDE,
     FILES_OWNER,
@@ -124,6 +124,25 @@ def test_a_directory_without_hard_links_is_claimed_too(tmp_path, monkeypatch) ->
     claim(str(tmp_path / "out"), TABLE_OWNER, made(tmp_path))
     with pytest.raises(CheckpointInUseError, match="was made with another checkpoint"):
         claim(str(tmp_path / "out"), TABLE_OWNER, made(tmp_path, "other"))
+
+
+def test_of_two_that_make_a_file_without_hard_links_at_a_time_one_has_it(tmp_path, monkeypatch) -> None:
+    path, made_it, rename = str(tmp_path / "owner"), [], os.replace
+
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "no hard links here")
+
+    def behind_another(source: str, target: str) -> None:
+        monkeypatch.setattr(os, "replace", rename)
+        made_it.append(write_new_synced(path, "another's"))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "link", refused)
+    monkeypatch.setattr(os, "replace", behind_another)
+    made_it.append(write_new_synced(path, "mine"))
+    assert sorted(made_it) == [False, True]
+    assert (tmp_path / "owner").read_text() == ("mine" if made_it[1] else "another's")
+    assert [each.name for each in tmp_path.iterdir()] == ["owner"]
 
 
 @pytest.mark.parametrize("owner", [FILES_OWNER, TABLE_OWNER])

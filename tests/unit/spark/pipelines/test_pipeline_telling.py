@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import struct
@@ -14,12 +15,13 @@ from contextlib import nullcontext, suppress
 
 import pyarrow as pa
 import pytest
+from pyspark import SparkContext
 
 from geminga.app.commands import pipeline_commands
 from geminga.app.commands.cli import main
 from geminga.client import MessageId
 from geminga.model.errors import ConfigurationError
-from geminga.spark.pipelines import CheckpointInUseError, Pipeline, Sink, Source, reporter, run
+from geminga.spark.pipelines import CheckpointInUseError, Pipeline, Sink, Source, reporter, run, running
 from geminga.spark.pipelines import checkpoint as checkpoints
 from geminga.spark.pipelines.core.checkpoint_text import CheckpointDamagedError, latest_number, parse_offsets
 from geminga.spark.pipelines.core.explanation import explain
@@ -36,7 +38,7 @@ from geminga.spark.pipelines.files import write_synced
 from geminga.spark.pipelines.late import WatermarkUnknownError, read_watermark_ms
 from geminga.spark.pipelines.positions import positions_of
 from geminga.spark.pipelines.reporter import MetricsServer, Reporter
-from geminga.spark.pipelines.running import Stop, end_jvm, killed_if_urgent
+from geminga.spark.pipelines.running import PipelineFailedError, Stop, end_jvm, killed_if_urgent
 
 OFFSETS = 'v1\n{"batchWatermarkMs":123,"batchTimestampMs":1767225600000,"conf":{}}\n{"t":{},"v":1}\n-'
 PROGRESS = {
@@ -213,6 +215,34 @@ def test_a_jvm_that_hangs_is_killed_when_the_end_was_asked_for_twice_and_not_bef
         process.kill()
     with killed_if_urgent(None, Stop()):
         pass  # another process started it, and ends it
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("wishes", [1, 2])
+def test_a_jvm_that_hangs_while_it_starts_is_killed_when_the_end_is_asked_for(
+    tmp_path, monkeypatch, number: signal.Signals, wishes: int
+) -> None:
+    """The second wish does not wait for what the first one does."""
+    submit = tmp_path / "bin" / "spark-submit"
+    submit.parent.mkdir()
+    program = (
+        "import os, signal; "
+        f"open('{tmp_path}/started', 'w').write(str(os.getpid())); os.kill(os.getppid(), {int(number)}); signal.pause()"
+    )
+    submit.write_text(f'#!/bin/sh\nexec {sys.executable} -Sc "{program}"\n')
+    submit.chmod(0o755)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    monkeypatch.setattr(running, "STOP_GRACE_S", 0.0 if wishes == 1 else 3600.0)
+    monkeypatch.setattr(running, "URGENT_GRACE_S", 3600.0 if wishes == 1 else 0.0)
+    stop = Stop()
+    if wishes == 2:
+        stop.want()
+    pipeline = Pipeline("x", sources=(Source(topics=("a",)),), sink=Sink(topic="b"), checkpoint=str(tmp_path / "c"))
+    with pytest.raises(PipelineFailedError, match="Java gateway process exited"):
+        run(pipeline, stop=stop)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "started").read_text()), 0)
+    assert SparkContext._gateway is None
 
 
 def test_a_reporter_prints_lines_or_json(capsys) -> None:

@@ -18,6 +18,8 @@ SERVED_S: Final = 60.0
 #: one that was paused goes on, one that hangs is ended, and another takes its ports.
 LOOK_S: Final = 1.0
 SILENT_LOOKS_MAX: Final = 60
+#: Looks at one that starts, until it was heard of for the first time.
+STARTING_LOOKS_MAX: Final = 600
 
 PORT_MAX: Final = 65535
 
@@ -130,12 +132,13 @@ def ports_of(count: int, broker_port: int, web_port: int, *, is_consecutive: boo
 class Hearing:
     """Whether one life of a process hangs. Looks are counted, not seconds: who counts may be paused, too."""
 
-    __slots__ = ("_silent", "_was_heard")
+    __slots__ = ("_silent", "_starting", "_was_heard")
 
     def __init__(self) -> None:
         #: Looks since it was heard last.
         self._silent = 0
-        #: One that starts takes its time.
+        #: One that starts takes its time: looks before it was heard for the first time.
+        self._starting = 0
         self._was_heard = False
 
     @property
@@ -146,12 +149,13 @@ class Hearing:
     @property
     def hangs(self) -> bool:
         """Whether it is to be waited for no longer."""
-        return self._silent >= SILENT_LOOKS_MAX
+        return self._silent >= SILENT_LOOKS_MAX or self._starting >= STARTING_LOOKS_MAX
 
-    def look(self, *, is_heard: bool) -> None:
-        """Its session lives, or does not."""
+    def look(self, *, is_heard: bool, is_to_end: bool = False) -> None:
+        """Its session lives, or does not. ``is_to_end``: it was told to end, and need not start any more."""
         self._was_heard = self._was_heard or is_heard
-        self._silent = self._silent + 1 if self._was_heard and not is_heard else 0
+        self._silent = self._silent + 1 if (self._was_heard or is_to_end) and not is_heard else 0
+        self._starting = 0 if self._was_heard else self._starting + 1
 
 
 class Restarts:

@@ -16,7 +16,15 @@ from urllib.parse import unquote, unquote_plus
 from starlette.requests import Request
 from starlette.responses import Response
 
-from geminga.broker.core.coercion import INT_MAX, LONG_MAX, number_of, object_of, text_of
+from geminga.broker.core.coercion import (
+    INT_MAX,
+    LONG_MAX,
+    VALUES_MAX,
+    has_too_many_values,
+    number_of,
+    object_of,
+    text_of,
+)
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.calls.context import RestContext
 from geminga.broker.rest.calls.core.timeouts import BODY_BYTES_MAX_DEFAULT, RETRY_AFTER_S
@@ -269,8 +277,9 @@ async def body_bytes(request: Request, bytes_max: int | None = None) -> bytes:
     return bytes(body)
 
 
-async def json_body(request: Request, bytes_max: int | None = SETTING_BYTES_MAX) -> Json:
-    """The body as JSON, None if it is empty; raises 400, 413 beyond ``bytes_max``, and 415 for a body of another type.
+async def json_body(request: Request, bytes_max: int | None = SETTING_BYTES_MAX, *, is_of_broker: bool = False) -> Json:
+    """The body as JSON, None if it is empty; raises 400, 413 beyond ``bytes_max`` and for more values than are read in
+    one go (``is_of_broker``: those of another broker are), and 415 for a body of another type.
 
     The type is not only a formality: a page in a browser can post nothing of this type to a broker without asking it.
     """
@@ -278,6 +287,8 @@ async def json_body(request: Request, bytes_max: int | None = SETTING_BYTES_MAX)
     if not body.strip():
         return None
     _require_json(request)
+    if not is_of_broker and has_too_many_values(body):
+        raise RestError(413, f"the body has more than {VALUES_MAX} JSON values")
     try:
         value: Json = json.loads(body)
         # Half a surrogate pair, NaN and numbers beyond a double can be read, but neither kept nor sent on as JSON.

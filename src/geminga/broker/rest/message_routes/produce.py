@@ -73,6 +73,8 @@ TRY_AGAIN: Final = 1
 REFUSED: Final = 2
 #: Messages that are encoded in one turn of the loop.
 MESSAGES_A_TURN: Final = 100
+#: Bytes of their payloads, and of one more.
+BYTES_A_TURN: Final = 256 * 1024
 #: Of a frame to a consumer, beside a message's payload, key, properties and producer's name: command, lengths, numbers.
 BESIDE_MESSAGE_BYTES: Final = 512
 
@@ -165,7 +167,9 @@ async def _encoded(context: RestContext, given: ProduceRequest, schema: SchemaIn
     # No client takes a larger frame: who is sent one closes the connection, and is sent it again.
     whole_limit = limit + FRAME_PADDING_BYTES - BESIDE_MESSAGE_BYTES - len(given.producer_name.encode())
     encoded: list[Outgoing] = []
+    count = size = 0
     for index, one in enumerate(given.messages):
+        count, size = count + 1, size + len(one.payload)
         message = outgoing(one, encoders, now_ms, f"message {index}")
         if len(message.payload) > limit:
             raise RestError(413, f"message {index} has {len(message.payload)} bytes, more than maxMessageSize={limit}")
@@ -174,7 +178,8 @@ async def _encoded(context: RestContext, given: ProduceRequest, schema: SchemaIn
             what = f"message {index} has {size_bytes} bytes of payload, key and properties"
             raise RestError(413, f"{what}, more than consumers can be sent ({whole_limit})")
         encoded.append(message)
-        if index % MESSAGES_A_TURN == MESSAGES_A_TURN - 1:
+        if count >= MESSAGES_A_TURN or size >= BYTES_A_TURN:
+            count = size = 0
             await next_turn()
     return encoded
 

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from geminga.broker.access.core.actions import TenantAdministration, TopicOperation
 from geminga.broker.admission.topic_schemas import Schemas
-from geminga.broker.core.coercion import LONG_MAX, object_of, text_of
+from geminga.broker.core.coercion import LONG_MAX, VALUES_MAX, has_too_many_values, object_of, text_of
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.calls.requests import (
     RestError,
@@ -153,6 +153,8 @@ async def _schema_body(request: Request) -> SchemaInfo:
 
 
 def _key_value_definition(text: str) -> bytes:
+    if has_too_many_values(text):
+        raise RestError(413, f"the schema has more than {VALUES_MAX} JSON values")
     try:
         document = json.loads(text)
         key, value = _part_bytes(document["key"]), _part_bytes(document["value"])

@@ -397,7 +397,7 @@ async def find_snapshot(request: Request) -> Response:
 
 async def put_snapshot(request: Request) -> Response:
     """Keep the snapshot in the body instead of the last one."""
-    snapshot = snapshot_of(await json_body(request, None))
+    snapshot = snapshot_of(await json_body(request, None, is_of_broker=True))
     await _transactions(request).own_snapshots.put(str(persistent_of(request)), snapshot)
     return no_content()
 

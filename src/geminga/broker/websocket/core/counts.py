@@ -47,12 +47,20 @@ class SocketCounts:
         self.messages_out += 1
         self.bytes_out += size_bytes
 
+    def add(self, other: SocketCounts) -> None:
+        """All that ``other`` has."""
+        for name in _SUMMED:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.latency_counts = [one + more for one, more in zip(self.latency_counts, other.latency_counts, strict=True)]
+
     def values(self) -> Iterator[int]:
         """Every count, in one order."""
         yield from (self.messages_in, self.bytes_in, self.messages_refused)
         yield from (self.messages_out, self.bytes_out, self.acknowledged)
         yield from self.latency_counts
 
+
+_SUMMED: Final = tuple(name for name in SocketCounts.__slots__ if name != "latency_counts")
 
 #: Names of Pulsar's metrics of a namespace, in the order of :meth:`SocketCounts.values`.
 RATE_NAMES: Final = (
@@ -76,6 +84,10 @@ class Interval:
         self._before: dict[str, tuple[int, ...]] = {}
         #: Namespace -> name -> count.
         self.last: dict[str, dict[str, int]] = {}
+
+    def forget(self, namespace: str) -> None:
+        """Its counts begin anew."""
+        del self._before[namespace]
 
     def turn(self, counts: Mapping[str, SocketCounts]) -> None:
         """One ended."""

@@ -8,6 +8,10 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+import pytest
+
+from geminga.broker.core.coercion import VALUES_MAX
+from geminga.broker.rest.message_routes import produce as produce_routes
 from geminga.broker.rest.message_routes import publishing
 from geminga.broker.rest.message_routes.produce import BESIDE_MESSAGE_BYTES
 from geminga.model.limits import FRAME_PADDING_BYTES
@@ -225,6 +229,52 @@ def test_many_messages_are_encoded_in_turns_of_the_loop() -> None:
         assert count - before >= 10
         status, answer = await produce(*(message("m") for _ in range(10_001)))
         assert (status, answer["reason"]) == (400, "10001 messages; a request has at most 10000")
+
+    run(scenario)
+
+
+def test_large_messages_are_encoded_in_turns_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(produce_routes, "BYTES_A_TURN", 10_000)
+
+    async def scenario(world: BrokerWorld, produce: Produce) -> None:
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await next_turn()
+
+        await produce(message("warm"))
+        found = []
+        for payload in ("m", "m" * 10_000):
+            task = spawn(others(), name="others")
+            before = turns
+            status, _ = await produce(*(message(payload) for _ in range(50)))
+            task.cancel()
+            assert status == 200
+            found.append(turns - before)
+        assert found[1] >= found[0] + 40
+
+    run(scenario)
+
+
+def test_json_of_very_many_values_is_refused_before_it_is_read() -> None:
+    """A body of 16 MB held the broker for a second; texts of the same size do not."""
+    many = f"[{','.join(['[]'] * (VALUES_MAX + 1))}]"
+
+    async def scenario(world: BrokerWorld, produce: Produce) -> None:
+        status, answer = await produce(message("m"), more=json.loads(many))
+        assert (status, answer["reason"]) == (413, f"the body has more than {VALUES_MAX} JSON values")
+        as_json = {"valueSchema": json.dumps({"name": "", "type": "JSON", "schema": "", "properties": {}})}
+        status, answer = await produce(message(many), **as_json)
+        assert (status, answer["reason"]) == (400, f"a text of JSON has more than {VALUES_MAX} values")
+        status, answer = await produce(message("," * (VALUES_MAX + 1)))
+        assert (status, answer["messagePublishResults"][0]["errorCode"]) == (200, 0)
+        both = json.dumps({"type": "KEY_VALUE", "schema": many, "properties": {}}).encode()
+        path = "/admin/v2/schemas/public/default/many/schema"
+        refused = await ask(rest_application(world.broker), "POST", path, both)
+        assert (refused.status, refused.reason) == (413, f"the schema has more than {VALUES_MAX} JSON values")
 
     run(scenario)
 

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from geminga.broker.core.coercion import BodyError, Json
+from geminga.broker.core.coercion import VALUES_MAX, BodyError, Json, has_too_many_values
 from geminga.broker.rest.message_routes.core.avro_json import AvroValueError, encode_avro
 from geminga.broker.schema.core.avro import AvroDefinitionError, AvroType, parse_definition
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
@@ -99,6 +99,7 @@ def _boolean(text: str, what: str) -> bytes:
 
 def _json(text: str, what: str) -> bytes:
     try:
+        _few_values(text)
         json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise _no_json(what, text) from error
@@ -125,10 +126,16 @@ def whole_json(text: str) -> Json:
 
     Half a surrogate pair, which JSON can write (RFC 8259, 8.2), can neither be encoded nor kept: it is refused.
     """
+    _few_values(text)
     value: Json = json.loads(text, parse_constant=_no_constant)
     if "\\u" in text:
         json.dumps(value, ensure_ascii=False).encode()
     return value
+
+
+def _few_values(text: str) -> None:
+    if has_too_many_values(text):
+        raise BodyError(f"a text of JSON has more than {VALUES_MAX} values")
 
 
 def _no_json(what: str, text: str) -> BodyError:
