@@ -7,16 +7,19 @@ could bring is asked, and who is known to none of them is anonymous. Several pro
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from geminga.broker.access.core.handshake import Credentials, Known, Rejected, Verdict
-from geminga.broker.access.ports import Labels
+from geminga.broker.access.core.handshake import Challenge, Credentials, Known, Rejected, Verdict
+from geminga.broker.access.ports import Authenticator, Labels
 from geminga.broker.authentication.outcomes import Outcomes
 from geminga.broker.authentication.ports import Provider, RefusedError
 
 #: For metrics, where no provider was asked.
 NO_PROVIDER: Final = "none"
+#: Seconds for which a broker goes by what it found out of its own credentials: who asks may be anybody.
+OWN_ROLE_S: Final = 60.0
 #: Characters of a method's name that are told.
 _METHOD_LENGTH_MAX: Final = 32
 
@@ -148,3 +151,40 @@ class Exchange:
     def answer(self, credentials: Credentials) -> Verdict | Coroutine[Any, Any, Verdict]:
         """See :class:`~geminga.broker.access.ports.Exchange`."""
         return self._authentication.verdict(credentials, self._source, in_http=self._in_http)
+
+
+class OwnRole:
+    """Who a broker is by what it shows to others, an :data:`~geminga.broker.access.ports.OwnRole`."""
+
+    __slots__ = ("_authenticator", "_credentials", "_known", "_monotonic", "_turn")
+
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        credentials: Callable[[], Awaitable[Credentials | None]],
+        monotonic: Callable[[], float],
+    ) -> None:
+        """``credentials``: of this moment; None: there are none. Raises GemingaError. ``monotonic``: seconds."""
+        self._authenticator = authenticator
+        self._credentials = credentials
+        self._monotonic = monotonic
+        #: The role, and until when it is gone by.
+        self._known: tuple[str, float] | None = None
+        #: One look at a time, whoever asks.
+        self._turn = asyncio.Lock()
+
+    async def __call__(self) -> str:
+        """Empty: nobody that is let in here. Raises GemingaError."""
+        async with self._turn:
+            if self._known is None or self._known[1] <= self._monotonic():
+                self._known = (await self._found(), self._monotonic() + OWN_ROLE_S)
+            return self._known[0]
+
+    async def _found(self) -> str:
+        credentials = await self._credentials()
+        if credentials is None:
+            return ""
+        verdict = self._authenticator.begin().answer(credentials)
+        if not isinstance(verdict, Known | Challenge | Rejected):
+            verdict = await verdict
+        return verdict.role if isinstance(verdict, Known) else ""

@@ -413,6 +413,7 @@ class Held:
 
     def __init__(self) -> None:
         self.topic = SimpleNamespace(name=TopicName.parse(TOPIC))
+        self.copies_from = None
         self.is_closed = False
 
     def disconnect(self) -> None:

@@ -5,7 +5,8 @@ everything in it; who was granted actions in a namespace or at a topic may produ
 that takes; everybody else nothing. To produce or to consume never gives administration: no policy, no partition count,
 no unloading, no end of a topic (CVE-2024-28098, CVE-2024-29834). A word that no rule names is an administrator's.
 
-A proxy asks in another's name: then its own role and that one must both be allowed (:func:`decide`).
+A proxy asks in another's name: then its own role and that one must both be allowed (:func:`decide`). Only who
+replicates is the named one alone: what a replicator says of its messages is not the proxy's word.
 
 Who has several roles (``MultiRolesTokenAuthorizationProvider``: all that the token's claim names) may do what any one
 of them may, as a super-user, an administrator or by grants.
@@ -24,12 +25,13 @@ from geminga.broker.access.core.actions import (
     NamespaceOperation,
     Resource,
     SuperUser,
+    TenantAdministration,
     TenantOperation,
     TopicOperation,
 )
 from geminga.broker.access.core.grants import CONSUME, NO_GRANTS, PRODUCE, Actions, Grants
 from geminga.broker.access.core.principal import Principal
-from geminga.model.topic_name import TopicName
+from geminga.model.topic_name import REPLICATOR_PREFIX, TopicName
 
 
 class Need(Enum):
@@ -40,6 +42,8 @@ class Need(Enum):
     SUPER_USER = auto()
     #: Of the tenant.
     ADMINISTRATOR = auto()
+    #: The same, or one of the roles of replicators.
+    REPLICATE = auto()
     #: To produce to the topic; to consume from it, by the subscription if one is named; one of them.
     PRODUCE = auto()
     CONSUME = auto()
@@ -72,6 +76,7 @@ _NEEDS: Final[Mapping[Action, Need]] = {
     ClusterOperation.LIST_CLUSTERS: Need.NOTHING,
     # They are about no tenant, so that none is administered.
     TenantOperation.LIST_TENANTS: Need.SUPER_USER,
+    TenantAdministration.REPLICATE: Need.REPLICATE,
 }
 
 
@@ -83,6 +88,8 @@ class Rules(NamedTuple):
     has_wildcards: bool = False
     #: Geminga's own: a subscription that names no roles is nobody's, where in Pulsar it is everybody's.
     are_subscriptions_closed: bool = False
+    #: Geminga's own: who may publish under a replicator's name beside super-users and the tenant's administrators.
+    replicators: frozenset[str] = frozenset()
 
 
 class Facts(NamedTuple):
@@ -121,6 +128,16 @@ def roles_of(principal: Principal) -> tuple[tuple[str, ...], ...]:
     return (own, _all_of(principal.original, principal.original_roles)) if principal.original else (own,)
 
 
+def _asked(principal: Principal, action: Action) -> tuple[tuple[str, ...], ...]:
+    """Those of whom each must be allowed. Whether a proxy between clusters may produce, the same command asks."""
+    return roles_of(principal)[-1:] if need_of(action) is Need.REPLICATE else roles_of(principal)
+
+
+def speaks_as(principal: Principal, role: str) -> bool:
+    """Whether who replicates has this role."""
+    return bool(role) and role in roles_of(principal)[-1]
+
+
 def _all_of(role: str, roles: frozenset[str] | None) -> tuple[str, ...]:
     """The role by which somebody is known is first: it is the one that a refusal tells of."""
     return (role, *sorted(roles - {role})) if role and roles else (role,)
@@ -135,7 +152,7 @@ def settled_without_facts(rules: Rules, principal: Principal, action: Action) ->
 
 def decide(rules: Rules, facts: Facts, principal: Principal, action: Action, resource: Resource) -> Refusal | None:
     """None: it is allowed."""
-    for roles in roles_of(principal):
+    for roles in _asked(principal, action):
         refusal = _decide_any(rules, facts, roles, action, resource)
         if refusal is not None:
             return refusal
@@ -167,6 +184,8 @@ def _decide_role(rules: Rules, facts: Facts, role: str, action: Action, resource
         return None
     if need is Need.ADMINISTRATOR or not resource.namespace:
         return Refusal(role)
+    if need is Need.REPLICATE:
+        return None if role in rules.replicators else Refusal(role, _no_replicator(role, resource))
     if need is Need.CONSUME_ALL:
         refusal = _kept_from(rules, facts.grants, role, resource)
         return refusal or _allowed(role, _has(rules, facts.grants.namespace, role, CONSUME))
@@ -181,6 +200,13 @@ def _decide_role(rules: Rules, facts: Facts, role: str, action: Action, resource
         return _may_consume(rules, facts.grants, role, resource)
     may = any(_may(rules, facts.grants, role, action, resource.topic) for action in (PRODUCE, CONSUME))
     return _allowed(role, may)
+
+
+def _no_replicator(role: str, resource: Resource) -> str:
+    return (
+        f"{role} may not publish under the name of another cluster's replicator ({REPLICATOR_PREFIX}...) to "
+        f"{resource}: expected a super-user, an administrator of {resource.tenant}, or one of gemingaReplicatorRoles"
+    )
 
 
 def _allowed(role: str, is_allowed: bool) -> Refusal | None:
