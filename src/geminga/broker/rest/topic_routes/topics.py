@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from geminga.broker.access.core.actions import NamespaceOperation, TenantAdministration, TopicOperation
 from geminga.broker.administration.services import AdministeredTopics
+from geminga.broker.core.dedup_source import FORGOTTEN_PROPERTY
 from geminga.broker.geo.migration import MADE_PROPERTY, MOVED_PROPERTY
 from geminga.broker.ownership.core.bundles import topic_hash
 from geminga.broker.registry.namespaces import TopicMode
@@ -70,6 +71,7 @@ INTERNAL_PROPERTIES = (
     DELETION_PROPERTY,
     TRANSACTIONS_PROPERTY,
     SKIPPED_PROPERTY,
+    FORGOTTEN_PROPERTY,
     ATTACHED_PROPERTY,
     COMPACTED_PROPERTY,
     MOVED_PROPERTY,
