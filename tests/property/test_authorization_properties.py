@@ -88,7 +88,6 @@ EATS = {
     "SUBSCRIBE",
     "UNSUBSCRIBE",
     "SKIP",
-    "EXPIRE_MESSAGES",
     "PEEK_MESSAGES",
     "RESET_CURSOR",
     "GET_BACKLOG_SIZE",
@@ -138,8 +137,19 @@ def rights(role, rules, facts_document, administrators, resource):
         or (rules.are_subscriptions_closed and role not in users)
         or (facts_document["subscription_auth_mode"] == "Prefix" and not subscription.startswith(role))
     )
+    named = auth["subscription_auth_roles"].values()
+    is_barred_from_one = is_barred or (
+        not subscription
+        and (
+            rules.are_subscriptions_closed
+            or facts_document["subscription_auth_mode"] == "Prefix"
+            or any(users and role not in users for users in named)
+        )
+    )
     if "consume" in found and not is_barred:
         found.add("eat")
+    if "consume" in found and not is_barred_from_one:
+        found.add("eat each")
     return found
 
 
@@ -160,6 +170,8 @@ def wants(action, resource):
             return {"administer", "produce", "consume"}
         if action.name in EATS:
             return {"administer", "eat"}
+        if action is TopicOperation.EXPIRE_MESSAGES:
+            return {"administer", "eat each"}
         if action is TopicOperation.PRODUCE:
             return {"administer", "produce"}
     if action in (NamespaceOperation.GET_TOPICS, NamespaceOperation.GET_BUNDLE):

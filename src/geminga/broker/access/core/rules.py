@@ -48,6 +48,8 @@ class Need(Enum):
     PRODUCE = auto()
     CONSUME = auto()
     EITHER = auto()
+    #: To consume from it, by the subscription that is named, else by all.
+    CONSUME_EACH = auto()
     #: The same in the whole namespace; by the subscription that is named there, else by all.
     CONSUME_ALL = auto()
     EITHER_ALL = auto()
@@ -64,7 +66,8 @@ _NEEDS: Final[Mapping[Action, Need]] = {
     TopicOperation.SUBSCRIBE: Need.CONSUME,
     TopicOperation.UNSUBSCRIBE: Need.CONSUME,
     TopicOperation.SKIP: Need.CONSUME,
-    TopicOperation.EXPIRE_MESSAGES: Need.CONSUME,
+    # Of all subscriptions where none is named: Pulsar's provider asks who may consume.
+    TopicOperation.EXPIRE_MESSAGES: Need.CONSUME_EACH,
     TopicOperation.PEEK_MESSAGES: Need.CONSUME,
     TopicOperation.RESET_CURSOR: Need.CONSUME,
     TopicOperation.GET_BACKLOG_SIZE: Need.CONSUME,
@@ -196,8 +199,8 @@ def _decide_role(rules: Rules, facts: Facts, role: str, action: Action, resource
         return Refusal(role)
     if need is Need.PRODUCE:
         return _allowed(role, _may(rules, facts.grants, role, PRODUCE, resource.topic))
-    if need is Need.CONSUME:
-        return _may_consume(rules, facts.grants, role, resource)
+    if need in (Need.CONSUME, Need.CONSUME_EACH):
+        return _may_consume(rules, facts.grants, role, resource, is_of_each=need is Need.CONSUME_EACH)
     may = any(_may(rules, facts.grants, role, action, resource.topic) for action in (PRODUCE, CONSUME))
     return _allowed(role, may)
 
@@ -213,9 +216,10 @@ def _allowed(role: str, is_allowed: bool) -> Refusal | None:
     return None if is_allowed else Refusal(role)
 
 
-def _may_consume(rules: Rules, grants: Grants, role: str, resource: Resource) -> Refusal | None:
+def _may_consume(rules: Rules, grants: Grants, role: str, resource: Resource, *, is_of_each: bool) -> Refusal | None:
     assert resource.topic is not None
-    refusal = _kept_from(rules, grants, role, resource) if resource.subscription.strip() else None
+    is_asked = is_of_each or resource.subscription.strip()
+    refusal = _kept_from(rules, grants, role, resource) if is_asked else None
     return refusal or _allowed(role, _may(rules, grants, role, CONSUME, resource.topic))
 
 
