@@ -15,11 +15,18 @@ from geminga.broker.access.core.handshake import Challenge, Credentials, Known, 
 from geminga.broker.access.ports import Authenticator, Labels
 from geminga.broker.authentication.outcomes import Outcomes
 from geminga.broker.authentication.ports import Provider, RefusedError
+from geminga.model.errors import GemingaError, UnavailableError
+from geminga.runtime import again, get_logger
+
+_log = get_logger(__name__)
 
 #: For metrics, where no provider was asked.
 NO_PROVIDER: Final = "none"
-#: Seconds for which a broker goes by what it found out of its own credentials: who asks may be anybody.
+#: Seconds for which a broker goes by what it found out of its own credentials, and by that it could not, since who asks
+#: may be anybody; and seconds that it takes at most.
 OWN_ROLE_S: Final = 60.0
+UNKNOWN_S: Final = 10.0
+LOOK_S_MAX: Final = 5.0
 #: Characters of a method's name that are told.
 _METHOD_LENGTH_MAX: Final = 32
 
@@ -168,17 +175,33 @@ class OwnRole:
         self._authenticator = authenticator
         self._credentials = credentials
         self._monotonic = monotonic
-        #: The role, and until when it is gone by.
-        self._known: tuple[str, float] | None = None
+        #: The role, or why it is not known, and until when it is gone by.
+        self._known: tuple[str | UnavailableError, float] | None = None
         #: One look at a time, whoever asks.
         self._turn = asyncio.Lock()
 
     async def __call__(self) -> str:
-        """Empty: nobody that is let in here. Raises GemingaError."""
+        """Empty: nobody that is let in here. Raises UnavailableError."""
         async with self._turn:
             if self._known is None or self._known[1] <= self._monotonic():
-                self._known = (await self._found(), self._monotonic() + OWN_ROLE_S)
-            return self._known[0]
+                found = await self._looked_up()
+                self._known = (found, self._monotonic() + (OWN_ROLE_S if isinstance(found, str) else UNKNOWN_S))
+            found = self._known[0]
+        if isinstance(found, str):
+            return found
+        raise again(found)
+
+    async def _looked_up(self) -> str | UnavailableError:
+        """Who asks for it may hold up others, and is told of no file of the broker's."""
+        try:
+            async with asyncio.timeout(LOOK_S_MAX):
+                return await self._found()
+        except TimeoutError:
+            why = f"no answer within {LOOK_S_MAX:g} s"
+        except GemingaError as error:
+            why = f"{error}"
+        _log.warning("who this broker is by its own credentials (brokerClient...) is not known: %s", why)
+        return UnavailableError("whether that is the role of this broker's own credentials is not known now")
 
     async def _found(self) -> str:
         credentials = await self._credentials()

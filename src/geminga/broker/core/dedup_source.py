@@ -67,6 +67,11 @@ def source_name(cluster: str, local_cluster: str) -> str:
     return f"{REPLICATOR_PREFIX}{cluster}{_TO}{local_cluster}"
 
 
+def source_cluster(name: str) -> str:
+    """Whose entries count by that name. Who writes ``replicated_from`` may write an arrow into it."""
+    return name.removeprefix(REPLICATOR_PREFIX).rpartition(_TO)[0]
+
+
 def forgotten_in(properties: Mapping[str, str]) -> dict[str, Position]:
     """What :data:`FORGOTTEN_PROPERTY` says. Raises CorruptionError."""
     text = properties.get(FORGOTTEN_PROPERTY, "{}")

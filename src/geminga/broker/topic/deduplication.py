@@ -20,13 +20,13 @@ from geminga.broker.core.dedup import UNKNOWN_TEXT, Deduplication, Verdict
 from geminga.broker.core.dedup_source import (
     FORGOTTEN_PROPERTY,
     as_properties,
-    cluster_of,
     forgotten_in,
     forgotten_text,
     is_forgotten,
     is_replicator,
     of_properties,
     shown,
+    source_cluster,
     source_name,
     source_of,
     with_forgotten,
@@ -342,7 +342,7 @@ class TopicDeduplication(TopicPart):
         self.forgotten = forgotten_in(ledger.stored.properties)
         for name, number in of_properties(self._cursor.properties):
             if not is_replicator(name) or (
-                not is_forgotten(self.forgotten, cluster_of(name) or "", self._cursor.mark_delete_position)
+                not is_forgotten(self.forgotten, source_cluster(name), self._cursor.mark_delete_position)
                 and self.state.takes_source(name)
             ):
                 self.state.stored(name, number)
@@ -499,9 +499,9 @@ class TopicDeduplication(TopicPart):
 def sources_of(dedup: TopicDeduplication) -> dict[str, str]:
     """By cluster: up to where its messages count as repeated, ``ledger:entry`` over there."""
     return {
-        cluster: f"{shown(name, number)}"
+        source_cluster(name): f"{shown(name, number)}"
         for name, number in dedup.state.persisted.items()
-        if (cluster := cluster_of(name)) is not None
+        if is_replicator(name)
     }
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 from dataclasses import replace
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from hypothesis import example, given
@@ -524,6 +525,24 @@ def test_a_source_position_that_is_not_true_is_taken_away_for_good(snapshot_entr
         assert await comes(world, 8, "3:7")
 
     run_with_broker(scenario, deduplication=True, deduplication_snapshot_entries=snapshot_entries)
+
+
+@pytest.mark.parametrize("name", ["east-->standalone", "a/b", "é c%2F", "east?x=1"])
+def test_a_position_of_a_cluster_that_was_made_up_is_taken_away_by_its_name(name: str) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await replicator(world)
+        for cluster in ("east", name):
+            metadata = {"replicated_from": cluster, "properties": [AT_3_0]}
+            client.send_bytes(send_frame(0, producer_name="a", metadata=metadata))
+            assert await is_stored(client)
+        found = await told(world)
+        assert {each["cluster"]: each["position"] for each in found["sources"]} == {"east": "3:0", name: "3:0"}
+        path = f"{PATH}/{quote(name, safe='')}"
+        assert await told(world, "DELETE", path) == {"cluster": name, "position": "3:0"}
+        await world.restart()
+        assert [each["cluster"] for each in (await told(world))["sources"]] == ["east"]
+
+    run_with_broker(scenario, deduplication=True)
 
 
 def test_what_is_being_written_when_a_position_is_taken_away_is_waited_for() -> None:
