@@ -31,9 +31,9 @@ from geminga.broker.access.core.rules import (
     Rules,
     administrators_of,
     decide,
+    is_of_brokers,
     need_of,
     settled_without_facts,
-    speaks_as,
 )
 from geminga.broker.access.ports import ALLOWED, Allowed, Decision, Denied, OwnRole
 from geminga.broker.core.coercion import Json
@@ -142,12 +142,22 @@ class PolicyAuthorizer:
         refusal = decide(rules, facts, principal, action, resource)
         if refusal is None:
             return ALLOWED
-        if action is TenantAdministration.REPLICATE and self._own_role is not None and not principal.is_anonymous:
-            return self._told_of_own(self._own_role, principal, action, refusal)
+        is_asked = action is TenantAdministration.REPLICATE or is_of_brokers(action, resource)
+        if self._own_role is not None and is_asked and not principal.is_anonymous:
+            return self._told_of_own(self._own_role, rules, facts, (principal, action, resource), refusal)
         return self._denied(action, refusal)
 
-    async def _told_of_own(self, own_role: OwnRole, principal: Principal, action: Action, refusal: Refusal) -> Decision:
-        return ALLOWED if speaks_as(principal, await own_role()) else self._denied(action, refusal)
+    async def _told_of_own(
+        self,
+        own_role: OwnRole,
+        rules: Rules,
+        facts: Facts,
+        question: tuple[Principal, Action, Resource],
+        refusal: Refusal,
+    ) -> Decision:
+        """The same where it is known what the brokers' own role is: it may replicate, and use what brokers keep."""
+        rules = rules._replace(brokers=frozenset([await own_role()]))
+        return ALLOWED if decide(rules, facts, *question) is None else self._denied(question[1], refusal)
 
     def _denied(self, action: Action, refusal: Refusal) -> Denied:
         self.refused[KINDS[type(action)]] += 1

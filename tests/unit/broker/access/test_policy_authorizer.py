@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from geminga.broker.access.ports import ALLOWED, Decision, Denied
 from geminga.broker.core.coercion import Json
 from geminga.model.errors import MetadataError
 from geminga.model.topic_name import TopicName
+from support.worlds.rest_world import ask
+from support.worlds.rights_world import ACCESS, Story, refusal, tell
 
 TOPIC = of_topic(TopicName.parse("persistent://t/n/a"))
 JANE, ROOT, OWNER = Principal("jane"), Principal("root"), Principal("owner")
@@ -152,3 +155,65 @@ def test_grants_of_so_many_namespaces_are_kept() -> None:
         topic = of_topic(TopicName.parse(f"persistent://{name}/a"))
         assert settled(decides.decide(JANE, TopicOperation.PRODUCE, topic)) is ALLOWED
     assert len(decides._kept) == NAMESPACES_KEPT_MAX
+
+
+OWN_TOPICS = [
+    "__change_events",
+    "__transaction_buffer_snapshot",
+    "__transaction_buffer_snapshot_segments",
+    "__change_events-partition-0",
+]
+
+
+@pytest.mark.parametrize("local_name", OWN_TOPICS)
+def test_what_brokers_keep_in_topics_is_nobody_s_who_may_only_produce_and_consume(local_name: str) -> None:
+    """A policy is an event in such a topic, and which transactions were aborted: an event sets it, whoever sends it."""
+    topic = f"persistent://public/default/{local_name}"
+
+    async def scenario(story: Story) -> None:
+        await story.do("POST", "/admin/v2/tenants/public", {"adminRoles": ["owner"], "allowedClusters": ["standalone"]})
+        for role in ("jane", "copier"):
+            await story.grant(role, "produce", "consume")
+        jane = await story.world.client("jane")
+        jane.request_producer(topic)
+        assert "is the brokers' own" in await refusal(jane)
+        jane.request_subscribe(topic)
+        assert "is the brokers' own" in await refusal(jane)
+        path = f"/topics/persistent/public/default/{local_name}"
+        body = b'{"messages": [{"value": "x"}]}'
+        for where, data in ((f"{path}/messages", body), (f"{path}/subscriptions/s/consumers", b"{}")):
+            answer = await ask(story.application, "POST", where, data, role="jane")
+            assert answer.status in (401, 404), answer
+        for role in ("owner", "root"):
+            await story.producer(role, topic)
+            await story.consumer(role, topic, subscription=role)
+        # Policies for all clusters come by replicators.
+        copier = await story.world.client("copier")
+        await copier.create_producer(topic, producer_name="pulsar.repl.east-->standalone")
+        copier.request_subscribe(topic)
+        await refusal(copier)
+
+    tell(scenario, replicator_roles=("copier",))
+
+
+def test_brokers_of_the_cluster_use_what_they_keep_in_topics_by_their_own_role() -> None:
+    """Policies of topics are read and written where the topic is that keeps them: by other brokers as clients."""
+
+    async def own_role() -> str:
+        return "broker"
+
+    async def scenario(story: Story) -> None:
+        topic = f"persistent://public/default/{OWN_TOPICS[0]}"
+        for role in ("broker", "jane"):
+            await story.grant(role, "produce", "consume")
+        await story.producer("broker", topic)
+        await story.consumer("broker", topic)
+        jane = await story.world.client("jane")
+        jane.request_subscribe(topic)
+        assert "is the brokers' own" in await refusal(jane)
+        await story.revoke("broker")
+        other = await story.world.client("broker")
+        other.request_producer(topic, producer_name="more")
+        assert await refusal(other) == "Client is not authorized to produce"
+
+    tell(scenario, replace(ACCESS, own_role=own_role))

@@ -2,8 +2,9 @@
 
 Four kinds of roles: super-users (``superUserRoles``) may do everything; a tenant's administrators (``adminRoles``)
 everything in it; who was granted actions in a namespace or at a topic may produce or consume there, and look at what
-that takes; everybody else nothing. To produce or to consume never gives administration: no policy, no partition count,
-no unloading, no end of a topic (CVE-2024-28098, CVE-2024-29834). A word that no rule names is an administrator's.
+that takes, but not in topics of the brokers' own; everybody else nothing. To produce or to consume never gives
+administration: no policy, no partition count, no unloading, no end of a topic (CVE-2024-28098, CVE-2024-29834). A word
+that no rule names is an administrator's.
 
 A proxy asks in another's name: then its own role and that one must both be allowed (:func:`decide`). Only who
 replicates is the named one alone: what a replicator says of its messages is not the proxy's word.
@@ -83,6 +84,10 @@ _NEEDS: Final[Mapping[Action, Need]] = {
 }
 
 
+#: What brings or takes messages: of a topic in which brokers keep policies it would be to set and to read them.
+_OF_MESSAGES: Final = (Need.PRODUCE, Need.CONSUME, Need.CONSUME_EACH)
+
+
 class Rules(NamedTuple):
     """How a broker is configured."""
 
@@ -93,6 +98,8 @@ class Rules(NamedTuple):
     are_subscriptions_closed: bool = False
     #: Geminga's own: who may publish under a replicator's name beside super-users and the tenant's administrators.
     replicators: frozenset[str] = frozenset()
+    #: What brokers of this cluster are, as far as that was asked for.
+    brokers: frozenset[str] = frozenset()
 
 
 class Facts(NamedTuple):
@@ -136,11 +143,6 @@ def _asked(principal: Principal, action: Action) -> tuple[tuple[str, ...], ...]:
     return roles_of(principal)[-1:] if need_of(action) is Need.REPLICATE else roles_of(principal)
 
 
-def speaks_as(principal: Principal, role: str) -> bool:
-    """Whether who replicates has this role."""
-    return bool(role) and role in roles_of(principal)[-1]
-
-
 def _all_of(role: str, roles: frozenset[str] | None) -> tuple[str, ...]:
     """The role by which somebody is known is first: it is the one that a refusal tells of."""
     return (role, *sorted(roles - {role})) if role and roles else (role,)
@@ -159,7 +161,27 @@ def decide(rules: Rules, facts: Facts, principal: Principal, action: Action, res
         refusal = _decide_any(rules, facts, roles, action, resource)
         if refusal is not None:
             return refusal
-    return None
+    return _kept_for_brokers(rules, facts, principal, action, resource)
+
+
+def is_of_brokers(action: Action, resource: Resource) -> bool:
+    """Whether it brings or takes messages of a topic in which brokers keep policies, or what became of transactions."""
+    return resource.topic is not None and resource.topic.is_system and need_of(action) in _OF_MESSAGES
+
+
+def _kept_for_brokers(
+    rules: Rules, facts: Facts, principal: Principal, action: Action, resource: Resource
+) -> Refusal | None:
+    """Who produces to a topic of the brokers' own has to be an administrator, or to bring other clusters' policies; who
+    consumes from it, an administrator."""
+    if not is_of_brokers(action, resource):
+        return None
+    roles, may = roles_of(principal)[-1], rules.super_users | facts.administrators | rules.brokers
+    if need_of(action) is Need.PRODUCE:
+        may |= rules.replicators
+    if may.intersection(roles):
+        return None
+    return Refusal(roles[0], f"{resource.topic} is the brokers' own: expected an administrator of {resource.tenant}")
 
 
 def _decide_any(
@@ -188,7 +210,8 @@ def _decide_role(rules: Rules, facts: Facts, role: str, action: Action, resource
     if need is Need.ADMINISTRATOR or not resource.namespace:
         return Refusal(role)
     if need is Need.REPLICATE:
-        return None if role in rules.replicators else Refusal(role, _no_replicator(role, resource))
+        may = role in rules.replicators or role in rules.brokers
+        return None if may else Refusal(role, _no_replicator(role, resource))
     if need is Need.CONSUME_ALL:
         refusal = _kept_from(rules, facts.grants, role, resource)
         return refusal or _allowed(role, _has(rules, facts.grants.namespace, role, CONSUME))
