@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -28,7 +27,7 @@ from geminga.broker.core.dedup_source import (
 )
 from geminga.broker.geo.core.copying import copy_of
 from geminga.metadata.core.faults import WriteFault
-from geminga.model.errors import CorruptionError, PreconditionFailedError, UnavailableError
+from geminga.model.errors import CorruptionError, PreconditionFailedError
 from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import DEDUP_CURSOR
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -38,7 +37,6 @@ from support.house.waiting import turns
 from support.worlds.broker_world import ENDPOINTS, BrokerWorld, Client, Type, run_with_broker, send_frame
 from support.worlds.policy_levels import seconds, set_topic
 from support.worlds.rest_world import ask, rest_application
-from support.worlds.rights_world import ACCESS, Story, refusal, tell, was_sent
 from unit.broker.topic.test_deduplication import NO_ID
 
 REPLICATOR = "pulsar.repl.east-->standalone"
@@ -359,99 +357,6 @@ def test_what_is_no_position_is_none(text: str) -> None:
     assert source_of(pb.MessageMetadata(properties=[pb.KeyValue(key=SOURCE_POSITION, value="1:2")]), "west") is None
 
 
-# ---- who may take a replicator's name
-
-
-async def asks(story: Story, role: str, original: str = "", name: str = REPLICATOR) -> Client:
-    client = await story.world.client(role, original)
-    client.request_producer(producer_name=name)
-    return client
-
-
-async def with_rights(story: Story) -> None:
-    """``jane`` may produce, ``owner`` administers the tenant, ``proxy`` may produce for others."""
-    tenant = {"adminRoles": ["owner"], "allowedClusters": ["standalone"]}
-    await story.do("POST", "/admin/v2/tenants/public", tenant)
-    for role in ("jane", "copier", "proxy"):
-        await story.grant(role, "produce")
-
-
-@pytest.mark.parametrize("name", [REPLICATOR, "pulsar.repl.", "pulsar.repl.east"])
-def test_who_may_produce_is_no_replicator_by_that(name: str) -> None:
-    """Positions that he makes up would be believed: what the cluster of that name sends would be lost with receipts."""
-
-    async def scenario(story: Story) -> None:
-        await with_rights(story)
-        client = await asks(story, "jane", name=name)
-        told = await refusal(client)
-        assert "jane may not publish under the name of another cluster's replicator (pulsar.repl....)" in told
-        assert "gemingaReplicatorRoles" in told
-        assert not story.world.broker.topics
-        client.request_producer(producer_name="jane")
-        await client.expect(Type.PRODUCER_SUCCESS)
-
-    tell(scenario, replicator_roles=("copier",))
-
-
-@pytest.mark.parametrize(
-    ("role", "original"), [("root", ""), ("owner", ""), ("copier", ""), ("proxy", "copier"), ("proxy", "root")]
-)
-def test_replicators_are_superusers_administrators_and_the_roles_that_are_named(role: str, original: str) -> None:
-    async def scenario(story: Story) -> None:
-        await with_rights(story)
-        await (await asks(story, role, original)).expect(Type.PRODUCER_SUCCESS)
-
-    tell(scenario, replicator_roles=("copier",), access=replace(ACCESS, proxy_roles=frozenset(["proxy"])))
-
-
-def test_a_proxy_s_own_role_makes_nobody_a_replicator() -> None:
-    async def scenario(story: Story) -> None:
-        await with_rights(story)
-        assert "jane may not" in await refusal(await asks(story, "proxy", "jane"))
-
-    tell(scenario, replicator_roles=("proxy",), access=replace(ACCESS, proxy_roles=frozenset(["proxy"])))
-
-
-def test_the_broker_s_own_role_replicates_as_far_as_it_is_known() -> None:
-    """Clusters that share one role for their brokers need not name it. What can not be known is no refusal."""
-    own: list[str] = []
-
-    async def own_role() -> str:
-        if not own:
-            raise UnavailableError("the issuer is away")
-        return own[0]
-
-    async def scenario(story: Story) -> None:
-        await with_rights(story)
-        error = await (await asks(story, "copier")).error()
-        assert (error.error, error.message) == (pb.ServiceNotReady, "the issuer is away")
-        own.append("copier")
-        await (await asks(story, "copier")).expect(Type.PRODUCER_SUCCESS)
-        assert "jane may not" in await refusal(await asks(story, "jane"))
-        own[0] = ""
-        assert "jane may not" in await refusal(await asks(story, "jane"))
-
-    tell(scenario, access=replace(ACCESS, own_role=own_role))
-
-
-def test_who_replicates_no_more_is_sent_away_and_keeps_its_own_names() -> None:
-    async def scenario(story: Story) -> None:
-        await with_rights(story)
-        await story.grant("owner", "produce")
-        copier = await asks(story, "owner")
-        await copier.expect(Type.PRODUCER_SUCCESS)
-        await copier.create_producer(producer_id=2, producer_name="owner")
-        await story.do("POST", "/admin/v2/tenants/public", {"adminRoles": [], "allowedClusters": ["standalone"]})
-        closed = (await copier.expect(Type.CLOSE_PRODUCER)).close_producer
-        assert closed.producer_id == 1
-        await turns()
-        assert not was_sent(copier, Type.CLOSE_PRODUCER)
-        copier.request_producer(producer_name=REPLICATOR)
-        assert "owner may not" in await refusal(copier)
-
-    tell(scenario)
-
-
 # ---- a source position that is not true is taken away
 
 PATH = "/admin/v2/persistent/public/default/topic/sourcePositions"
@@ -609,3 +514,18 @@ def test_only_so_many_clusters_are_remembered_as_forgotten() -> None:
     for text in ("[]", '{"east": 3}', '{"east": "3"}', "{"):
         with pytest.raises(CorruptionError, match=FORGOTTEN_PROPERTY):
             forgotten_in({FORGOTTEN_PROPERTY: text})
+
+
+def test_a_topic_is_made_without_properties_that_are_the_broker_s_own() -> None:
+    """Who makes it would have it never load, or take no message of another cluster for a repetition."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        application = rest_application(world.broker)
+        topic = "/admin/v2/persistent/public/default/topic"
+        given = {FORGOTTEN_PROPERTY: "{", "geminga.skipped-ledgers": "[", "own": "kept"}
+        assert (await ask(application, "PUT", topic, json.dumps(given).encode())).status == 204
+        assert await told(world, path=f"{topic}/properties") == {"own": "kept"}
+        assert set(world.topic.ledger.stored.properties) == {"own"}
+        assert await comes(world, 0, "3:0")
+
+    run_with_broker(scenario, deduplication=True)

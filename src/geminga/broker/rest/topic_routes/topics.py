@@ -103,7 +103,7 @@ async def list_partitioned_topics(request: Request) -> Response:
 
 async def create_topic(request: Request) -> Response:
     """Create a topic that is not partitioned; the body may hold its properties."""
-    properties = await text_map_body(request)
+    properties = _visible(await text_map_body(request))
     check_properties_size("a topic", properties)
     namespace_of(request)  # has a reason of its own
     topics, name = context_of(request).topics, new_topic_of(request)
