@@ -135,7 +135,7 @@ class TopicDeduplication(TopicPart):
     def admit(self, batch: PublishBatch) -> Iterable[PublishBatch]:
         """Judge each entry; neighbours with the same verdict stay together."""
         name = batch.producer.name
-        if is_replicator(name):
+        if batch.producer.copies_from is not None:
             return self._runs(batch, judge_sources(self.state, batch.entries, self._cluster))
         judge = self.state.published
         txn_id = None if batch.transaction is None else TxnId(*batch.transaction)
@@ -199,7 +199,7 @@ class TopicDeduplication(TopicPart):
             end = batch.answered_count
             name = batch.producer.name
             pairs = batch.sequence_ids[end - result.count : end]
-            if is_replicator(name):
+            if batch.producer.copies_from is not None:
                 remember_sources(self.state, batch.entries[end - result.count : end], self._cluster)
             elif batch.transaction is not None or name in self.state.runs:
                 txn_id = None if batch.transaction is None else TxnId(*batch.transaction)
@@ -218,7 +218,7 @@ class TopicDeduplication(TopicPart):
 
     def is_stored(self, batch: PublishBatch) -> bool:
         """Whether all of it is there already, so that it needs no more than its receipts."""
-        if is_replicator(batch.producer.name):
+        if batch.producer.copies_from is not None:
             return False
         txn_id = None if batch.transaction is None else TxnId(*batch.transaction)
         return not self.state.is_settling and all(
@@ -236,7 +236,7 @@ class TopicDeduplication(TopicPart):
 
     async def admit_producer(self, producer: Producer) -> None:
         """Raises UnavailableError if what it sent before may be in entries that can not be read."""
-        if is_replicator(producer.name):
+        if producer.copies_from is not None:
             return  # each of its entries is judged by where it comes from
         if producer.is_name_new:
             self.state.made_name(producer.name)
