@@ -17,6 +17,7 @@ import geminga.client as gc
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.hot import encode_send_receipts
+from support.processes.certificates import Authority
 from support.worlds.scripted_broker import Scripted, polite
 
 Type = pb.BaseCommand
@@ -189,3 +190,119 @@ def test_client_with_tls_shows_its_token_to_no_broker_without(certificate, told:
 
     asyncio.run(main())
     assert in_the_clear == []
+
+
+# ---- through a proxy that is told by TLS where to
+
+
+def host_in(hello: bytes) -> str:
+    """The name that a ClientHello asks for (RFC 8446, 4.1.2; RFC 6066, 3); empty: none."""
+    at = 5 + 4 + 2 + 32
+    at += 1 + hello[at]
+    at += 2 + int.from_bytes(hello[at : at + 2])
+    at += 1 + hello[at]
+    end = at + 2 + int.from_bytes(hello[at : at + 2])
+    at += 2
+    while at < end:
+        kind, size = int.from_bytes(hello[at : at + 2]), int.from_bytes(hello[at + 2 : at + 4])
+        if kind == 0:
+            return hello[at + 9 : at + 4 + size].decode()
+        at += 4 + size
+    return ""
+
+
+class Relay:
+    """Sends each connection on to the port of the host that it asks for, unread; others end."""
+
+    def __init__(self) -> None:
+        self.ports: dict[str, int] = {}
+        self.asked: list[str] = []
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readexactly(5)
+        hello = head + await reader.readexactly(int.from_bytes(head[3:5]))
+        self.asked.append(host_in(hello))
+        port = self.ports.get(self.asked[-1])
+        if port is None:
+            writer.close()
+            return
+        back, out = await asyncio.open_connection("127.0.0.1", port)
+        out.write(hello)
+        await asyncio.gather(copied(reader, out), copied(back, writer))
+
+
+async def copied(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    while data := await source.read(1 << 16):
+        target.write(data)
+    target.close()
+
+
+def create_through_proxy(directory, *, names: dict[str, str], **options) -> list[str]:
+    """Make a producer of a topic of ``b.invalid``, found by ``a.invalid``; ``names``: of whom each one's certificate
+    is. Which hosts were asked for."""
+    relay, authority = Relay(), Authority(directory, "authority")
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+
+        def script(command):
+            if command.type == Type.LOOKUP:
+                url = "pulsar+ssl://b.invalid:6651"
+                return [commands.lookup_connect(command.lookupTopic.request_id, "", url, is_authoritative=True)]
+            return polite(command)
+
+        servers = []
+        for name, certified in names.items():
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(authority.store(name, host=certified))
+            servers.append(await loop.create_server(lambda: Scripted(script), "127.0.0.1", 0, ssl=context))
+            relay.ports[name] = servers[-1].sockets[0].getsockname()[1]
+        servers.append(await asyncio.start_server(relay, "127.0.0.1", 0))
+        port = servers[-1].sockets[0].getsockname()[1]
+        options.setdefault("proxy_protocol", "SNI")
+        try:
+            async with gc.connect(
+                "pulsar+ssl://a.invalid:6651",
+                operation_timeout_ms=1_000,
+                tls_trust_certs_file_path=str(authority.certificate),
+                proxy_service_url=f"pulsar+ssl://127.0.0.1:{port}",
+                **options,
+            ) as client:
+                await client.create_producer("t")
+        finally:
+            for server in servers:
+                server.close()
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                await asyncio.wait([task])
+
+    asyncio.run(main())
+    return relay.asked
+
+
+BOTH = {"a.invalid": "a.invalid", "b.invalid": "b.invalid"}
+
+
+def test_brokers_that_have_no_address_here_are_reached_through_a_proxy_by_their_names(tmp_path) -> None:
+    assert create_through_proxy(tmp_path, names=BOTH) == ["a.invalid", "b.invalid"]
+
+
+def test_behind_the_proxy_the_certificate_must_be_the_broker_s(tmp_path) -> None:
+    """Else the proxy, or whoever it leads to, could be any broker."""
+    with pytest.raises(gc.ConnectError, match=r"b\.invalid:6651 through 127\.0\.0\.1:\d+: .*b\.invalid"):
+        create_through_proxy(tmp_path, names={**BOTH, "b.invalid": "other.invalid"})
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "text"),
+    [
+        ("pulsar://a:1", {"proxy_service_url": "pulsar+ssl://p:1", "proxy_protocol": "SNI"}, "pulsar://a:1 has no TLS"),
+        ("pulsar+ssl://a:1", {"proxy_service_url": "pulsar+ssl://p:1"}, "expected 'SNI' with proxy_service_url"),
+        ("pulsar+ssl://a:1", {"proxy_protocol": "SNI"}, "nothing without"),
+        ("pulsar+ssl://a:1", {"proxy_service_url": "pulsar+ssl://p:1", "proxy_protocol": "SOCKS"}, "not 'SOCKS'"),
+        ("pulsar+ssl://a:1", {"proxy_service_url": "pulsar+ssl://p,q", "proxy_protocol": "SNI"}, "expected one"),
+        ("pulsar+ssl://a:1", {"proxy_service_url": "https://p", "proxy_protocol": "SNI"}, "expected one"),
+    ],
+)
+def test_proxy_that_can_not_be_is_refused_at_once(url, options, text) -> None:
+    with pytest.raises((gc.InvalidConfiguration, gc.InvalidUrl), match=text):
+        gc.connect(url, **options)

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.integration
 
 CELLS_MIN = 7000
 #: Geminga's own, and pages for which nobody is asked.
-OURS = ("/lake", "/holes", "/standings/", "/bufferSnapshot/", "/status.html", "/metrics")
+OURS = ("/lake", "/holes", "/sourcePositions", "/standings/", "/bufferSnapshot/", "/status.html", "/metrics")
 #: Bodies of which one is of the type that a path takes: Apache's broker reads the body before it asks who sends it.
 BODIES = (b"{}", b"1", b"true", b'["x"]', b'"NONE"', b'"None"', b'"Full"', b'"LATEST"')
 #: Paths that are asked for by those alone who must be refused.

@@ -70,6 +70,7 @@ rules = st.builds(
     st.frozensets(st.sampled_from(("root", "jim")), max_size=2),
     has_wildcards=st.booleans(),
     are_subscriptions_closed=st.booleans(),
+    replicators=st.frozensets(st.sampled_from(("ja", "jane")), max_size=1),
 )
 more_roles = st.none() | st.frozensets(st.sampled_from(ROLES), max_size=2)
 principals = st.builds(Principal, st.sampled_from(("", *ROLES)), st.sampled_from(("", *ROLES)), more_roles, more_roles)
@@ -87,7 +88,6 @@ EATS = {
     "SUBSCRIBE",
     "UNSUBSCRIBE",
     "SKIP",
-    "EXPIRE_MESSAGES",
     "PEEK_MESSAGES",
     "RESET_CURSOR",
     "GET_BACKLOG_SIZE",
@@ -105,6 +105,8 @@ def rights(role, rules, facts_document, administrators, resource):
         found |= {"super", "administer"}
     if resource.tenant and role in administrators:
         found.add("administer")
+    if resource.namespace and role in rules.replicators:
+        found.add("replicate")
     for granted, actions in auth["namespace_auth"].items():
         is_same = granted == role or (rules.has_wildcards and is_like(granted, role))
         if is_same and resource.namespace:
@@ -135,8 +137,19 @@ def rights(role, rules, facts_document, administrators, resource):
         or (rules.are_subscriptions_closed and role not in users)
         or (facts_document["subscription_auth_mode"] == "Prefix" and not subscription.startswith(role))
     )
+    named = auth["subscription_auth_roles"].values()
+    is_barred_from_one = is_barred or (
+        not subscription
+        and (
+            rules.are_subscriptions_closed
+            or facts_document["subscription_auth_mode"] == "Prefix"
+            or any(users and role not in users for users in named)
+        )
+    )
     if "consume" in found and not is_barred:
         found.add("eat")
+    if "consume" in found and not is_barred_from_one:
+        found.add("eat each")
     return found
 
 
@@ -157,12 +170,16 @@ def wants(action, resource):
             return {"administer", "produce", "consume"}
         if action.name in EATS:
             return {"administer", "eat"}
+        if action is TopicOperation.EXPIRE_MESSAGES:
+            return {"administer", "eat each"}
         if action is TopicOperation.PRODUCE:
             return {"administer", "produce"}
     if action in (NamespaceOperation.GET_TOPICS, NamespaceOperation.GET_BUNDLE):
         return {"administer", "produce all", "consume all"}
     if action in (NamespaceOperation.UNSUBSCRIBE, NamespaceOperation.CLEAR_BACKLOG):
         return {"administer", "eat all"}
+    if action is TenantAdministration.REPLICATE:
+        return {"administer", "replicate"}
     return {"administer"}
 
 
@@ -192,7 +209,9 @@ def test_decision_is_that_of_the_plain_model(rules, document, administrators, pr
         roles = {role, *(more or ())} if role else {role}
         have.append(set().union(*(rights(one, rules, document, administrators, resource) for one in roles)))
     for action in WORDS:
-        expected = all(words & wants(action, resource) for words in have)
+        # Who replicates is the one that a proxy names; it is asked beside whether both may produce.
+        asked = have[-1:] if action is TenantAdministration.REPLICATE else have
+        expected = all(words & wants(action, resource) for words in asked)
         refusal = decide(rules, facts, principal, action, resource)
         assert (refusal is None) == expected, (action, refusal)
         if settled_without_facts(rules, principal, action):
@@ -214,6 +233,8 @@ def test_producing_and_consuming_never_give_administration(rules, document, prin
 def test_proxy_has_no_more_than_either_of_both(rules, document, administrators, principal, resource) -> None:
     facts = Facts(administrators, grants_of(document))
     for action in WORDS:
+        if action is TenantAdministration.REPLICATE:
+            continue  # asked beside PRODUCE alone
         both = decide(rules, facts, Principal(principal.role, principal.original or "jim"), action, resource)
         alone = [
             decide(rules, facts, Principal(role), action, resource)

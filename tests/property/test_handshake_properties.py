@@ -267,7 +267,7 @@ def test_who_answers_with_what_will_expire_is_asked_a_few_times_and_then_sent_aw
 
 
 def of_proxy(*, original: Credentials | None, peer_until_s: float | None, until_s: float | None) -> HandshakeMachine:
-    rules = HandshakeRules(LIMIT_S, refresh_s=REFRESH_S, proxy_roles=PROXIES, verifies_original=True)
+    rules = HandshakeRules(LIMIT_S, refresh_s=REFRESH_S, proxy_roles=PROXIES, verifies_original=original is not None)
     machine = HandshakeMachine(rules, 0.0)
     machine.connect(Hello(Credentials("tls"), "joe", original, can_refresh=True))
     step = machine.verdict(Known("proxy", peer_until_s), 0.0)

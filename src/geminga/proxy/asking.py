@@ -33,10 +33,18 @@ class GuestRequests:
     """Of one client; see the module."""
 
     def __init__(
-        self, services: ProxyServices, caller: Caller, trip: Trip, write: Callable[[bytes], None], part: Part
+        self,
+        services: ProxyServices,
+        caller: Caller,
+        trip: Trip,
+        write: Callable[[bytes], None],
+        leave: Callable[[str], None],
+        part: Part,
     ) -> None:
-        """``write``: to the client. ``part``: what is closed if something unexpected happens here."""
+        """``write``: to the client. ``leave``: end its connection, for a reason. ``part``: what is closed if something
+        unexpected happens here."""
         self._part = part
+        self._leave = leave
         self._services = services
         self._caller = caller
         self._trip = trip
@@ -46,6 +54,8 @@ class GuestRequests:
         self._opening: dict[Target, asyncio.Task[BrokerLink | GemingaError]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
+        #: A broker took what the client brought (:attr:`Caller.instead`).
+        self._was_taken = False
 
     @property
     def is_busy(self) -> bool:
@@ -89,6 +99,10 @@ class GuestRequests:
             frame = await self._asked(command)
         except GemingaError as error:
             _log.info("%s for /%s failed: %s", KINDS[command.type].metric, self._trip.source.host, error)
+            if self._was_taken and error.server_error is ServerError.AUTHENTICATION_ERROR:
+                # They have ended: the client connects again, with new ones, and asks again.
+                self._leave("its credentials are no good any more")
+                return
             is_told = isinstance(error, UnavailableError | RefusedByBrokerError)
             code = error.server_error if is_told else ServerError.SERVICE_NOT_READY
             frame = refusal_frame(command, code, error.told)
@@ -139,4 +153,5 @@ class GuestRequests:
             return UnavailableError("the client is gone")
         link.caller = self._caller
         self._links[target] = link
+        self._was_taken = self._caller.instead is not None
         return link

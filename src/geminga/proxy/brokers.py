@@ -131,7 +131,7 @@ class Brokers:
         link: BrokerLink | None = None
         try:
             async with asyncio.timeout(self._timeout_s):
-                method, data = await self.credentials()
+                method, data = ("", b"") if caller.instead is not None else await self.credentials()
                 hello = connect_frame(caller, method, data, self._version, is_relayed=is_relayed)
                 addresses = await self._addresses(target)
                 if is_named:

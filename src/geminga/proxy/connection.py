@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Final, cast
 
+from geminga.broker.access.anonymous import EVERYBODY_IS_ANONYMOUS
 from geminga.broker.access.core.handshake import (
     Accept,
     Challenge,
@@ -42,7 +43,7 @@ from geminga.proxy.asking import GuestRequests
 from geminga.proxy.brokers import Trip
 from geminga.proxy.core.renewal_watch import RenewalWatch
 from geminga.proxy.core.requests import KINDS
-from geminga.proxy.core.saying import Caller
+from geminga.proxy.core.saying import Caller, brought_instead
 from geminga.proxy.core.states import Milestone, State, Taking
 from geminga.proxy.core.targets import parse_target
 from geminga.proxy.link import BrokerLink, RefusedByBrokerError
@@ -380,12 +381,14 @@ class ProxyConnection(asyncio.Protocol):
     def _caller(self) -> Caller:
         request, principal = self._connect, self._handshake.principal
         passes_on = self.services.config.forwards_credentials and principal is not ANONYMOUS
+        asks_nobody = self.services.access.authenticator is EVERYBODY_IS_ANONYMOUS
         return Caller(
             request.client_version[:_VERSION_LENGTH_MAX],
             request.protocol_version,
             request.feature_flags,
             principal.role,
             self._credentials if passes_on else None,
+            brought_instead(self._credentials) if asks_nobody else None,
         )
 
     def _known(self) -> None:
@@ -403,7 +406,7 @@ class ProxyConnection(asyncio.Protocol):
         flags = pb.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
         version = min(self._connect.protocol_version, wire.PROTOCOL_VERSION)
         self._write(wire.connected(self.services.version, version, self.services.config.message_bytes_max, flags))
-        self._asking = GuestRequests(self.services, self._caller(), self._trip, self._write, self)
+        self._asking = GuestRequests(self.services, self._caller(), self._trip, self._write, self.close, self)
         self._ping_later()
 
     # ---- a broker

@@ -204,6 +204,8 @@ class BrokerLink(asyncio.Protocol):
         self._challenges += 1
         if self._challenges > _CHALLENGES_MAX:
             raise ProtocolError(f"more than {_CHALLENGES_MAX} challenges")
+        if self.caller.instead is not None:
+            raise ProtocolError("it asks for more than the client's credentials, which the proxy does not have")
         credentials = self.caller.credentials
         if credentials is not None and is_about_caller(challenge, self.caller):
             self._write(response_frame(self.caller.client_version, credentials.method, credentials.data))

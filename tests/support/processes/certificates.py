@@ -29,14 +29,21 @@ class Authority:
         self.certificate.write_bytes(built.public_bytes(serialization.Encoding.PEM))
 
     def store(
-        self, name: str, *addresses: str, password: str = "", days: tuple[int, int] = (-1, 1), unit: str = ""
+        self,
+        name: str,
+        *addresses: str,
+        password: str = "",
+        days: tuple[int, int] = (-1, 1),
+        unit: str = "",
+        host: str = "",
     ) -> Path:
         """A file of a new key and its certificate, which is for these addresses and holds between these days.
 
-        ``unit``: the organizational unit, beside ``name``.
+        ``unit``: the organizational unit, beside ``name``. ``host``: a name of the network that it is for, too.
         """
         key = ec.generate_private_key(ec.SECP256R1())
-        found = [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
+        found: list[x509.GeneralName] = [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
+        found += [x509.DNSName(host)] if host else []
         builder = self._built(_name_of(name, unit), key.public_key(), is_authority=False, days=days)
         if found:
             builder = builder.add_extension(x509.SubjectAlternativeName(found), critical=False)

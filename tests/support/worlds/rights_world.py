@@ -59,12 +59,12 @@ class Story:
         return client
 
 
-def tell(scenario: Scenario, **settings: object) -> None:
+def tell(scenario: Scenario, access: Access = ACCESS, **settings: object) -> None:
     async def run(world: BrokerWorld) -> None:
         await scenario(Story(world))
 
     settings = {"super_user_roles": ("root",), **settings}
-    run_with_broker(run, access=ACCESS, authorization_enabled=True, **settings)
+    run_with_broker(run, access=access, authorization_enabled=True, **settings)
 
 
 def was_sent(client: Client, kind: int) -> bool:

@@ -256,6 +256,7 @@ def test_a_standalone_takes_one_directory_of_a_kind(key):
         ([], False),
         (["brokerServicePortTls=6651"], True),
         (["authenticationEnabled=true", "anonymousUserRole=nobody"], True),
+        (["brokerClientAuthenticationPlugin=token", "brokerClientAuthenticationParameters=file:///t"], True),
     ],
 )
 def test_signal_has_files_read_where_there_may_be_some(assignments: list[str], follows: bool) -> None:

@@ -9,6 +9,8 @@ from geminga.app.servers.member_broker import links_of
 from geminga.client import AuthenticationToken
 from geminga.model.errors import ConfigurationError
 from geminga.model.secret import DOTS
+from geminga.sim import SimNode, SimWorld, run
+from support.house.deciding import TakenAtTheirWord
 from support.processes.certificates import Authority, as_pkcs12
 
 JAVA = "org.apache.pulsar.client.impl.auth"
@@ -99,3 +101,21 @@ def test_what_does_not_go_together_refuses_the_start(values: dict[str, object], 
     with pytest.raises(ConfigurationError, match=told) as caught:
         links_of(loaded(**values))
     assert "hidden1" not in str(caught.value)
+
+
+def test_a_broker_s_own_role_is_found_out_where_it_shows_credentials() -> None:
+    config = loaded(brokerClientAuthenticationPlugin="token", brokerClientAuthenticationParameters="token:broker")
+    tls = loaded(**PORTS, brokerClientTlsEnabled="true")
+
+    async def scenario(node: SimNode) -> None:
+        assert config.links is not None
+        assert tls.links is not None
+        own = config.links.own_role(node.runtime, TakenAtTheirWord())
+        assert own is not None
+        assert await own() == "broker"
+        assert tls.links.own_role(node.runtime, TakenAtTheirWord()) is None
+
+    async def main(world: SimWorld) -> None:
+        await world.node("broker").run(scenario)
+
+    run(main)

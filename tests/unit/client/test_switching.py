@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ import geminga.client as gc
 from geminga.client._api.service_targets import FailoverClient, ServiceTarget
 from geminga.client._client import Client
 from geminga.client._transport.coordinators import ASSIGN_TOPIC
+from geminga.client._transport.switching import Switching
 from geminga.runtime import Raised, attempt_await, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
@@ -219,5 +221,22 @@ def test_rest_of_a_chunked_message_never_reaches_another_cluster_without_its_fir
         # The next loss is of the same cluster: what it has of a message is there.
         await producer.send(bytes(12 * 1024 * 1024))
         assert chunks["west"][-3:] == [2, 2, 2]
+
+    run(provider, scenario)
+
+
+def test_a_cluster_without_tls_is_none_for_a_client_whose_proxy_goes_by_it() -> None:
+    provider = Waiting()
+
+    async def scenario(client: gc.Client, clusters: Clusters) -> None:
+        assert isinstance(client, Client)
+        producer = await client.create_producer("t", batching_enabled=False)
+        proxied = replace(client.options, proxy_service_url="pulsar+ssl://proxy", proxy_protocol="SNI")
+        switching = Switching(provider.told.runtime, client.pool, proxied, provider, iter(range(100)).__next__)
+        assert not await switching.reaches(ServiceTarget(url("west")), 1)
+        with pytest.raises(gc.InvalidUrl, match="has no TLS"):
+            switching.go_on_with(ServiceTarget(url("west")))
+        await producer.send(b"where it was")
+        assert clusters.sent["east"] == [0]
 
     run(provider, scenario)

@@ -10,7 +10,7 @@ from geminga.proxy.core.room import UntakenRoom
 from geminga.proxy.core.targets import AllowedTargets, Target
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
-from support.worlds.proxy_world import ProxyWorld, Type, frame_of, in_world, let_in
+from support.worlds.proxy_world import BROKER, ProxyWorld, Type, frame_of, in_world, let_in
 from support.worlds.scripted_broker import polite
 
 TOPIC = "persistent://public/default/t"
@@ -166,3 +166,113 @@ def test_who_asks_and_takes_no_answers_is_cut_off_though_nobody_else_is_there() 
         assert not proxy.service.services.open
 
     in_world(story, script)
+
+
+# ---- a proxy that asks nobody who they are
+
+
+class Own:
+    """The proxy's credentials at brokers."""
+
+    method_name = "token"
+
+    def data(self) -> bytes:
+        return b"proxy"
+
+
+class Broker:
+    """Polite; keeps CONNECTs, and what it was told of credentials otherwise."""
+
+    def __init__(self) -> None:
+        self.connects: list[pb.CommandConnect] = []
+        self.responses: list[bytes] = []
+        #: Instead of CONNECTED, and of the answer to a lookup.
+        self.welcome: list[bytes] | None = None
+
+    def __call__(self, command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.AUTH_RESPONSE:
+            self.responses.append(command.authResponse.response.auth_data)
+        if command.type == Type.CONNECT:
+            self.connects.append(command.connect)
+            if self.welcome is not None:
+                return self.welcome
+        return polite(command)
+
+
+@pytest.mark.parametrize("to", ["", BROKER])
+@pytest.mark.parametrize(
+    ("method", "data", "shown"),
+    [
+        ("token", b"jane", ("token", b"jane")),
+        ("basic", b"jane:word", ("basic", b"jane:word")),
+        # Who brings nothing that can be shown to another.
+        ("token", b"", ("token", b"proxy")),
+        ("none", b"", ("token", b"proxy")),
+        ("", b"", ("token", b"proxy")),
+        # Over there the proxy's certificate would be taken for the client's.
+        ("tls", b"", ("token", b"proxy")),
+        ("tls", b"jane", ("token", b"proxy")),
+    ],
+)
+def test_who_brings_credentials_is_who_the_broker_says_and_others_are_the_proxy(
+    to: str, method: str, data: bytes, shown: tuple[str, bytes]
+) -> None:
+    broker = Broker()
+
+    async def story(proxy, new_client) -> None:
+        client = await let_in(new_client, data, to=to, auth_method_name=method)
+        if not to:
+            client.say(Type.LOOKUP, topic=TOPIC, request_id=7)
+            await client.next()
+
+    in_world(story, broker, make=lambda world: ProxyWorld(world, authentication=Own()))
+    (connect,) = broker.connects
+    assert (connect.auth_method_name, connect.auth_data) == shown
+    assert not connect.original_principal
+    assert not connect.HasField("original_auth_data")
+    # Of a client's credentials the client alone has new ones.
+    assert connect.feature_flags.supports_auth_refresh == (bool(to) or shown[1] == b"proxy")
+
+
+@pytest.mark.parametrize("to", ["", BROKER])
+def test_the_proxy_answers_no_challenge_for_a_client_with_its_own_credentials(to: str) -> None:
+    broker = Broker()
+    challenge = pb.CommandAuthChallenge(challenge=pb.AuthData(auth_method_name="token", auth_data=b"more"))
+    broker.welcome = [commands.encode_command(pb.BaseCommand(type=Type.AUTH_CHALLENGE, authChallenge=challenge))]
+
+    async def story(proxy, new_client) -> None:
+        client = await new_client()
+        client.connect(b"jane", to=to)
+        if not to:
+            assert (await client.next()).HasField("connected")
+            client.say(Type.LOOKUP, topic=TOPIC, request_id=7)
+        answer = await client.next()
+        told = answer.error.message if to else answer.lookupTopicResponse.message
+        assert "more than the client's credentials" in told
+
+    in_world(story, broker, make=lambda world: ProxyWorld(world, authentication=Own()))
+    assert broker.responses == []
+
+
+def test_a_client_whose_credentials_end_connects_again_with_new_ones() -> None:
+    """As at a broker. Who never had good ones is told so."""
+    broker = Broker()
+    refused = [commands.error(commands.UNREQUESTED, ServerError.AUTHENTICATION_ERROR, "it has expired")]
+
+    async def story(proxy, new_client) -> None:
+        client = await let_in(new_client, b"jane")
+        client.say(Type.LOOKUP, topic=TOPIC, request_id=7)
+        assert (await client.next()).lookupTopicResponse.proxy_through_service_url
+        broker.welcome = refused
+        for transport in proxy.world.network.connections(proxy.world.node("proxy")):
+            transport.abort()
+        await proxy.world.sleep(1)
+        client.say(Type.LOOKUP, topic=TOPIC, request_id=8)
+        await client.lost.wait()
+        assert client.came.empty()
+        other = await let_in(new_client, b"jane")
+        other.say(Type.LOOKUP, topic=TOPIC, request_id=9)
+        answer = (await other.next()).lookupTopicResponse
+        assert (answer.error, "it has expired" in answer.message) == (pb.AuthenticationError, True)
+
+    in_world(story, broker, make=lambda world: ProxyWorld(world, authentication=Own()))

@@ -101,6 +101,11 @@ MEANT: Final = (
     ),
     Meant("the path `lake` of a topic", r"answer: 404( <html>)? \| (20[04]|405 .+)", ".+/lake(/restore)?$"),
     Meant(
+        "the path `sourcePositions` of a topic",
+        r"answer: (404|405)( <html>)? \| (20[04]|40[0-9]|412 .+)|body: .*",
+        "source positions: .+/sourcePositions(/east)?$",
+    ),
+    Meant(
         "the path `holes` of a topic",
         r"answer: (404|405)( <html>)? \| (20[04]|40[0-9] .+)|body: .*",
         "ledgers that can not be read: .+/holes(/skip)?( .+)?$",

@@ -97,3 +97,15 @@ class Messages(BlockingCalls):
             )
         )
         return found
+
+    def source_positions(self, topic: str) -> Document:
+        """By cluster, up to where what it copies here counts as repeated (Geminga's own). Raises AdminError."""
+        found: Document = self._ask(Request("GET", f"/admin/v2/{_paths.topic(topic)}/sourcePositions"))
+        return found
+
+    def forget_source_position(self, topic: str, cluster: str) -> Document:
+        """Take a cluster's next message, wherever it was stored there (Geminga's own). Raises AdminError."""
+        found: Document = self._ask(
+            Request("DELETE", f"/admin/v2/{_paths.topic(topic)}/sourcePositions/{_paths.text(cluster)}")
+        )
+        return found

@@ -326,6 +326,20 @@ MESSAGES: Final = Noun(
             "A message that a subscription has to read, counted from 1.",
             WireType.MESSAGE,
         ),
+        get(
+            "source_positions",
+            "{topic}/sourcePositions",
+            "By cluster, up to where what it copies here counts as repeated (Geminga's own).",
+            _DOC,
+        ),
+        Call(
+            "forget_source_position",
+            "DELETE",
+            "{topic}/sourcePositions/{cluster}",
+            "Take a cluster's next message, wherever it was stored there (Geminga's own).",
+            _DOC,
+            destroys=True,
+        ),
     ),
 )
 

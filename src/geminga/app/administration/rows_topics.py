@@ -96,6 +96,8 @@ get-shadow-source =shadow-source topic
 get-schema-validation-enforce GET {{topic}}/schemaValidationEnforced; ?applied:flag -ap --applied
 set-schema-validation-enforce POST {{topic}}/schemaValidationEnforced; @:flag=false --enable -e
 trim-topic POST {{topic}}/trim %
+source-positions GET {{topic}}/sourcePositions
+forget-source-position DELETE {{topic}}/sourcePositions/{{cluster}} !; /cluster:text! -c --cluster
 """
 PERSISTENT: Final = f"""\
 {_SHARED}\

@@ -94,8 +94,8 @@ class Config:
 
     @property
     def follows_files(self) -> bool:
-        """Whether there are files of certificates or credentials that are read again on SIGHUP."""
-        return any(part is not None for part in (self.tls, self.authentication, self.bookie_tls))
+        """Whether there may be files of certificates or credentials that are read again, by SIGHUP or with a link."""
+        return any(part is not None for part in (self.tls, self.authentication, self.links, self.bookie_tls))
 
     def values(self) -> dict[str, str]:
         """Every key in force with its text, sorted; a key of several packages appears once."""

@@ -10,8 +10,12 @@ from geminga.model.secret import Secret
 from geminga.model.settings import setting
 
 if TYPE_CHECKING:
+    from geminga.broker.access.core.handshake import Credentials
+    from geminga.broker.access.ports import Authenticator
+    from geminga.broker.authentication.authentication import OwnRole
     from geminga.broker.peers.links import PeerLinks
     from geminga.client import ClientArguments
+    from geminga.runtime import Runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,17 @@ class LinksConfig:
             "tls_certificate_file_path": self.key_store,
             "tls_certificate_password": self.key_store_password.reveal(),
         }
+
+    def own_role(self, runtime: Runtime, authenticator: Authenticator) -> OwnRole | None:
+        """Who this broker is to others, by its own ``authenticator``; None: it shows them nothing."""
+        if not self.auth_plugin:
+            return None
+        from geminga.broker.authentication.authentication import OwnRole
+
+        async def credentials() -> Credentials | None:
+            return await self.links().credentials(runtime)
+
+        return OwnRole(authenticator, credentials, runtime.clock.monotonic)
 
     def links(self) -> PeerLinks:
         """The same, ready for use; raises ConfigurationError for what can not be, files among it."""

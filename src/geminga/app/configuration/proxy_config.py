@@ -119,6 +119,12 @@ class ProxyProcessConfig(NamedTuple):
     links: LinksConfig
     warnings: tuple[str, ...]
 
+    @property
+    def follows_files(self) -> bool:
+        """Whether there may be files that are read again on SIGHUP, or with the next link to a broker."""
+        has_links = self.links.uses_tls or bool(self.links.auth_plugin)
+        return has_links or self.tls is not None or self.authentication is not None
+
 
 def load_proxy_config(
     files: Sequence[str] = (), env: Mapping[str, str] | None = None, overrides: Sequence[str] = ()

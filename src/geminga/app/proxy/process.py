@@ -282,7 +282,8 @@ async def _serve(config: ProxyProcessConfig, *, json_line: bool) -> None:
     stop_on_signals(loop, stop, latest_s=lambda: config.server.shutdown_timeout_ms / 1000 + STOP_GRACE_S)
     PackageLevels().follow(parse_levels(config.server.log_levels))
     server = ProxyServer(config)
-    if config.tls is not None or config.authentication is not None:
+    if config.follows_files:
+        # Without, it ends the process, as of a broker.
         loop.add_signal_handler(signal.SIGHUP, server.look_at_files)
     try:
         ports = await begun(server.start(), stop)

@@ -356,7 +356,8 @@ class BrokerServer(ABC):
         self._authentication = opened
         self._closers.append(("files of credentials", opened.close))
         opened.start()
-        return access
+        links = self._config.links if broker.authorization_enabled else None
+        return access if links is None else replace(access, own_role=links.own_role(runtime, access.authenticator))
 
     async def _follow_configuration(self, metadata: MetadataStore) -> None:
         """Settings that were changed at run time hold before anything is made of them. Raises MetadataError."""

@@ -16,6 +16,7 @@ from geminga.broker.access.core.actions import (
     Action,
     NamespaceOperation,
     Resource,
+    TenantAdministration,
     TopicOperation,
     of_namespace,
     of_topic,
@@ -45,6 +46,8 @@ class HeldProducer(Protocol):
     """A producer of a connection."""
 
     is_closed: bool
+    #: Whose replicator it is; None: nobody's.
+    copies_from: str | None
 
     @property
     def topic(self) -> _Topic:
@@ -228,6 +231,8 @@ def _uses(holder: Holder, place: str) -> Iterator[tuple[HeldProducer | HeldConsu
         name = producer.topic.name
         if _is_in(name.namespace, place):
             yield producer, TopicOperation.PRODUCE, of_topic(name)
+            if producer.copies_from is not None:
+                yield producer, TenantAdministration.REPLICATE, of_topic(name)
     for consumer in list(holder.members.consumers.values()):
         subscription = consumer.subscription
         if _is_in(subscription.topic.name.namespace, place):

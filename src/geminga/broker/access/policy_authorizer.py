@@ -27,13 +27,15 @@ from geminga.broker.access.core.rules import (
     NO_FACTS,
     Facts,
     Need,
+    Refusal,
     Rules,
     administrators_of,
     decide,
+    is_of_brokers,
     need_of,
     settled_without_facts,
 )
-from geminga.broker.access.ports import ALLOWED, Decision, Denied
+from geminga.broker.access.ports import ALLOWED, Allowed, Decision, Denied, OwnRole
 from geminga.broker.core.coercion import Json
 
 #: Namespaces whose grants are kept in the form that is asked; the one that was added longest ago goes first.
@@ -70,11 +72,17 @@ class Stored(NamedTuple):
 class PolicyAuthorizer:
     """See the module."""
 
-    __slots__ = ("_kept", "_namespaces", "_rules", "_tenants", "refused")
+    __slots__ = ("_kept", "_namespaces", "_own_role", "_rules", "_tenants", "refused")
 
-    def __init__(self, rules: Callable[[], Rules], tenants: Stored, namespaces: Stored) -> None:
-        """``rules``: in force now. Tenants by their names, namespaces by ``tenant/namespace``."""
+    def __init__(
+        self, rules: Callable[[], Rules], tenants: Stored, namespaces: Stored, own_role: OwnRole | None = None
+    ) -> None:
+        """``rules``: in force now. Tenants by their names, namespaces by ``tenant/namespace``.
+
+        ``own_role``: that of the broker's own credentials, which other clusters' brokers may share.
+        """
         self._rules = rules
+        self._own_role = own_role
         self._tenants = tenants
         self._namespaces = namespaces
         #: Policies of a namespace, and what they give.
@@ -108,7 +116,8 @@ class PolicyAuthorizer:
             if before == self._changes:
                 break
         facts = Facts(administrators_of(tenant), self._grants(resource.namespace, policies))
-        return self._told(self._rules(), facts, principal, action, resource)
+        told = self._told(self._rules(), facts, principal, action, resource)
+        return told if isinstance(told, Allowed | Denied) else await told
 
     @property
     def _changes(self) -> int:
@@ -127,9 +136,29 @@ class PolicyAuthorizer:
             del self._kept[next(iter(self._kept))]
         return grants
 
-    def _told(self, rules: Rules, facts: Facts, principal: Principal, action: Action, resource: Resource) -> Decision:
+    def _told(
+        self, rules: Rules, facts: Facts, principal: Principal, action: Action, resource: Resource
+    ) -> Decision | Coroutine[Any, Any, Decision]:
         refusal = decide(rules, facts, principal, action, resource)
         if refusal is None:
             return ALLOWED
+        is_asked = action is TenantAdministration.REPLICATE or is_of_brokers(action, resource)
+        if self._own_role is not None and is_asked and not principal.is_anonymous:
+            return self._told_of_own(self._own_role, rules, facts, (principal, action, resource), refusal)
+        return self._denied(action, refusal)
+
+    async def _told_of_own(
+        self,
+        own_role: OwnRole,
+        rules: Rules,
+        facts: Facts,
+        question: tuple[Principal, Action, Resource],
+        refusal: Refusal,
+    ) -> Decision:
+        """The same where it is known what the brokers' own role is: it may replicate, and use what brokers keep."""
+        rules = rules._replace(brokers=frozenset([await own_role()]))
+        return ALLOWED if decide(rules, facts, *question) is None else self._denied(question[1], refusal)
+
+    def _denied(self, action: Action, refusal: Refusal) -> Denied:
         self.refused[KINDS[type(action)]] += 1
         return Denied(refusal.reason)

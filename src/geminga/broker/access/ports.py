@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
@@ -29,6 +29,9 @@ class Denied(NamedTuple):
 Decision: TypeAlias = Allowed | Denied
 #: Of a metric: names and values.
 Labels: TypeAlias = tuple[tuple[str, str], ...]
+#: The role of the broker's own credentials (``brokerClient...``), empty: they have none here. Raises GemingaError
+#: where that can not be known now.
+OwnRole: TypeAlias = Callable[[], Awaitable[str]]
 ALLOWED: Final = Allowed()
 
 
@@ -86,6 +89,8 @@ class Access:
     authenticates_metrics: bool = False
     #: Labels and samples of what became of credentials.
     metrics: Callable[[], Iterable[tuple[Labels, Mapping[str, float]]]] = _no_metrics
+    #: Who this broker is by its own authenticators; None: it shows nobody any credentials.
+    own_role: OwnRole | None = None
     #: Keeps what is refused and done, by others than REST; None: nothing does.
     audit: Auditor | None = None
     #: Whether each reader has a line there, or only who says that it is a command.

@@ -7,16 +7,26 @@ could bring is asked, and who is known to none of them is anonymous. Several pro
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from geminga.broker.access.core.handshake import Credentials, Known, Rejected, Verdict
-from geminga.broker.access.ports import Labels
+from geminga.broker.access.core.handshake import Challenge, Credentials, Known, Rejected, Verdict
+from geminga.broker.access.ports import Authenticator, Labels
 from geminga.broker.authentication.outcomes import Outcomes
 from geminga.broker.authentication.ports import Provider, RefusedError
+from geminga.model.errors import GemingaError, UnavailableError
+from geminga.runtime import again, get_logger
+
+_log = get_logger(__name__)
 
 #: For metrics, where no provider was asked.
 NO_PROVIDER: Final = "none"
+#: Seconds for which a broker goes by what it found out of its own credentials, and by that it could not, since who asks
+#: may be anybody; and seconds that it takes at most.
+OWN_ROLE_S: Final = 60.0
+UNKNOWN_S: Final = 10.0
+LOOK_S_MAX: Final = 5.0
 #: Characters of a method's name that are told.
 _METHOD_LENGTH_MAX: Final = 32
 
@@ -148,3 +158,56 @@ class Exchange:
     def answer(self, credentials: Credentials) -> Verdict | Coroutine[Any, Any, Verdict]:
         """See :class:`~geminga.broker.access.ports.Exchange`."""
         return self._authentication.verdict(credentials, self._source, in_http=self._in_http)
+
+
+class OwnRole:
+    """Who a broker is by what it shows to others, an :data:`~geminga.broker.access.ports.OwnRole`."""
+
+    __slots__ = ("_authenticator", "_credentials", "_known", "_monotonic", "_turn")
+
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        credentials: Callable[[], Awaitable[Credentials | None]],
+        monotonic: Callable[[], float],
+    ) -> None:
+        """``credentials``: of this moment; None: there are none. Raises GemingaError. ``monotonic``: seconds."""
+        self._authenticator = authenticator
+        self._credentials = credentials
+        self._monotonic = monotonic
+        #: The role, or why it is not known, and until when it is gone by.
+        self._known: tuple[str | UnavailableError, float] | None = None
+        #: One look at a time, whoever asks.
+        self._turn = asyncio.Lock()
+
+    async def __call__(self) -> str:
+        """Empty: nobody that is let in here. Raises UnavailableError."""
+        async with self._turn:
+            if self._known is None or self._known[1] <= self._monotonic():
+                found = await self._looked_up()
+                self._known = (found, self._monotonic() + (OWN_ROLE_S if isinstance(found, str) else UNKNOWN_S))
+            found = self._known[0]
+        if isinstance(found, str):
+            return found
+        raise again(found)
+
+    async def _looked_up(self) -> str | UnavailableError:
+        """Who asks for it may hold up others, and is told of no file of the broker's."""
+        try:
+            async with asyncio.timeout(LOOK_S_MAX):
+                return await self._found()
+        except TimeoutError:
+            why = f"no answer within {LOOK_S_MAX:g} s"
+        except GemingaError as error:
+            why = f"{error}"
+        _log.warning("who this broker is by its own credentials (brokerClient...) is not known: %s", why)
+        return UnavailableError("whether that is the role of this broker's own credentials is not known now")
+
+    async def _found(self) -> str:
+        credentials = await self._credentials()
+        if credentials is None:
+            return ""
+        verdict = self._authenticator.begin().answer(credentials)
+        if not isinstance(verdict, Known | Challenge | Rejected):
+            verdict = await verdict
+        return verdict.role if isinstance(verdict, Known) else ""

@@ -45,6 +45,7 @@ class Authorization:
             lambda: self._rules,
             Stored(tenants.known, tenants.read, lambda: tenants.changes),
             Stored(known, read, lambda: namespaces.changes),
+            access.own_role,
         )
         #: The same who are let in, and this one decides.
         self.access: Final = replace(access, authorizer=authorizer)
@@ -80,6 +81,7 @@ class Authorization:
             frozenset(config.super_user_roles),
             has_wildcards=config.authorization_has_wildcards,
             are_subscriptions_closed=config.subscription_roles_required,
+            replicators=frozenset(config.replicator_roles),
         )
 
     def _tenant_changed(self, tenant: str) -> None:

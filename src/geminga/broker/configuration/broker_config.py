@@ -63,6 +63,10 @@ class BrokerConfig(PolicyConfig):
     #: Geminga's own: a subscription that names no roles is nobody's but administrators'; in Pulsar it is everybody's.
     subscription_roles_required: bool = setting("gemingaSubscriptionRolesRequired", False, "true or false")
 
+    #: Geminga's own: who may publish under a replicator's name, beside super-users, administrators of the topic's
+    #: tenant and the role of ``brokerClient...``; in Pulsar everybody who may produce.
+    replicator_roles: tuple[str, ...] = setting("gemingaReplicatorRoles", (), "roles, comma separated")
+
     # ---- topics
     allow_auto_topic_creation: bool = setting("allowAutoTopicCreation", True, "true or false")
     auto_topic_creation_type: str = setting(

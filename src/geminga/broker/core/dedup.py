@@ -255,6 +255,15 @@ class Deduplication:
         self._sources.add(name)
         return True
 
+    def forget_source(self, name: str) -> int:
+        """Take another cluster's next entry, wherever it was stored there; what was known. The name must be known
+        (:meth:`is_known`): what is being written would count again."""
+        invariant(self.is_known(name), f"{name} is forgotten while entries of it are written")
+        number = self._persisted.pop(name)
+        del self._pushed[name]
+        self._sources.discard(name)
+        return number
+
     def _remembers(self, producer_name: str) -> bool:
         return producer_name in self._pushed or producer_name in self.runs
 

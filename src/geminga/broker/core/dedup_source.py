@@ -12,10 +12,13 @@ What has no source position, as older replicators send, is stored whatever it is
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from geminga.broker.core.dedup import Deduplication, Verdict
+from geminga.model.errors import CorruptionError, PreconditionFailedError
+from geminga.model.position import Position
 from geminga.model.topic_name import REPLICATOR_PREFIX
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import SOURCE_POSITION, peek_metadata, text_of
@@ -29,6 +32,11 @@ _ENTRY_BITS: Final = 63
 _HALF_MAX: Final = (1 << _ENTRY_BITS) - 1
 #: Digits of a half.
 _DIGITS_MAX: Final = 19
+#: Of a topic's ledger, JSON: by cluster, the last entry here that says nothing any more of how far the cluster is
+#: (``{"east": "12:34"}``). An operator took its source position away then, and a replay must not find it again.
+FORGOTTEN_PROPERTY: Final = "geminga.forgotten-sources"
+#: Clusters in it: the list of ledgers has what is left of the node.
+FORGOTTEN_MAX: Final = 100
 
 
 def is_replicator(producer_name: str) -> bool:
@@ -51,7 +59,59 @@ def source_of(metadata: pb.MessageMetadata, local_cluster: str) -> tuple[str, in
     number = number_of(position)
     if number is None:
         return None
-    return f"{REPLICATOR_PREFIX}{text_of(metadata.replicated_from)}{_TO}{local_cluster}", number
+    return source_name(text_of(metadata.replicated_from), local_cluster), number
+
+
+def source_name(cluster: str, local_cluster: str) -> str:
+    """By which name another cluster's entries count here."""
+    return f"{REPLICATOR_PREFIX}{cluster}{_TO}{local_cluster}"
+
+
+def source_cluster(name: str) -> str:
+    """Whose entries count by that name. Who writes ``replicated_from`` may write an arrow into it."""
+    return name.removeprefix(REPLICATOR_PREFIX).rpartition(_TO)[0]
+
+
+def forgotten_in(properties: Mapping[str, str]) -> dict[str, Position]:
+    """What :data:`FORGOTTEN_PROPERTY` says. Raises CorruptionError."""
+    text = properties.get(FORGOTTEN_PROPERTY, "{}")
+    try:
+        found = {}
+        for cluster, position in json.loads(text).items():
+            ledger, _, entry = position.partition(":")
+            found[cluster] = Position(int(ledger), int(entry))
+        return found
+    except (ValueError, AttributeError) as error:
+        raise CorruptionError(f"the property {FORGOTTEN_PROPERTY}: {error}") from error
+
+
+def is_forgotten(forgotten: Mapping[str, Position], cluster: str, position: Position) -> bool:
+    """Whether what is stored up to ``position`` says nothing of how far the cluster is."""
+    last = forgotten.get(cluster)
+    return last is not None and position <= last
+
+
+def with_forgotten(
+    forgotten: Mapping[str, Position], cluster: str, position: Position, first_ledger_id: int
+) -> dict[str, Position]:
+    """The same and one more; those of ledgers before ``first_ledger_id``, which no replay reads, are left out.
+
+    Raises PreconditionFailedError for more than :data:`FORGOTTEN_MAX`.
+    """
+    kept = {name: last for name, last in forgotten.items() if last.ledger_id >= first_ledger_id}
+    kept[cluster] = position
+    if len(kept) > FORGOTTEN_MAX:
+        oldest = min(last for name, last in kept.items() if name != cluster)
+        raise PreconditionFailedError(
+            f"source positions of {FORGOTTEN_MAX} clusters were taken away, and are remembered until the ledgers are "
+            f"trimmed that may have them: ledger {oldest.ledger_id} is the next one"
+        )
+    return kept
+
+
+def forgotten_text(forgotten: Mapping[str, Position]) -> str:
+    """As :data:`FORGOTTEN_PROPERTY` has it."""
+    return json.dumps({name: f"{last}" for name, last in forgotten.items()}, separators=(",", ":"))
 
 
 def judge(state: Deduplication, entries: Sequence[bytes], local_cluster: str) -> list[tuple[Verdict, bool]]:

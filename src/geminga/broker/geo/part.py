@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import ClassVar, Final
 
-from geminga.broker.core.dedup_source import is_replicator
 from geminga.broker.policies.core.record_rows import REPLICATION
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.topic.message_size import ADDED_BYTES_MAX, TOO_LARGE
@@ -106,7 +105,7 @@ class GeoReplication(TakesLeave):
         """Refuse what can not be parsed, or would be refused where it is copied to, and markers that are no
         replicator's, and nothing else of the batch."""
         # Each replicator parses them as well: what that takes is a small part of a copy.
-        is_copier = is_replicator(batch.producer.name)
+        is_copier = batch.producer.copies_from is not None
         if is_copier:
             return (batch,) if all(map(_is_whole, batch.entries)) else _taken_apart(batch, _damage_of)
         bytes_max = self._topic.services.config.message_bytes_max

@@ -28,6 +28,7 @@ from geminga.client import (
     ConnectError,
     EntryProducer,
     InvalidConfiguration,
+    InvalidUrl,
     NotConnected,
     ProducerBusy,
     PulsarException,
@@ -139,15 +140,27 @@ class RemoteCluster:
                 " with TLS (brokerClientTlsEnabled=true of this broker)" if not _has_tls(document) and uses_tls else ""
             )
             raise UnavailableError(f"cluster {name} has no {keys}, which is where it is reached{why}")
-        if _text(document, "proxyServiceUrl"):
-            _log.warning("cluster %s is reached directly: its proxyServiceUrl is not used", name)
         self._web_urls = addresses_of(web)
         try:
             arguments = _arguments(document, links)
+            proxied: ClientArguments = {**arguments, **self._proxy(uses_tls=uses_tls)}
             self._http = PeerHttp(runtime, PeerLinks(arguments, uses_tls=uses_tls))
-            self._client: Client = connect(url, runtime=runtime, **arguments)
-        except InvalidConfiguration as error:
+            self._client: Client = connect(url, runtime=runtime, **proxied)
+        except (InvalidConfiguration, InvalidUrl) as error:
             raise UnavailableError(f"cluster {name}: {error}") from error
+
+    def _proxy(self, *, uses_tls: bool) -> ClientArguments:
+        """Through which proxy its brokers are reached; as in Apache's brokers its administration is not."""
+        url, protocol = _text(self.document, "proxyServiceUrl"), _text(self.document, "proxyProtocol")
+        if not url:
+            return {}
+        if not protocol or not uses_tls:
+            why = "it names no proxyProtocol" if not protocol else "it is reached without TLS"
+            _log.warning(
+                "cluster %s is reached directly: %s, so that its proxyServiceUrl leads nowhere", self.name, why
+            )
+            return {}
+        return {"proxy_service_url": url, "proxy_protocol": protocol}
 
     async def open(self, topic: TopicName, partitions: int, *, makes_topics: bool = True) -> RemoteLink:
         """The topic over there, which has ``partitions`` as here, 0: none. ``makes_topics``: where it is missing.

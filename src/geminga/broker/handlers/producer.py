@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from geminga.broker.access.core.actions import Anyone, Resource, TopicOperation, of_topic
+from geminga.broker.access.core.actions import Anyone, Resource, TenantAdministration, TopicOperation, of_topic
 from geminga.broker.connection.connection import Connection
 from geminga.broker.core.dedup_source import cluster_of, is_replicator
 from geminga.broker.core.producer_access import AccessMode
@@ -287,6 +287,12 @@ def _initial_subscription(connection: Connection, command: pb.BaseCommand) -> Re
     return of_topic(TopicName.parse(request.topic), name) if name else None
 
 
+def _replicated(connection: Connection, command: pb.BaseCommand) -> Resource | None:
+    """Where a replicator publishes, or who calls itself one: what it says of source positions is believed for good."""
+    request = command.producer
+    return of_topic(TopicName.parse(request.topic)) if is_replicator(request.producer_name) else None
+
+
 def _refuse_producer(connection: Connection, command: pb.BaseCommand, error: GemingaError) -> None:
     connection.send_error(command.producer.request_id, error)
 
@@ -299,7 +305,10 @@ ROWS: Final = (
             TopicOperation.PRODUCE,
             _published_to,
             _refuse_producer,
-            also=((TopicOperation.SUBSCRIBE, _initial_subscription),),
+            also=(
+                (TopicOperation.SUBSCRIBE, _initial_subscription),
+                (TenantAdministration.REPLICATE, _replicated),
+            ),
         ),
     ),
     CommandRow(pb.BaseCommand.SEND, None, SettledBy(pb.BaseCommand.PRODUCER)),

@@ -75,6 +75,8 @@ async def _find_schema(services: CommandServices, request: pb.CommandGetSchema) 
     registry = services.schemas.registry
     name = TopicName.parse(request.topic)
     loaded = services.topics.loaded.get(str(name))
+    if loaded is not None and loaded.until_shown is not None:
+        await loaded.until_shown()
     schema_id = schema_id_of(name if loaded is None else loaded.schema_topic)
     if request.HasField("schema_version"):
         try:

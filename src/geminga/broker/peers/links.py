@@ -6,9 +6,13 @@ One way for both kinds of links: requests of HTTP and the connections of the bro
 from __future__ import annotations
 
 import ssl
+from collections.abc import Awaitable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from geminga.broker.access.core.handshake import Credentials
 from geminga.model.errors import UnavailableError
+from geminga.runtime.local_file import read_local_file
 
 if TYPE_CHECKING:
     from geminga.broker.ownership.endpoints import Endpoint
@@ -73,6 +77,39 @@ class PeerLinks:
         except (PulsarException, OSError) as error:
             raise UnavailableError(f"credentials for other brokers: {error}") from error
         return list(found.items())
+
+    async def credentials(self, runtime: Runtime) -> Credentials | None:
+        """What says over the binary protocol who asks; None: nothing does. Raises UnavailableError."""
+        authentication = self.client_arguments.get("authentication")
+        if authentication is None:
+            return None
+        from geminga.runtime import Raised, attempt, attempt_await
+
+        certificate = None
+        found: object
+        if isinstance(path := getattr(authentication, "certificate_path", None), str):
+            # TLS says it: the first certificate of the file, in the form in which a peer sees it.
+            certificate = attempt(partial(_certificate_in, path))
+        if getattr(authentication, "is_blocking", False):
+            found = await attempt_await(runtime.threads.call(CREDENTIALS_LANE, authentication.data))
+        else:
+            found = attempt(authentication.data)
+            if isinstance(found, Awaitable):
+                found = await attempt_await(found)
+        for each in (certificate, found):
+            if isinstance(each, Raised):
+                raise UnavailableError(f"this broker's own credentials (brokerClient...): {each}")
+        if not isinstance(found, bytes):
+            raise UnavailableError("this broker's own credentials (brokerClient...): expected bytes")
+        return Credentials(authentication.method_name, found, certificate if isinstance(certificate, bytes) else None)
+
+
+def _certificate_in(path: str) -> bytes:
+    """Raises OSError, ValueError."""
+    text = read_local_file(path).decode("ascii", "replace")
+    _, begin, rest = text.partition(ssl.PEM_HEADER)
+    body, end, _ = rest.partition(ssl.PEM_FOOTER)
+    return ssl.PEM_cert_to_DER_cert(begin + body + end)
 
 
 #: Without TLS, as nobody.

@@ -17,11 +17,13 @@ from geminga.broker.access.core.actions import (
     ClusterOperation,
     NamespaceOperation,
     PolicyAction,
+    PolicyName,
     Resource,
     TenantOperation,
     TopicOperation,
     of_namespace,
     of_topic,
+    writing,
 )
 from geminga.broker.access.core.principal import ANONYMOUS, Principal
 from geminga.broker.access.ports import Allowed, Denied
@@ -38,6 +40,7 @@ from geminga.broker.rest.calls.requests import (
 from geminga.broker.rest.calls.routing import InBody, Route
 from geminga.broker.rest.identity import principal_of
 from geminga.model.errors import GemingaError
+from geminga.model.topic_name import REPLICATOR_PREFIX
 
 if TYPE_CHECKING:
     from geminga.broker.access.audit import Entry
@@ -46,6 +49,10 @@ if TYPE_CHECKING:
 _LOOKS: Final = frozenset(("GET", "HEAD"))
 #: What is done in a whole namespace to subscriptions, of one name or all.
 _OF_SUBSCRIPTIONS: Final = (NamespaceOperation.CLEAR_BACKLOG, NamespaceOperation.UNSUBSCRIBE)
+#: What at a topic begins, ends or passes over a subscription; of a replicator's it is said what another cluster gets.
+_OF_REPLICATORS: Final = frozenset(
+    (TopicOperation.SUBSCRIBE, TopicOperation.UNSUBSCRIBE, TopicOperation.SKIP, TopicOperation.EXPIRE_MESSAGES)
+)
 #: Where scrapers ask.
 METRICS_PATHS: Final = ("/metrics", "/metrics/")
 #: Where messages are published and consumed.
@@ -197,7 +204,13 @@ async def require(request: Request, action: Action) -> None:
     Raises RestError for names in the path that can be none.
     """
     principal = await principal_of(request)
+    if action in _OF_REPLICATORS and _names_replicator(request):
+        action = writing(PolicyName.REPLICATION)
     await _require(request, principal, action, resource_of(request, action))
+
+
+def _names_replicator(request: Request) -> bool:
+    return names_subscription(request) and subscription_name(request).startswith(REPLICATOR_PREFIX)
 
 
 async def _require(request: Request, principal: Principal, action: Action, resource: Resource) -> None:

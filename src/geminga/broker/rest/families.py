@@ -158,6 +158,7 @@ def _topics() -> Sequence[Route]:
         messages,
         partitions,
         permissions,
+        replicators,
         shadows,
         subscriptions,
         topics,
@@ -168,6 +169,7 @@ def _topics() -> Sequence[Route]:
     return [
         *at_owner(lake.ROUTES, topic_of, _ownership),
         *at_owner(holes.ROUTES, topic_of, _ownership),
+        *at_owner(replicators.ROUTES, topic_of, _ownership),
         *at_owner(shadows.ROUTES, topic_of, _ownership),
         *at_owner(over_partitions(compaction.ROUTES), topic_of, _ownership),
         *at_owner(over_partitions(subscriptions.ROUTES), topic_of, _ownership),

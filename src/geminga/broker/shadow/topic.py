@@ -46,7 +46,10 @@ class ShadowTopic(PersistentTopic):
     async def load(self) -> None:
         """As :meth:`Topic.load`."""
         await super().load()
-        self.following = self.parts.find(ShadowFollowing)
+        self.following = following = self.parts.find(ShadowFollowing)
+        if following is not None:
+            # Who makes a shadow reads nothing of a source that does not name it, schemas among it.
+            self.until_shown = following.until_known
 
     async def use_transactions(self) -> TransactionBuffer:
         """Raises NotAllowedError."""

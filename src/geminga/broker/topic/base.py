@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.core.deletion import TopicFacts
@@ -65,6 +65,7 @@ class Topic:
         "services",
         "throttles",
         "transactions",
+        "until_shown",
     )
 
     def __init__(
@@ -80,6 +81,8 @@ class Topic:
         self.name = name
         #: Whose schemas its messages have.
         self.schema_topic = name
+        #: Returns when these may be shown here. Raises UnavailableError. None: they are the topic's own.
+        self.until_shown: Callable[[], Awaitable[None]] | None = None
         #: Whether it may be used.
         self.life = life
         #: What takes its batches.

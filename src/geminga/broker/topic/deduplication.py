@@ -17,7 +17,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Final
 
 from geminga.broker.core.dedup import UNKNOWN_TEXT, Deduplication, Verdict
-from geminga.broker.core.dedup_source import as_properties, is_replicator, of_properties, shown, source_of
+from geminga.broker.core.dedup_source import (
+    FORGOTTEN_PROPERTY,
+    as_properties,
+    forgotten_in,
+    forgotten_text,
+    is_forgotten,
+    is_replicator,
+    of_properties,
+    shown,
+    source_cluster,
+    source_name,
+    source_of,
+    with_forgotten,
+)
 from geminga.broker.core.dedup_source import judge as judge_sources
 from geminga.broker.core.dedup_source import remember as remember_sources
 from geminga.broker.policies.config import PolicyConfig
@@ -28,13 +41,21 @@ from geminga.broker.topic.producer import Producer, is_terminal
 from geminga.broker.topic.publish import DUPLICATE, PublishBatch, Refusal
 from geminga.managed_ledger import AppendResult, Entry, ManagedCursor
 from geminga.managed_ledger.replaying import replay
-from geminga.model.errors import GemingaError, LedgerFencedError, NotAllowedError, StorageError, UnavailableError
+from geminga.model.errors import (
+    ConflictError,
+    GemingaError,
+    LedgerFencedError,
+    NotAllowedError,
+    NotFoundError,
+    StorageError,
+    UnavailableError,
+)
 from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import DEDUP_CURSOR
 from geminga.model.txn_id import TxnId
 from geminga.runtime import Contained, get_logger, next_turn, spawn
 from geminga.wire.pulsar.markers import COMMIT, is_end, transaction_of
-from geminga.wire.pulsar.metadata import peek_metadata
+from geminga.wire.pulsar.metadata import peek_metadata, text_of
 from geminga.wire.pulsar.numbers import as_long
 
 _log = get_logger(__name__)
@@ -71,6 +92,7 @@ class TopicDeduplication(TopicPart):
         "_tried_at",
         "_turn",
         "_waiting",
+        "forgotten",
         "state",
     )
 
@@ -94,6 +116,8 @@ class TopicDeduplication(TopicPart):
         self._turn: asyncio.Lock | None = None
         self._is_settling = False
         self._is_closed = False
+        #: By cluster, the last entry that does not say how far it is (:func:`forget_source`).
+        self.forgotten: dict[str, Position] = {}
 
     @classmethod
     def is_wanted(cls, topic: PartTopic) -> bool:
@@ -111,7 +135,7 @@ class TopicDeduplication(TopicPart):
     def admit(self, batch: PublishBatch) -> Iterable[PublishBatch]:
         """Judge each entry; neighbours with the same verdict stay together."""
         name = batch.producer.name
-        if is_replicator(name):
+        if batch.producer.copies_from is not None:
             return self._runs(batch, judge_sources(self.state, batch.entries, self._cluster))
         judge = self.state.published
         txn_id = None if batch.transaction is None else TxnId(*batch.transaction)
@@ -175,7 +199,7 @@ class TopicDeduplication(TopicPart):
             end = batch.answered_count
             name = batch.producer.name
             pairs = batch.sequence_ids[end - result.count : end]
-            if is_replicator(name):
+            if batch.producer.copies_from is not None:
                 remember_sources(self.state, batch.entries[end - result.count : end], self._cluster)
             elif batch.transaction is not None or name in self.state.runs:
                 txn_id = None if batch.transaction is None else TxnId(*batch.transaction)
@@ -194,7 +218,7 @@ class TopicDeduplication(TopicPart):
 
     def is_stored(self, batch: PublishBatch) -> bool:
         """Whether all of it is there already, so that it needs no more than its receipts."""
-        if is_replicator(batch.producer.name):
+        if batch.producer.copies_from is not None:
             return False
         txn_id = None if batch.transaction is None else TxnId(*batch.transaction)
         return not self.state.is_settling and all(
@@ -212,7 +236,7 @@ class TopicDeduplication(TopicPart):
 
     async def admit_producer(self, producer: Producer) -> None:
         """Raises UnavailableError if what it sent before may be in entries that can not be read."""
-        if is_replicator(producer.name):
+        if producer.copies_from is not None:
             return  # each of its entries is judged by where it comes from
         if producer.is_name_new:
             self.state.made_name(producer.name)
@@ -315,8 +339,12 @@ class TopicDeduplication(TopicPart):
         """Take the snapshot and replay what is behind it; raises StorageError."""
         ledger = self._topic.ledger
         self._cursor = await ledger.open_cursor(DEDUP_CURSOR, initial=EARLIEST)
+        self.forgotten = forgotten_in(ledger.stored.properties)
         for name, number in of_properties(self._cursor.properties):
-            if not is_replicator(name) or self.state.takes_source(name):
+            if not is_replicator(name) or (
+                not is_forgotten(self.forgotten, source_cluster(name), self._cursor.mark_delete_position)
+                and self.state.takes_source(name)
+            ):
                 self.state.stored(name, number)
         self.state.runs.restored(free_ids(self._cursor.cursor_properties.get(FREE_PROPERTY, "")))
         self._last_stored = self._cursor.mark_delete_position
@@ -377,7 +405,11 @@ class TopicDeduplication(TopicPart):
             return
         if metadata.replicated_from:
             source = source_of(metadata, self._cluster)
-            if source is not None and self.state.takes_source(source[0]):
+            if (
+                source is not None
+                and not is_forgotten(self.forgotten, text_of(metadata.replicated_from), entry.position)
+                and self.state.takes_source(source[0])
+            ):
                 self.state.stored_in(*source, source[1], None)
             return
         txn_id = transaction_of(metadata)
@@ -462,6 +494,59 @@ class TopicDeduplication(TopicPart):
                 # As much later as after one that was saved: neither at each message, nor never.
                 self._stored_since_snapshot += stored
                 self._tried_at, self._dirty_since_ms = self._stored_since_snapshot, self._now_ms()
+
+
+def sources_of(dedup: TopicDeduplication) -> dict[str, str]:
+    """By cluster: up to where its messages count as repeated, ``ledger:entry`` over there."""
+    return {
+        source_cluster(name): f"{shown(name, number)}"
+        for name, number in dedup.state.persisted.items()
+        if is_replicator(name)
+    }
+
+
+async def forget_source(dedup: TopicDeduplication, cluster: str) -> str:
+    """Take away up to where a cluster's messages count as repeated, and answer what it was; durable on return.
+
+    Nothing stored by now says it any more, in a replay neither. Raises NotFoundError where nothing is known of the
+    cluster, ConflictError while a hole may have something newer, UnavailableError while entries of it are being
+    written, PreconditionFailedError for too many, and StorageError, MetadataError: then nothing was taken away.
+    """
+    topic, state = dedup._topic, dedup.state
+    name = source_name(cluster, dedup._cluster)
+    if name not in state.persisted:
+        known = ", ".join(sources_of(dedup)) or "no cluster"
+        raise NotFoundError(f"{topic.name} has source positions of {known}, not of {cluster}")
+    if state.has_holes:
+        raise ConflictError("ledgers that may have newer source positions can not be read: see the topic's holes")
+    # Who writes now connects again, and is judged by what is known then.
+    for producer in [*topic.producers.values()]:
+        if producer.copies_from == cluster:
+            producer.disconnect()
+    if dedup._turn is None:
+        dedup._turn = asyncio.Lock()
+    async with dedup._turn:
+        await dedup.until_known(name)
+        if dedup._is_closed or not state.is_known(name) or name not in state.persisted:
+            raise UnavailableError(f"entries of {cluster} are being written to {topic.name}: try it again")
+        infos = topic.ledger.ledgers.infos
+        first_id = infos[0].ledger_id if infos else 0
+        before, forgotten = dedup.forgotten, with_forgotten(dedup.forgotten, cluster, dedup._last_stored, first_id)
+        # Before it is noted: what comes meanwhile is behind it, and counts.
+        number, is_noted = state.forget_source(name), False
+        dedup.forgotten = forgotten
+        try:
+            await topic.ledger.stored.add_properties({FORGOTTEN_PROPERTY: forgotten_text(forgotten)})
+            is_noted = True
+        finally:
+            if not is_noted:
+                dedup.forgotten = before
+                if state.takes_source(name):
+                    state.stored(name, number)
+    # For brokers that do not know the property.
+    dedup._is_saving = True
+    await dedup._save()
+    return f"{shown(name, number)}"
 
 
 def free_text(free: Mapping[str, list[tuple[int, int]]]) -> str:

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from functools import partial
 from typing import ClassVar, Final
 
-from geminga.broker.core.dedup_source import is_replicator
 from geminga.broker.policies.core.limit_rows import MAX_MESSAGE_SIZE
 from geminga.broker.topic.parts import PartTopic, TopicPart
 from geminga.broker.topic.publish import PublishBatch, Refusal, is_chunk, runs_without
@@ -54,7 +53,7 @@ def runs_by_size(batch: PublishBatch, limit: int) -> Iterable[PublishBatch]:
     """The batch in order, taken apart where entries are larger than ``limit`` bytes (0: none is) and so are refused."""
     if not limit or max(map(len, batch.entries)) <= limit:
         return (batch,)
-    is_refused = _is_copy_refused if is_replicator(batch.producer.name) else _is_refused
+    is_refused = _is_copy_refused if batch.producer.copies_from is not None else _is_refused
     return runs_without(batch, partial(is_refused, limit=limit), TOO_LARGE)
 
 

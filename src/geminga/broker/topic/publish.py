@@ -102,6 +102,8 @@ class BatchProducer(Protocol):
     """The producer of a batch."""
 
     name: str
+    #: Whose replicator it is; None: nobody's.
+    copies_from: str | None
     producer_id: int
     is_closed: bool
     is_refusing: bool
@@ -133,8 +135,6 @@ class Sender(BatchProducer, Protocol):
 
     #: Metadata of no more bytes have nothing to look at.
     plain_metadata_bytes: int
-    #: Whose replicator it is; None: nobody's.
-    copies_from: str | None
 
 
 P = TypeVar("P", bound=Sender)

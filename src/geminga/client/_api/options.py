@@ -128,8 +128,12 @@ class ClientArguments(TypedDict, total=False):
     tls_private_key_file_path: str
     tls_certificate_password: str
     tls_trust_certs_password: str
+    proxy_service_url: str
+    proxy_protocol: str
 
 
+#: Of ``proxy_protocol``: the proxy takes connections with TLS and sends each to the host that it asks for (SNI).
+PROXY_SNI: Final = "SNI"
 #: As in the Java client.
 DESCRIPTION_LENGTH_MAX: Final = 64
 
@@ -166,12 +170,21 @@ class ClientOptions:
     #: Of the store, or of an encrypted key; and of the store of certificates to trust.
     tls_certificate_password: str = field(default="", repr=False)
     tls_trust_certs_password: str = field(default="", repr=False)
+    #: ``pulsar+ssl://host:port`` through which every broker is reached; which one it is to be, TLS says there.
+    proxy_service_url: str = ""
+    #: How that proxy is spoken to: ``SNI``.
+    proxy_protocol: str = ""
 
     def check(self) -> None:
         """Raise InvalidConfiguration for values that can not be."""
         check_kinds(self, _CLIENT_KINDS)
         if len(self.description) > DESCRIPTION_LENGTH_MAX:
             raise InvalidConfiguration(f"description: at most {DESCRIPTION_LENGTH_MAX} characters")
+        if self.proxy_protocol != (PROXY_SNI if self.proxy_service_url else ""):
+            raise InvalidConfiguration(
+                f"proxy_protocol: expected {PROXY_SNI!r} with proxy_service_url, and nothing without, not "
+                f"{self.proxy_protocol!r}"
+            )
 
     def tls_files(self) -> list[str]:
         """Paths of certificates, keys and trust; empty texts for none."""
@@ -363,6 +376,8 @@ _CLIENT_KINDS: Final[Mapping[str, Kind]] = {
     "tls_certificate_file_path": TEXT,
     "tls_private_key_file_path": TEXT,
     "tls_certificate_password": TEXT,
+    "proxy_service_url": TEXT,
+    "proxy_protocol": TEXT,
     "tls_trust_certs_password": TEXT,
 }
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from geminga.client._api.errors import AlreadyClosed, ConnectError, LookupError, PulsarException, Timeout, WrongProtocol
 from geminga.client._api.options import ClientOptions
 from geminga.client._transport.connection import ClientConnection
-from geminga.client._transport.service_urls import Address, ServiceUrls, parse_addresses
+from geminga.client._transport.service_urls import Address, ServiceUrls, parse_addresses, parse_proxy
 from geminga.runtime import Runtime, again, get_logger, spawn, value_of
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ class ConnectionPool:
         options: ClientOptions,
         next_request_id: Callable[[], int],
     ) -> None:
+        """Raises InvalidUrl for a proxy that can not be, or brokers that it can not lead to."""
+        self._proxy = parse_proxy(options.proxy_service_url, service_urls.addresses)
         self._runtime = runtime
         self._service_urls = service_urls
         self._options = options
@@ -106,9 +108,11 @@ class ConnectionPool:
         return await self._shared(address.broker_url, parse_addresses(address.physical_url)[0])
 
     def go_on_with(self, urls: ServiceUrls, options: ClientOptions, why: PulsarException) -> None:
-        """Another cluster from now on: what stands, and what is being made, ends with ``why``."""
+        """Another cluster from now on: what stands, and what is being made, ends with ``why``. Raises InvalidUrl, and
+        then nothing has changed."""
         if self.is_closed:
             return
+        self._proxy = parse_proxy(options.proxy_service_url, urls.addresses)
         self.moves += 1
         self._service_urls.become(urls)
         self._options, self._tls = options, None
@@ -191,7 +195,7 @@ class ConnectionPool:
         self, key: tuple[str, str, int], logical_url: str, physical: Address
     ) -> ClientConnection | PulsarException:
         connection: ClientConnection | None = None
-        moves = self.moves
+        moves, proxy = self.moves, self._proxy
         proxied = logical_url if logical_url != physical.url else ""
 
         def make() -> ClientConnection:
@@ -210,9 +214,14 @@ class ConnectionPool:
 
         try:
             async with asyncio.timeout(self._options.connection_timeout_ms / 1000):
-                await self._runtime.network.connect(
-                    make, physical.host, physical.port, tls=self._tls_context() if physical.is_tls else None
-                )
+                tls = self._tls_context() if physical.is_tls else None
+                if proxy is None:
+                    await self._runtime.network.connect(make, physical.host, physical.port, tls=tls)
+                else:
+                    # TLS is of the broker, end to end: its name leads there, and its certificate must have it.
+                    await self._runtime.network.connect(
+                        make, proxy.host, proxy.port, tls=tls, server_name=physical.host
+                    )
                 assert connection is not None
                 await connection.wait_connected()
         except (OSError, asyncio.CancelledError, PulsarException) as error:
@@ -221,7 +230,7 @@ class ConnectionPool:
             if isinstance(error, TimeoutError):
                 return Timeout(f"no connection to {physical.url} within {self._options.connection_timeout_ms} ms")
             if isinstance(error, OSError):
-                return _not_connected(physical, error)
+                return _not_connected(physical, error, "" if proxy is None else f" through {proxy.host}:{proxy.port}")
             if isinstance(error, PulsarException):
                 return error
             if self.is_closed:  # cancelled by close: those who wait are not
@@ -250,9 +259,9 @@ class ConnectionPool:
             del self._connections[key]
 
 
-def _not_connected(address: Address, error: OSError) -> ConnectError:
+def _not_connected(address: Address, error: OSError, way: str = "") -> ConnectError:
     """Why there is no connection; asyncio's errors of a TLS handshake have no text, or one of OpenSSL's sources."""
-    what = f"connecting to {address.url}: {str(error) or type(error).__name__}"
+    what = f"connecting to {address.url}{way}: {str(error) or type(error).__name__}"
     if not address.is_tls or not isinstance(error, ssl.SSLError | ConnectionError):
         return ConnectError(what)
     if isinstance(error, ssl.SSLError) and error.reason in _NO_TLS_THERE:

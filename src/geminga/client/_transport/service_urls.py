@@ -54,6 +54,22 @@ def _parse_host(text: str, scheme: str, url: str) -> Address:
     return Address(host, int(port), scheme in ("pulsar+ssl", "https"), scheme.startswith("http"))
 
 
+def parse_proxy(proxy_url: str, brokers: list[Address]) -> Address | None:
+    """Through which address ``brokers`` are reached; empty: directly. Raises InvalidUrl."""
+    if not proxy_url:
+        return None
+    found = parse_addresses(proxy_url)
+    if len(found) != 1 or found[0].is_http:
+        raise InvalidUrl(f"invalid proxy_service_url {proxy_url!r}: expected one pulsar+ssl://host:port")
+    for broker in brokers:
+        if not broker.is_tls:
+            raise InvalidUrl(
+                f"proxy_service_url: {broker.url} has no TLS, by which the proxy is told where to; expected a service "
+                "URL of pulsar+ssl:// or https://"
+            )
+    return found[0]
+
+
 class ServiceUrls:
     """The addresses of one service URL; stays with one as long as it can be reached."""
 

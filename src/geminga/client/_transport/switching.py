@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from geminga.client._api.errors import NotConnected, PulsarException
+from geminga.client._api.errors import InvalidUrl, NotConnected, PulsarException
 from geminga.client._api.options import ClientOptions
 from geminga.client._api.service_targets import ServiceTarget, ServiceUrlProvider
 from geminga.client._transport.pool import ConnectionPool
@@ -45,9 +45,13 @@ class Switching:
 
     async def reaches(self, target: ServiceTarget, timeout_s: float) -> bool:
         """As of the port."""
-        pool = ConnectionPool(
-            self.runtime, ServiceUrls(target.service_url), target.options(self._options), self._next_request_id
-        )
+        try:
+            pool = ConnectionPool(
+                self.runtime, ServiceUrls(target.service_url), target.options(self._options), self._next_request_id
+            )
+        except InvalidUrl as error:
+            _log.warning("%s can not be gone on with: %s", target.service_url, error)
+            return False
         try:
             async with asyncio.timeout(timeout_s):
                 await pool.service_connection(PROBE_TOPIC)

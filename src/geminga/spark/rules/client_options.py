@@ -33,6 +33,8 @@ _TEXTS: Final = {
     "tlstrustcertsfilepath": "tls_trust_certs_file_path",
     "tlscertificatefilepath": "tls_certificate_file_path",
     "tlskeyfilepath": "tls_private_key_file_path",
+    "proxyserviceurl": "proxy_service_url",
+    "proxyprotocol": "proxy_protocol",
 }
 _FLAGS: Final = {
     "tlsallowinsecureconnection": "tls_allow_insecure_connection",

@@ -114,3 +114,22 @@ def test_metrics_are_for_known_ones_as_in_pulsars_proxy() -> None:
         authentication = load_proxy_config(overrides=[*enabled, *more]).authentication
         assert authentication is not None
         assert authentication.authenticates_metrics is expected
+
+
+TLS_PROVIDER = "org.apache.pulsar.broker.authentication.AuthenticationProviderTls"
+
+
+@pytest.mark.parametrize(
+    ("settings", "follows"),
+    [
+        ([], False),
+        (["brokerClientAuthenticationPlugin=token", "brokerClientAuthenticationParameters=file:///t"], True),
+        (["tlsEnabledWithBroker=true", "brokerServiceURLTLS=pulsar+ssl://b:6651"], True),
+        (["servicePortTls=6651", "tlsCertificateFilePath=/c"], True),
+        (["authenticationEnabled=true", f"authenticationProviders={TLS_PROVIDER}"], True),
+    ],
+)
+def test_who_has_files_read_again_ends_no_proxy_that_has_some(settings: list[str], *, follows: bool) -> None:
+    """SIGHUP; the credentials at brokers alone were none."""
+    config = load_proxy_config(overrides=["brokerServiceURL=pulsar://b:6650", *settings])
+    assert config.follows_files == follows

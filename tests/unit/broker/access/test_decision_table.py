@@ -325,6 +325,7 @@ GET /admin/v2/{t}/partitioned-internalStats
 GET /admin/v2/{t}/partitioned-stats
 GET /admin/v2/{t}/partitions
 GET /admin/v2/{t}/properties
+GET /admin/v2/{t}/sourcePositions
 GET /admin/v2/{t}/stats
 GET /admin/v2/clusters
 GET /admin/v2/proxy-stats/{t}/stats

@@ -12,6 +12,7 @@ from geminga.broker.access.core.grants import without_grant
 from geminga.broker.access.core.principal import Principal
 from geminga.broker.access.lost_rights import MADE_MEANWHILE_S, UNKNOWN_S, HeldConsumer, HeldWatch, LostRights
 from geminga.broker.access.ports import Decision, Denied
+from geminga.broker.subscription.subscription import Subscription
 from geminga.model.errors import GemingaError, MetadataError
 from geminga.model.topic_name import TopicName
 from geminga.runtime import delay, next_turn
@@ -317,6 +318,35 @@ def test_who_may_not_use_a_subscription_ends_none_by_the_whole_namespace_either(
     tell(scenario, subscription_roles_required=given == "setting")
 
 
+@pytest.mark.parametrize("given", ["roles", "setting", "prefix"])
+def test_who_may_not_use_a_subscription_expires_none_with_all_others_of_the_topic(given: str) -> None:
+    async def scenario(story: Story) -> None:
+        for role in ("jane", "jim"):
+            await story.grant(role, "consume", "produce")
+        cook = await story.producer("jane")
+        if given == "roles":
+            await story.do("POST", f"{NAMESPACE}/permissions/subscription/jane-1", ["jane"])
+        elif given == "prefix":
+            await story.do("POST", f"{NAMESPACE}/subscriptionAuthMode", "Prefix")
+        await story.do("PUT", f"{PATHS[TOPIC]}/subscription/jane-1", "earliest")
+        await cook.publish(0)
+        await delay(2000)
+        path = f"{PATHS[TOPIC]}/all_subscription/expireMessages/1"
+        answer = await ask(story.application, "POST", path, b"", role="jim")
+        assert answer.status == 401
+        assert b"not all subscriptions of" in answer.body
+        subscription = story.world.broker.topics[TOPIC].subscriptions["jane-1"]
+        assert isinstance(subscription, Subscription)
+        assert subscription.cursor.backlog_count == 1
+        if given == "roles":
+            assert (await ask(story.application, "POST", path, b"", role="jane")).status == 204
+        else:
+            await story.do("POST", path)
+        assert subscription.cursor.backlog_count == 0
+
+    tell(scenario, subscription_roles_required=given == "setting")
+
+
 TENANT = {"adminRoles": ["owner"], "allowedClusters": ["standalone"]}
 
 
@@ -413,6 +443,7 @@ class Held:
 
     def __init__(self) -> None:
         self.topic = SimpleNamespace(name=TopicName.parse(TOPIC))
+        self.copies_from = None
         self.is_closed = False
 
     def disconnect(self) -> None:

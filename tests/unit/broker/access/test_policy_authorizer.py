@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,8 +16,13 @@ from geminga.broker.access.core.rules import Rules
 from geminga.broker.access.policy_authorizer import NAMESPACES_KEPT_MAX, READS_MAX, PolicyAuthorizer, Stored
 from geminga.broker.access.ports import ALLOWED, Decision, Denied
 from geminga.broker.core.coercion import Json
-from geminga.model.errors import MetadataError
+from geminga.model.errors import MetadataError, UnavailableError
 from geminga.model.topic_name import TopicName
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.house.waiting import turns
+from support.worlds.broker_world import Client, Type
+from support.worlds.rest_world import ask
+from support.worlds.rights_world import ACCESS, Story, refusal, tell, was_sent
 
 TOPIC = of_topic(TopicName.parse("persistent://t/n/a"))
 JANE, ROOT, OWNER = Principal("jane"), Principal("root"), Principal("owner")
@@ -152,3 +158,160 @@ def test_grants_of_so_many_namespaces_are_kept() -> None:
         topic = of_topic(TopicName.parse(f"persistent://{name}/a"))
         assert settled(decides.decide(JANE, TopicOperation.PRODUCE, topic)) is ALLOWED
     assert len(decides._kept) == NAMESPACES_KEPT_MAX
+
+
+OWN_TOPICS = [
+    "__change_events",
+    "__transaction_buffer_snapshot",
+    "__transaction_buffer_snapshot_segments",
+    "__change_events-partition-0",
+]
+
+
+@pytest.mark.parametrize("local_name", OWN_TOPICS)
+def test_what_brokers_keep_in_topics_is_nobody_s_who_may_only_produce_and_consume(local_name: str) -> None:
+    """A policy is an event in such a topic, and which transactions were aborted: an event sets it, whoever sends it."""
+    topic = f"persistent://public/default/{local_name}"
+
+    async def scenario(story: Story) -> None:
+        await story.do("POST", "/admin/v2/tenants/public", {"adminRoles": ["owner"], "allowedClusters": ["standalone"]})
+        for role in ("jane", "copier"):
+            await story.grant(role, "produce", "consume")
+        jane = await story.world.client("jane")
+        jane.request_producer(topic)
+        assert "is the brokers' own" in await refusal(jane)
+        jane.request_subscribe(topic)
+        assert "is the brokers' own" in await refusal(jane)
+        path = f"/topics/persistent/public/default/{local_name}"
+        body = b'{"messages": [{"value": "x"}]}'
+        for where, data in ((f"{path}/messages", body), (f"{path}/subscriptions/s/consumers", b"{}")):
+            answer = await ask(story.application, "POST", where, data, role="jane")
+            assert answer.status in (401, 404), answer
+        for role in ("owner", "root"):
+            await story.producer(role, topic)
+            await story.consumer(role, topic, subscription=role)
+        # Policies for all clusters come by replicators.
+        copier = await story.world.client("copier")
+        await copier.create_producer(topic, producer_name="pulsar.repl.east-->standalone")
+        copier.request_subscribe(topic)
+        await refusal(copier)
+
+    tell(scenario, replicator_roles=("copier",))
+
+
+def test_brokers_of_the_cluster_use_what_they_keep_in_topics_by_their_own_role() -> None:
+    """Policies of topics are read and written where the topic is that keeps them: by other brokers as clients."""
+
+    async def own_role() -> str:
+        return "broker"
+
+    async def scenario(story: Story) -> None:
+        topic = f"persistent://public/default/{OWN_TOPICS[0]}"
+        for role in ("broker", "jane"):
+            await story.grant(role, "produce", "consume")
+        await story.producer("broker", topic)
+        await story.consumer("broker", topic)
+        jane = await story.world.client("jane")
+        jane.request_subscribe(topic)
+        assert "is the brokers' own" in await refusal(jane)
+        await story.revoke("broker")
+        other = await story.world.client("broker")
+        other.request_producer(topic, producer_name="more")
+        assert await refusal(other) == "Client is not authorized to produce"
+
+    tell(scenario, replace(ACCESS, own_role=own_role))
+
+
+# ---- who may take a replicator's name
+
+REPLICATOR = "pulsar.repl.east-->standalone"
+
+
+async def asks(story: Story, role: str, original: str = "", name: str = REPLICATOR) -> Client:
+    client = await story.world.client(role, original)
+    client.request_producer(producer_name=name)
+    return client
+
+
+async def with_rights(story: Story) -> None:
+    """``jane`` may produce, ``owner`` administers the tenant, ``proxy`` may produce for others."""
+    tenant = {"adminRoles": ["owner"], "allowedClusters": ["standalone"]}
+    await story.do("POST", "/admin/v2/tenants/public", tenant)
+    for role in ("jane", "copier", "proxy"):
+        await story.grant(role, "produce")
+
+
+@pytest.mark.parametrize("name", [REPLICATOR, "pulsar.repl.", "pulsar.repl.east"])
+def test_who_may_produce_is_no_replicator_by_that(name: str) -> None:
+    """Positions that he makes up would be believed: what the cluster of that name sends would be lost with receipts."""
+
+    async def scenario(story: Story) -> None:
+        await with_rights(story)
+        client = await asks(story, "jane", name=name)
+        told = await refusal(client)
+        assert "jane may not publish under the name of another cluster's replicator (pulsar.repl....)" in told
+        assert "gemingaReplicatorRoles" in told
+        assert not story.world.broker.topics
+        client.request_producer(producer_name="jane")
+        await client.expect(Type.PRODUCER_SUCCESS)
+
+    tell(scenario, replicator_roles=("copier",))
+
+
+@pytest.mark.parametrize(
+    ("role", "original"), [("root", ""), ("owner", ""), ("copier", ""), ("proxy", "copier"), ("proxy", "root")]
+)
+def test_replicators_are_superusers_administrators_and_the_roles_that_are_named(role: str, original: str) -> None:
+    async def scenario(story: Story) -> None:
+        await with_rights(story)
+        await (await asks(story, role, original)).expect(Type.PRODUCER_SUCCESS)
+
+    tell(scenario, replicator_roles=("copier",), access=replace(ACCESS, proxy_roles=frozenset(["proxy"])))
+
+
+def test_a_proxy_s_own_role_makes_nobody_a_replicator() -> None:
+    async def scenario(story: Story) -> None:
+        await with_rights(story)
+        assert "jane may not" in await refusal(await asks(story, "proxy", "jane"))
+
+    tell(scenario, replicator_roles=("proxy",), access=replace(ACCESS, proxy_roles=frozenset(["proxy"])))
+
+
+def test_the_broker_s_own_role_replicates_as_far_as_it_is_known() -> None:
+    """Clusters that share one role for their brokers need not name it. What can not be known is no refusal."""
+    own: list[str] = []
+
+    async def own_role() -> str:
+        if not own:
+            raise UnavailableError("the issuer is away")
+        return own[0]
+
+    async def scenario(story: Story) -> None:
+        await with_rights(story)
+        error = await (await asks(story, "copier")).error()
+        assert (error.error, error.message) == (pb.ServiceNotReady, "the issuer is away")
+        own.append("copier")
+        await (await asks(story, "copier")).expect(Type.PRODUCER_SUCCESS)
+        assert "jane may not" in await refusal(await asks(story, "jane"))
+        own[0] = ""
+        assert "jane may not" in await refusal(await asks(story, "jane"))
+
+    tell(scenario, access=replace(ACCESS, own_role=own_role))
+
+
+def test_who_replicates_no_more_is_sent_away_and_keeps_its_own_names() -> None:
+    async def scenario(story: Story) -> None:
+        await with_rights(story)
+        await story.grant("owner", "produce")
+        copier = await asks(story, "owner")
+        await copier.expect(Type.PRODUCER_SUCCESS)
+        await copier.create_producer(producer_id=2, producer_name="owner")
+        await story.do("POST", "/admin/v2/tenants/public", {"adminRoles": [], "allowedClusters": ["standalone"]})
+        closed = (await copier.expect(Type.CLOSE_PRODUCER)).close_producer
+        assert closed.producer_id == 1
+        await turns()
+        assert not was_sent(copier, Type.CLOSE_PRODUCER)
+        copier.request_producer(producer_name=REPLICATOR)
+        assert "owner may not" in await refusal(copier)
+
+    tell(scenario)

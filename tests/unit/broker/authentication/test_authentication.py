@@ -9,15 +9,24 @@ from collections.abc import Callable
 import pytest
 
 from geminga.broker.access.core.handshake import Credentials, Known, Rejected, Verdict
-from geminga.broker.authentication.authentication import Authentication
+from geminga.broker.authentication.authentication import (
+    LOOK_S_MAX,
+    OWN_ROLE_S,
+    UNKNOWN_S,
+    Authentication,
+    OwnRole,
+)
 from geminga.broker.authentication.certificates import CertificateProvider
 from geminga.broker.authentication.outcomes import LINES_MAX, SOURCES_MAX, Outcomes
 from geminga.broker.authentication.passwords import CHECKS_MAX, CHECKS_OF_ONE_MAX, PasswordProvider
 from geminga.broker.authentication.ports import Provider
 from geminga.broker.authentication.tokens import TokenProvider
+from geminga.model.errors import ConfigurationError, UnavailableError
+from geminga.runtime import next_turn, wait_ms
 from geminga.security.htpasswd import REFUSAL, parse_password_file
 from geminga.security.keys import secret_key
 from geminga.security.token_rules import TokenRules
+from geminga.sim import SimNode, SimWorld, run
 from support.house.signing import OTHER_SECRET, SECRET, certificate_of, token_of
 
 #: Password ``hello:wörld`` by DES.
@@ -350,3 +359,71 @@ def test_names_of_methods_that_strangers_make_up_are_no_labels(caplog: pytest.Lo
         ("authentication_failures_total", "none", "none", "UNSUPPORTED_METHOD")
     ]
     assert all("\n" not in record.getMessage() and len(record.getMessage()) < 400 for record in caplog.records)
+
+
+def test_a_broker_is_who_its_own_credentials_say_for_a_minute() -> None:
+    """Asked by whomever: one look at a time, and none while the last one holds."""
+    world, looks = World(), list[Credentials | None]()
+    shown: list[Credentials | None] = [
+        Credentials("token", token_of("broker", aud="east")),
+        Credentials("basic", b"jane:" + PASSWORD),
+        Credentials("tls", certificate=certificate_of("by-certificate")),
+        Credentials("token", token_of("broker", secret=OTHER_SECRET)),
+        None,
+    ]
+
+    async def credentials() -> Credentials | None:
+        await next_turn()
+        looks.append(shown[len(looks)])
+        return looks[-1]
+
+    async def scenario() -> None:
+        own = OwnRole(world.authentication, credentials, world.clock.monotonic)
+        found = []
+        for number in range(len(shown)):
+            roles = set(await asyncio.gather(*(own() for _ in range(3))))
+            world.clock.now_s += OWN_ROLE_S - 1
+            assert {await own()} == roles
+            assert len(looks) == number + 1
+            world.clock.now_s += 1
+            found += roles
+        assert found == ["broker", "jane", "by-certificate", "", ""]
+
+    asyncio.run(scenario())
+
+
+def test_own_credentials_that_can_not_be_had_hold_up_nobody_and_tell_no_client_why() -> None:
+    """An issuer that hangs, or a file that is gone: rights of all others are looked at behind that."""
+    looks = 0
+
+    async def scenario(world: SimWorld) -> None:
+        async def on_node(node: SimNode) -> None:
+            monotonic = node.runtime.clock.monotonic
+
+            async def hangs() -> Credentials | None:
+                nonlocal looks
+                looks += 1
+                await asyncio.Event().wait()
+                raise AssertionError
+
+            async def fails() -> Credentials | None:
+                nonlocal looks
+                looks += 1
+                raise ConfigurationError("/etc/secret.key: no such file")
+
+            for credentials in (hangs, fails):
+                own, looks_before, began_s = OwnRole(World().authentication, credentials, monotonic), looks, monotonic()
+                for _ in range(100):
+                    with pytest.raises(UnavailableError) as told:
+                        await own()
+                    assert "secret.key" not in str(told.value)
+                assert looks == looks_before + 1
+                assert monotonic() - began_s <= LOOK_S_MAX
+                await wait_ms(int(UNKNOWN_S * 1000))
+                with pytest.raises(UnavailableError):
+                    await own()
+                assert looks == looks_before + 2
+
+        await world.node("broker").run(on_node)
+
+    run(scenario)

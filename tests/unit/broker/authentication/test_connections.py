@@ -257,6 +257,51 @@ def test_what_a_proxy_passes_on_is_renewed_through_it() -> None:
     run(scenario)
 
 
+def test_a_proxy_that_passes_nothing_on_is_not_taken_at_its_word_where_it_must() -> None:
+    """``authenticateOriginalAuthData``, as in Pulsar: whoever has the proxy's token would be whomever he names."""
+
+    async def refused(world: BrokerWorld, **original: str) -> str:
+        client = Client(world.broker)
+        client.send(connect(token_of("gate"), **original))
+        error = await client.error()
+        assert error.error == pb.AuthenticationError
+        await pass_s(1)
+        assert client.is_closed
+        return error.message
+
+    async def scenario(world: BrokerWorld) -> None:
+        told = await refused(world, original_principal="root")
+        assert "authenticateOriginalAuthData" in told
+        assert "forwardAuthorizationCredentials=true" in told
+        await refused(world, original_principal="root", original_auth_method="token")
+        await refused(world, original_principal="root", original_auth_method="token", original_auth_data="bad")
+        jane = token_of("jane").decode()
+        client = await connected(
+            world, token_of("gate"), original_principal="root", original_auth_method="token", original_auth_data=jane
+        )
+        # Who it is, what was passed on says.
+        assert client.connection.principal == Principal("gate", "jane")
+
+    run(scenario)
+
+
+def test_who_brought_nothing_to_a_proxy_is_anonymous_where_that_may_be() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        for original in ({}, {"original_auth_method": "none", "original_auth_data": ""}):
+            client = await connected(world, token_of("gate"), original_principal="root", **original)
+            assert client.connection.principal == Principal("gate", "guest")
+
+    run(scenario, anonymous_role="guest")
+
+
+def test_a_proxy_is_taken_at_its_word_where_nothing_else_is_asked() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await connected(world, token_of("gate"), original_principal="joe")
+        assert client.connection.principal == Principal("gate", "joe")
+
+    run(scenario, verifies_original=False)
+
+
 def test_new_key_holds_for_open_connections_at_their_next_token() -> None:
     """Rotation: both keys for a while, then the new one alone; who renewed by then is never cut."""
 

@@ -14,9 +14,16 @@ from geminga import sim
 from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.core.coercion import Json
 from geminga.broker.core.dedup_source import cluster_of
-from geminga.broker.geo.clusters import BYTES_MAX, OtherClusters, OutgoingBytes
+from geminga.broker.geo.clusters import BYTES_MAX, ClusterBytes, OtherClusters, OutgoingBytes
 from geminga.broker.geo.ports import AwayError
-from geminga.broker.geo.remote_cluster import OPENING_MAX, PROBE_PATH, PROBE_S, TOPIC_BYTES_MAX, _arguments
+from geminga.broker.geo.remote_cluster import (
+    OPENING_MAX,
+    PROBE_PATH,
+    PROBE_S,
+    TOPIC_BYTES_MAX,
+    RemoteCluster,
+    _arguments,
+)
 from geminga.broker.geo.watch import LOOK_S
 from geminga.broker.peers.http_client import REQUESTS_AT_ONCE
 from geminga.broker.peers.links import PLAIN, PeerLinks
@@ -92,6 +99,33 @@ def test_what_is_stored_of_a_cluster_is_used_when_it_changes() -> None:
         assert await refusal(clusters) == "there is no cluster west"
 
     run_with(scenario)
+
+
+def test_a_cluster_is_reached_through_its_proxy_where_tls_can_say_where_to(caplog: pytest.LogCaptureFixture) -> None:
+    secured = {"serviceUrlTls": "https://west:1", "brokerServiceUrlTls": "pulsar+ssl://west:2"}
+    proxied = {**DATA, **secured, "proxyServiceUrl": "pulsar+ssl://proxy:4443", "proxyProtocol": "SNI"}
+
+    async def story(world: sim.SimWorld, node: sim.SimNode) -> None:
+        def made(document: dict[str, Json]) -> RemoteCluster:
+            return RemoteCluster(node.runtime, "west", document, PLAIN, "east", ClusterBytes(OutgoingBytes()))
+
+        for change, expected in [
+            ({"brokerClientTlsEnabled": True}, ("pulsar+ssl://proxy:4443", "SNI")),
+            ({"brokerClientTlsEnabled": True, "proxyProtocol": None}, ("", "")),
+            ({}, ("", "")),
+        ]:
+            cluster = made({**proxied, **change})
+            options = cluster._client.options
+            assert (options.proxy_service_url, options.proxy_protocol) == expected
+            await cluster.close()
+        with pytest.raises(UnavailableError, match=r"cluster west: .* expected one pulsar\+ssl://host:port"):
+            made({**proxied, "brokerClientTlsEnabled": True, "proxyServiceUrl": "https://proxy"})
+
+    run_among_others(story)
+    told = [record.getMessage() for record in caplog.records if "proxyServiceUrl" in record.getMessage()]
+    assert len(told) == 2
+    assert "it names no proxyProtocol" in told[0]
+    assert "it is reached without TLS" in told[1]
 
 
 class Answering(asyncio.Protocol):

@@ -14,6 +14,7 @@ from geminga.broker.access.core.actions import (
     NamespaceOperation,
     Resource,
     SuperUser,
+    TenantAdministration,
     TopicOperation,
     of_namespace,
     of_topic,
@@ -71,6 +72,13 @@ ASKED = {
         TopicOperation.SUBSCRIBE,
         of_topic(TopicName.parse(OTHER), "first"),
         lambda c: _send(c, producer=pb.CommandProducer(**INITIAL)),
+    ),
+    "PRODUCER as a replicator": Asked(
+        TenantAdministration.REPLICATE,
+        THERE,
+        lambda c: _send(
+            c, producer=pb.CommandProducer(topic=OTHER, producer_id=5, request_id=62, producer_name="pulsar.repl.east")
+        ),
     ),
     "SUBSCRIBE": Asked(
         TopicOperation.CONSUME,

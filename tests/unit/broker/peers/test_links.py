@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from pathlib import Path
 
 import pytest
 
+from geminga.broker.access.core.handshake import Credentials
 from geminga.broker.ownership.endpoints import Endpoint
 from geminga.broker.peers.http_client import PeerAnswer, PeerHttp
 from geminga.broker.peers.links import PLAIN, PeerLinks
-from geminga.client import AuthenticationToken
+from geminga.client import AuthenticationBasic, AuthenticationTLS, AuthenticationToken
 from geminga.model.errors import UnavailableError
 from geminga.runtime import AsyncioNetwork, real_runtime
 from geminga.runtime.ports import ServerTls
@@ -112,3 +114,50 @@ def test_credentials_that_can_not_be_had_are_told(tmp_path: Path) -> None:
         asyncio.run(
             asked(tmp_path, PeerLinks({"authentication": missing, "tls_certificate_file_path": ""}, uses_tls=True))
         )
+
+
+async def shown_by(links: PeerLinks) -> Credentials | None:
+    runtime = real_runtime(lambda part, error: None)
+    try:
+        return await links.credentials(runtime)
+    finally:
+        await runtime.threads.close()
+        await runtime.disk.close()
+
+
+def test_credentials_are_those_of_the_moment_and_a_certificate_is_that_which_tls_shows(tmp_path: Path) -> None:
+    async def awaited() -> str:
+        return "awaited"
+
+    class Slow:
+        method_name = "token"
+        is_blocking = True
+
+        def data(self) -> bytes:
+            return b"slow"
+
+    authority = Authority(tmp_path, "authority")
+    store = authority.store("broker")
+    certificate = AuthenticationTLS(str(store), str(store))
+    for authentication, expected in [
+        (AuthenticationToken("abc"), ("token", b"abc")),
+        (AuthenticationToken(awaited), ("token", b"awaited")),
+        (AuthenticationBasic("jane", "word"), ("basic", b"jane:word")),
+        (Slow(), ("token", b"slow")),
+        (certificate, ("tls", b"")),
+    ]:
+        found = asyncio.run(shown_by(PeerLinks({"authentication": authentication}, uses_tls=False)))
+        assert found is not None
+        assert (found.method, found.data) == expected
+        assert (found.certificate is None) == (authentication is not certificate)
+    shown = ssl.DER_cert_to_PEM_cert(found.certificate or b"")
+    assert "".join(shown.split()) in "".join(store.read_text().split())
+    assert asyncio.run(shown_by(PLAIN)) is None
+
+
+def test_own_credentials_that_can_not_be_had_are_unknown(tmp_path: Path) -> None:
+    (tmp_path / "key.pem").write_text("no certificate")
+    path = str(tmp_path / "key.pem")
+    for authentication in (AuthenticationToken(f"file://{tmp_path}/none"), AuthenticationTLS(path, path)):
+        with pytest.raises(UnavailableError, match=r"this broker's own credentials \(brokerClient"):
+            asyncio.run(shown_by(PeerLinks({"authentication": authentication}, uses_tls=False)))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from geminga.broker.geo.part import CURSOR_PREFIX
 from support.worlds.broker_world import BrokerWorld, run_with_broker
 from support.worlds.other_cluster import join, replicate
 from support.worlds.policy_levels import seconds
 from support.worlds.rest_world import ask, rest_application
+from support.worlds.rights_world import TOPIC, Story, tell
 from unit.broker.geo.test_backlog import PATH, kept, late, posted
 
 
@@ -70,3 +73,42 @@ def test_copying_begins_where_an_operator_made_the_cursor() -> None:
         assert not [name for name in world.topic.ledger.cursors if name.startswith(CURSOR_PREFIX)]
 
     run_with_broker(scenario, delete_inactive_topics=False)
+
+
+TOPIC_PATH = "/admin/v2/persistent/public/default/t"
+
+
+@pytest.mark.parametrize("partitions", [0, 2])
+def test_what_is_copied_to_a_cluster_is_an_administrator_s_to_begin_and_to_leave_out(partitions: int) -> None:
+    """Who may consume skips his own messages, and nobody's copies: they would be missing in the other cluster."""
+
+    async def scenario(story: Story) -> None:
+        tenant = {"adminRoles": ["owner"], "allowedClusters": ["standalone"]}
+        await story.do("POST", "/admin/v2/tenants/public", tenant)
+        await story.grant("jane", "produce", "consume")
+        where, topic = TOPIC_PATH, TOPIC
+        if partitions:
+            await story.do("PUT", f"{TOPIC_PATH}/partitions", partitions)
+            topic = f"{TOPIC}-partition-0"
+        await story.producer("jane", topic)
+
+        async def asked(role: str, method: str, rest: str = "", body: object = None) -> int:
+            data = b"" if body is None else json.dumps(body).encode()
+            path = f"{where}/subscription/pulsar.repl.west{rest}"
+            return (await ask(story.application, method, path, data, role=role)).status
+
+        for rest in ("", "/skip_all", "/skip/1", "/expireMessages/1"):
+            for method in ("PUT", "DELETE") if not rest else ("POST",):
+                assert await asked("jane", method, rest, "latest" if method == "PUT" else None) == 403
+        ledger = story.world.broker.topics[topic].ledger  # type: ignore[attr-defined]
+        assert "pulsar.repl.west" not in ledger.cursors
+        assert await asked("owner", "PUT", body="latest") == 204
+        assert "pulsar.repl.west" in ledger.cursors
+        assert await asked("jane", "DELETE") == 403
+        assert await asked("owner", "DELETE") == 204
+        # Her own are hers.
+        own = f"{where}/subscription/pulsar.replica"
+        assert (await ask(story.application, "PUT", own, b'"latest"', role="jane")).status == 204
+        assert (await ask(story.application, "POST", f"{own}/skip_all", b"", role="jane")).status == 204
+
+    tell(scenario)

@@ -23,6 +23,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.clusters.transacting import transacting
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
 from support.worlds.policy_levels import NAME, set_namespace, set_topic, topic_of
+from unit.broker.handlers.test_schema import get_schema
 
 SHADOW = "persistent://public/default/shadow"
 SHADOW_NAME = TopicName.parse(SHADOW)
@@ -89,6 +90,31 @@ def test_nothing_is_shown_before_the_source_says_so() -> None:
         await set_topic(world, "shadowTopics", [SHADOW])
         subscription = await shadow.create_subscription("s", EARLIEST)
         assert subscription.cursor.backlog_count == 1
+
+    run(scenario)
+
+
+SCHEMA = pb.Schema(name="s", type=pb.Schema.Json, schema_data=b'{"type":"record","name":"secret","fields":[]}')
+
+
+def test_no_schema_is_shown_before_the_source_says_so() -> None:
+    """Whoever may make topics in a namespace of his own would read the schemas of everybody's."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(schema=SCHEMA)
+        await made(world.broker)
+        assert (await get_schema(client, SHADOW)).error_code == pb.ServiceNotReady
+        # Nor is told by what a consumer's own is compared with.
+        other = pb.Schema(name="s", type=pb.Schema.String, schema_data=b"")
+        client.request_subscribe(SHADOW, schema=other)
+        error = await client.error()
+        assert error.error == pb.ServiceNotReady
+        assert "does not name it" in error.message
+        await set_topic(world, "shadowTopics", [SHADOW])
+        assert (await get_schema(client, SHADOW)).schema.schema_data == SCHEMA.schema_data
+        client.request_subscribe(SHADOW, schema=other)
+        assert (await client.error()).error == pb.IncompatibleSchema
 
     run(scenario)
 

@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from typing import Any
+from urllib.parse import quote
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from geminga.bookkeeper.memory import MemoryBookie
 from geminga.broker.core.dedup import SOURCES_MAX
-from geminga.broker.core.dedup_source import as_properties, number_of, of_properties, shown, source_of
+from geminga.broker.core.dedup_source import (
+    FORGOTTEN_MAX,
+    FORGOTTEN_PROPERTY,
+    as_properties,
+    forgotten_in,
+    forgotten_text,
+    number_of,
+    of_properties,
+    shown,
+    source_of,
+    with_forgotten,
+)
 from geminga.broker.geo.core.copying import copy_of
-from geminga.model.position import Position
+from geminga.metadata.core.faults import WriteFault
+from geminga.model.errors import CorruptionError, PreconditionFailedError
+from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import DEDUP_CURSOR
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import SOURCE_POSITION, encode_entry
 from geminga.wire.pulsar.texts import LISTS_MAX
 from support.house.waiting import turns
-from support.worlds.broker_world import BrokerWorld, Client, Type, run_with_broker, send_frame
+from support.worlds.broker_world import ENDPOINTS, BrokerWorld, Client, Type, run_with_broker, send_frame
 from support.worlds.policy_levels import seconds, set_topic
+from support.worlds.rest_world import ask, rest_application
 from unit.broker.topic.test_deduplication import NO_ID
 
 REPLICATOR = "pulsar.repl.east-->standalone"
@@ -335,3 +355,177 @@ def test_what_is_no_position_is_none(text: str) -> None:
     metadata.properties.add(key=SOURCE_POSITION, value=text)
     assert source_of(metadata, "west") is None
     assert source_of(pb.MessageMetadata(properties=[pb.KeyValue(key=SOURCE_POSITION, value="1:2")]), "west") is None
+
+
+# ---- a source position that is not true is taken away
+
+PATH = "/admin/v2/persistent/public/default/topic/sourcePositions"
+FAR = "9000000000000000000:0"
+SNAPSHOTS = [1000, 1]
+
+
+async def poisoned(world: BrokerWorld) -> None:
+    """Somebody said that ``east`` is far: what it sends gets a receipt, and is not stored."""
+    forger = await replicator(world)
+    # Nothing is trimmed.
+    await world.topic.create_subscription("sub", EARLIEST)
+    forger.send_bytes(frame(FAR, "x", 0))
+    assert await is_stored(forger)
+    forger.lose()
+    await turns()
+    client = await replicator(world, 1)
+    client.send_bytes(frame("3:0", "a", 0))
+    assert not await is_stored(client)
+    client.lose()
+    await turns()
+
+
+async def told(world: BrokerWorld, method: str = "GET", path: str = PATH, status: int = 200) -> Any:
+    answer = await ask(rest_application(world.broker), method, path)
+    assert answer.status == status, answer
+    return json.loads(answer.body)
+
+
+async def comes(world: BrokerWorld, epoch: int, position: str) -> bool:
+    client = await replicator(world, epoch)
+    client.send_bytes(frame(position, "a", 0))
+    is_new = await is_stored(client)
+    client.lose()
+    await turns()
+    return is_new
+
+
+@pytest.mark.parametrize("snapshot_entries", SNAPSHOTS)
+@pytest.mark.parametrize("is_saved", [True, False])
+def test_a_source_position_that_is_not_true_is_taken_away_for_good(snapshot_entries: int, is_saved: bool) -> None:
+    """Through a stop and a crash, with and without a later snapshot, and where all of the log is read again."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        await poisoned(world)
+        found = await told(world)
+        assert found == {"sources": [{"cluster": "east", "position": FAR, "isConnected": False}], "forgotten": []}
+        assert await told(world, "DELETE", f"{PATH}/east") == {"cluster": "east", "position": FAR}
+        await told(world, "DELETE", f"{PATH}/east", 404)
+        if is_saved:
+            assert await comes(world, 2, "3:0")
+            assert not await comes(world, 3, "3:0")
+        for epoch in (4, 6):
+            if epoch == 4:
+                await world.restart()
+            else:
+                # As after a crash: the old broker writes nothing at its end.
+                topic, world.broker = world.topic, world._new_broker()
+                await topic.ledger.close()
+                await world.broker.start(ENDPOINTS)
+            if is_saved:
+                assert not await comes(world, epoch, "3:0")
+            assert await comes(world, epoch + 1, f"3:{epoch}")
+        forgotten = (await told(world))["forgotten"]
+        assert [each["cluster"] for each in forgotten] == ["east"]
+        # A replay of everything finds what was forged before that.
+        for is_on in (False, True):
+            await world.resources.namespaces.set_policy("public/default", "deduplicationEnabled", is_on)
+            await world.broker.policies_changed("public/default")
+        assert (await told(world))["sources"] == [{"cluster": "east", "position": "3:6", "isConnected": False}]
+        assert await comes(world, 8, "3:7")
+
+    run_with_broker(scenario, deduplication=True, deduplication_snapshot_entries=snapshot_entries)
+
+
+@pytest.mark.parametrize("name", ["east-->standalone", "a/b", "é c%2F", "east?x=1"])
+def test_a_position_of_a_cluster_that_was_made_up_is_taken_away_by_its_name(name: str) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await replicator(world)
+        for cluster in ("east", name):
+            metadata = {"replicated_from": cluster, "properties": [AT_3_0]}
+            client.send_bytes(send_frame(0, producer_name="a", metadata=metadata))
+            assert await is_stored(client)
+        found = await told(world)
+        assert {each["cluster"]: each["position"] for each in found["sources"]} == {"east": "3:0", name: "3:0"}
+        path = f"{PATH}/{quote(name, safe='')}"
+        assert await told(world, "DELETE", path) == {"cluster": name, "position": "3:0"}
+        await world.restart()
+        assert [each["cluster"] for each in (await told(world))["sources"]] == ["east"]
+
+    run_with_broker(scenario, deduplication=True)
+
+
+def test_what_is_being_written_when_a_position_is_taken_away_is_waited_for() -> None:
+    """Its replicator connects again; what it had sent before does not bring the position back."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        await poisoned(world)
+        forger = await replicator(world, 3)
+        assert isinstance(world.bookie, MemoryBookie)
+        world.bookie.holds_replies = True
+        forger.send_bytes(frame("9000000000000000000:1", "x", 1))
+        await turns()
+        taking = asyncio.ensure_future(told(world, "DELETE", f"{PATH}/east"))
+        await turns()
+        assert not taking.done()
+        world.bookie.release()
+        assert (await taking)["position"] == "9000000000000000000:1"
+        assert await comes(world, 4, "3:0")
+        await world.restart()
+        assert await comes(world, 5, "3:1")
+
+    run_with_broker(scenario, deduplication=True)
+
+
+def test_a_position_whose_removal_is_not_stored_is_there_still() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await poisoned(world)
+        world.metadata.faults.next_writes.extend([WriteFault.UNKNOWN_BEFORE] * 1_000)
+        await told(world, "DELETE", f"{PATH}/east", 500)
+        world.metadata.faults.next_writes.clear()
+        assert await told(world) == {
+            "sources": [{"cluster": "east", "position": FAR, "isConnected": False}],
+            "forgotten": [],
+        }
+        assert not await comes(world, 3, "3:0")
+        await told(world, "DELETE", f"{PATH}/east")
+        assert await comes(world, 4, "3:0")
+
+    run_with_broker(scenario, deduplication=True)
+
+
+def test_positions_of_topics_that_know_none_are_refused_with_what_is_so() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await poisoned(world)
+        assert "of east, not of west" in (await told(world, "DELETE", f"{PATH}/west", 404))["reason"]
+        await world.resources.namespaces.set_policy("public/default", "deduplicationEnabled", False)
+        await world.broker.policies_changed("public/default")
+        assert "is not deduplicated" in (await told(world, status=412))["reason"]
+
+    run_with_broker(scenario, deduplication=True)
+
+
+def test_only_so_many_clusters_are_remembered_as_forgotten() -> None:
+    """Until their ledgers are trimmed: then no replay reads them."""
+    forgotten: dict[str, Position] = {}
+    for number in range(FORGOTTEN_MAX):
+        forgotten = with_forgotten(forgotten, f"c{number}", Position(number, 1), 0)
+    assert forgotten_in({FORGOTTEN_PROPERTY: forgotten_text(forgotten)}) == forgotten
+    with pytest.raises(PreconditionFailedError, match=r"100 clusters .* ledger 0 is the next one"):
+        with_forgotten(forgotten, "more", Position(200, 0), 0)
+    assert "c0" not in with_forgotten(forgotten, "more", Position(200, 0), 1)
+    assert with_forgotten(forgotten, "c7", Position(200, 0), 0)["c7"] == Position(200, 0)
+    assert forgotten_in({}) == {}
+    for text in ("[]", '{"east": 3}', '{"east": "3"}', "{"):
+        with pytest.raises(CorruptionError, match=FORGOTTEN_PROPERTY):
+            forgotten_in({FORGOTTEN_PROPERTY: text})
+
+
+def test_a_topic_is_made_without_properties_that_are_the_broker_s_own() -> None:
+    """Who makes it would have it never load, or take no message of another cluster for a repetition."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        application = rest_application(world.broker)
+        topic = "/admin/v2/persistent/public/default/topic"
+        given = {FORGOTTEN_PROPERTY: "{", "geminga.skipped-ledgers": "[", "own": "kept"}
+        assert (await ask(application, "PUT", topic, json.dumps(given).encode())).status == 204
+        assert await told(world, path=f"{topic}/properties") == {"own": "kept"}
+        assert set(world.topic.ledger.stored.properties) == {"own"}
+        assert await comes(world, 0, "3:0")
+
+    run_with_broker(scenario, deduplication=True)

@@ -47,4 +47,10 @@ STORIES: Final = [
         put(f"{_TOPIC}/holes/skip", {"ledger": 1}),
         get("persistent/{ns}/none/holes"),
     ),
+    Story(
+        "source positions",
+        put(_TOPIC),
+        get(f"{_TOPIC}/sourcePositions"),
+        delete(f"{_TOPIC}/sourcePositions/east"),
+    ),
 ]

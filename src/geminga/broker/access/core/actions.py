@@ -139,6 +139,8 @@ class TenantAdministration(_Word):
     TRUNCATE_TOPIC = auto()
     #: Asking whether a schema would be taken.
     TRY_SCHEMA = auto()
+    #: Publishing under the name of another cluster's replicator. Pulsar lets everybody who may produce.
+    REPLICATE = auto()
 
 
 class PolicyName(_Word):

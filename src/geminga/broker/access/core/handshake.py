@@ -168,6 +168,10 @@ class State(Enum):
 
 
 _AFTER_ACCEPT: Final = (State.CONNECTED, State.RENEWING_CHALLENGED, State.RENEWING_VERIFYING)
+_NOT_PASSED_ON: Final = (
+    "the proxy names for whom it asks, and passes on nothing that shows it, which authenticateOriginalAuthData=true "
+    "asks for: expected forwardAuthorizationCredentials=true of the proxy"
+)
 #: Seconds before the end in which nobody is asked once more who answered with what will expire.
 _LAST_S: Final = 2.0
 
@@ -263,7 +267,8 @@ class HandshakeMachine:
         """What was found out about the credentials last asked about; None: all goes on as it is."""
         if self.state is State.VERIFYING:
             if isinstance(verdict, Rejected):
-                return self._end(Refuse(verdict.reason))
+                is_missing = self._whose is Whose.ORIGINAL and self._hello.original is None
+                return self._end(Refuse(_NOT_PASSED_ON if is_missing else verdict.reason))
             if isinstance(verdict, Challenge):
                 return self._challenge(verdict, State.CHALLENGED)
             return self._known(verdict, now_s)
@@ -332,9 +337,10 @@ class HandshakeMachine:
             # Nobody is asked who it is, so that nobody can speak for another either.
             return self._accept(ANONYMOUS, now_s)
         is_proxy = known.role in self._rules.proxy_roles
-        if hello.original is not None and self._rules.verifies_original and is_proxy:
+        if is_proxy and self._rules.verifies_original and (hello.original is not None or hello.original_principal):
+            # What a proxy says of who asks is no proof: without anything that is verified he is anonymous, or nobody.
             self._whose = Whose.ORIGINAL
-            return Verify(Whose.ORIGINAL, hello.original)
+            return Verify(Whose.ORIGINAL, hello.original or Credentials())
         is_itself = self._rules.may_name_itself and hello.original_principal == known.role
         refusal = _proxy_refusal(known.role, "" if is_itself else hello.original_principal, self._rules.proxy_roles)
         if refusal:

@@ -2,10 +2,12 @@
 
 Four kinds of roles: super-users (``superUserRoles``) may do everything; a tenant's administrators (``adminRoles``)
 everything in it; who was granted actions in a namespace or at a topic may produce or consume there, and look at what
-that takes; everybody else nothing. To produce or to consume never gives administration: no policy, no partition count,
-no unloading, no end of a topic (CVE-2024-28098, CVE-2024-29834). A word that no rule names is an administrator's.
+that takes, but not in topics of the brokers' own; everybody else nothing. To produce or to consume never gives
+administration: no policy, no partition count, no unloading, no end of a topic (CVE-2024-28098, CVE-2024-29834). A word
+that no rule names is an administrator's.
 
-A proxy asks in another's name: then its own role and that one must both be allowed (:func:`decide`).
+A proxy asks in another's name: then its own role and that one must both be allowed (:func:`decide`). Only who
+replicates is the named one alone: what a replicator says of its messages is not the proxy's word.
 
 Who has several roles (``MultiRolesTokenAuthorizationProvider``: all that the token's claim names) may do what any one
 of them may, as a super-user, an administrator or by grants.
@@ -24,12 +26,13 @@ from geminga.broker.access.core.actions import (
     NamespaceOperation,
     Resource,
     SuperUser,
+    TenantAdministration,
     TenantOperation,
     TopicOperation,
 )
 from geminga.broker.access.core.grants import CONSUME, NO_GRANTS, PRODUCE, Actions, Grants
 from geminga.broker.access.core.principal import Principal
-from geminga.model.topic_name import TopicName
+from geminga.model.topic_name import REPLICATOR_PREFIX, TopicName
 
 
 class Need(Enum):
@@ -40,10 +43,14 @@ class Need(Enum):
     SUPER_USER = auto()
     #: Of the tenant.
     ADMINISTRATOR = auto()
+    #: The same, or one of the roles of replicators.
+    REPLICATE = auto()
     #: To produce to the topic; to consume from it, by the subscription if one is named; one of them.
     PRODUCE = auto()
     CONSUME = auto()
     EITHER = auto()
+    #: To consume from it, by the subscription that is named, else by all.
+    CONSUME_EACH = auto()
     #: The same in the whole namespace; by the subscription that is named there, else by all.
     CONSUME_ALL = auto()
     EITHER_ALL = auto()
@@ -60,7 +67,8 @@ _NEEDS: Final[Mapping[Action, Need]] = {
     TopicOperation.SUBSCRIBE: Need.CONSUME,
     TopicOperation.UNSUBSCRIBE: Need.CONSUME,
     TopicOperation.SKIP: Need.CONSUME,
-    TopicOperation.EXPIRE_MESSAGES: Need.CONSUME,
+    # Of all subscriptions where none is named: Pulsar's provider asks who may consume.
+    TopicOperation.EXPIRE_MESSAGES: Need.CONSUME_EACH,
     TopicOperation.PEEK_MESSAGES: Need.CONSUME,
     TopicOperation.RESET_CURSOR: Need.CONSUME,
     TopicOperation.GET_BACKLOG_SIZE: Need.CONSUME,
@@ -72,7 +80,12 @@ _NEEDS: Final[Mapping[Action, Need]] = {
     ClusterOperation.LIST_CLUSTERS: Need.NOTHING,
     # They are about no tenant, so that none is administered.
     TenantOperation.LIST_TENANTS: Need.SUPER_USER,
+    TenantAdministration.REPLICATE: Need.REPLICATE,
 }
+
+
+#: What brings or takes messages: of a topic in which brokers keep policies it would be to set and to read them.
+_OF_MESSAGES: Final = (Need.PRODUCE, Need.CONSUME, Need.CONSUME_EACH)
 
 
 class Rules(NamedTuple):
@@ -83,6 +96,10 @@ class Rules(NamedTuple):
     has_wildcards: bool = False
     #: Geminga's own: a subscription that names no roles is nobody's, where in Pulsar it is everybody's.
     are_subscriptions_closed: bool = False
+    #: Geminga's own: who may publish under a replicator's name beside super-users and the tenant's administrators.
+    replicators: frozenset[str] = frozenset()
+    #: What brokers of this cluster are, as far as that was asked for.
+    brokers: frozenset[str] = frozenset()
 
 
 class Facts(NamedTuple):
@@ -121,6 +138,11 @@ def roles_of(principal: Principal) -> tuple[tuple[str, ...], ...]:
     return (own, _all_of(principal.original, principal.original_roles)) if principal.original else (own,)
 
 
+def _asked(principal: Principal, action: Action) -> tuple[tuple[str, ...], ...]:
+    """Those of whom each must be allowed. Whether a proxy between clusters may produce, the same command asks."""
+    return roles_of(principal)[-1:] if need_of(action) is Need.REPLICATE else roles_of(principal)
+
+
 def _all_of(role: str, roles: frozenset[str] | None) -> tuple[str, ...]:
     """The role by which somebody is known is first: it is the one that a refusal tells of."""
     return (role, *sorted(roles - {role})) if role and roles else (role,)
@@ -135,11 +157,31 @@ def settled_without_facts(rules: Rules, principal: Principal, action: Action) ->
 
 def decide(rules: Rules, facts: Facts, principal: Principal, action: Action, resource: Resource) -> Refusal | None:
     """None: it is allowed."""
-    for roles in roles_of(principal):
+    for roles in _asked(principal, action):
         refusal = _decide_any(rules, facts, roles, action, resource)
         if refusal is not None:
             return refusal
-    return None
+    return _kept_for_brokers(rules, facts, principal, action, resource)
+
+
+def is_of_brokers(action: Action, resource: Resource) -> bool:
+    """Whether it brings or takes messages of a topic in which brokers keep policies, or what became of transactions."""
+    return resource.topic is not None and resource.topic.is_system and need_of(action) in _OF_MESSAGES
+
+
+def _kept_for_brokers(
+    rules: Rules, facts: Facts, principal: Principal, action: Action, resource: Resource
+) -> Refusal | None:
+    """Who produces to a topic of the brokers' own has to be an administrator, or to bring other clusters' policies; who
+    consumes from it, an administrator."""
+    if not is_of_brokers(action, resource):
+        return None
+    roles, may = roles_of(principal)[-1], rules.super_users | facts.administrators | rules.brokers
+    if need_of(action) is Need.PRODUCE:
+        may |= rules.replicators
+    if may.intersection(roles):
+        return None
+    return Refusal(roles[0], f"{resource.topic} is the brokers' own: expected an administrator of {resource.tenant}")
 
 
 def _decide_any(
@@ -167,6 +209,9 @@ def _decide_role(rules: Rules, facts: Facts, role: str, action: Action, resource
         return None
     if need is Need.ADMINISTRATOR or not resource.namespace:
         return Refusal(role)
+    if need is Need.REPLICATE:
+        may = role in rules.replicators or role in rules.brokers
+        return None if may else Refusal(role, _no_replicator(role, resource))
     if need is Need.CONSUME_ALL:
         refusal = _kept_from(rules, facts.grants, role, resource)
         return refusal or _allowed(role, _has(rules, facts.grants.namespace, role, CONSUME))
@@ -177,19 +222,27 @@ def _decide_role(rules: Rules, facts: Facts, role: str, action: Action, resource
         return Refusal(role)
     if need is Need.PRODUCE:
         return _allowed(role, _may(rules, facts.grants, role, PRODUCE, resource.topic))
-    if need is Need.CONSUME:
-        return _may_consume(rules, facts.grants, role, resource)
+    if need in (Need.CONSUME, Need.CONSUME_EACH):
+        return _may_consume(rules, facts.grants, role, resource, is_of_each=need is Need.CONSUME_EACH)
     may = any(_may(rules, facts.grants, role, action, resource.topic) for action in (PRODUCE, CONSUME))
     return _allowed(role, may)
+
+
+def _no_replicator(role: str, resource: Resource) -> str:
+    return (
+        f"{role} may not publish under the name of another cluster's replicator ({REPLICATOR_PREFIX}...) to "
+        f"{resource}: expected a super-user, an administrator of {resource.tenant}, or one of gemingaReplicatorRoles"
+    )
 
 
 def _allowed(role: str, is_allowed: bool) -> Refusal | None:
     return None if is_allowed else Refusal(role)
 
 
-def _may_consume(rules: Rules, grants: Grants, role: str, resource: Resource) -> Refusal | None:
+def _may_consume(rules: Rules, grants: Grants, role: str, resource: Resource, *, is_of_each: bool) -> Refusal | None:
     assert resource.topic is not None
-    refusal = _kept_from(rules, grants, role, resource) if resource.subscription.strip() else None
+    is_asked = is_of_each or resource.subscription.strip()
+    refusal = _kept_from(rules, grants, role, resource) if is_asked else None
     return refusal or _allowed(role, _may(rules, grants, role, CONSUME, resource.topic))
 
 

@@ -1,4 +1,7 @@
-"""Paths of subscriptions named ``pulsar.repl.<cluster>``: what is to be copied there, passed over by an operator."""
+"""Paths of subscriptions named ``pulsar.repl.<cluster>``: what is to be copied there, passed over by an operator.
+
+And of Geminga's own, ``.../{topic}/sourcePositions``: up to where what other clusters copy here counts as repeated.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,23 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import Response
 
-from geminga.broker.rest.calls.requests import context_of, no_content, path_int, subscription_name, topic_of
-from geminga.broker.rest.calls.targets import partitions_or_self, persistent_topic
+from geminga.broker.access.core.actions import NamespaceOperation, TopicOperation
+from geminga.broker.rest.calls.requests import (
+    context_of,
+    json_response,
+    no_content,
+    path_int,
+    path_text,
+    subscription_name,
+    topic_of,
+)
+from geminga.broker.rest.calls.routing import TOPIC_PATH, Route
+from geminga.broker.rest.calls.targets import partitions_or_self, persistent_topic, refuse_partitioned
 from geminga.model.errors import ConflictError, NotFoundError, PreconditionFailedError, TopicNotFoundError
 from geminga.model.topic_name import REPLICATOR_PREFIX, TopicName, is_valid_named_entity
 
 if TYPE_CHECKING:
+    from geminga.broker.topic.deduplication import TopicDeduplication
     from geminga.broker.topic.parts import CopiedTopic
     from geminga.broker.topic.persistent import PersistentTopic
     from geminga.model.position import Position
@@ -127,3 +141,55 @@ async def _replicator(request: Request, name: TopicName) -> tuple[PersistentTopi
     if copied is None:
         raise NotFoundError("Replicator not found")
     return topic, copied
+
+
+async def source_positions(request: Request) -> Response:
+    """By cluster: up to where what it copies here counts as repeated, and whether its replicator is connected.
+
+    Where an operator took one away, also the last entry here that says nothing of it any more.
+    """
+    from geminga.broker.topic.deduplication import sources_of  # with the first that asks
+
+    topic, dedup = await _deduplicated(request)
+    connected = {producer.copies_from for producer in topic.producers.values()}
+    return json_response(
+        {
+            "sources": [
+                {"cluster": cluster, "position": position, "isConnected": cluster in connected}
+                for cluster, position in sources_of(dedup).items()
+            ],
+            "forgotten": [
+                {"cluster": cluster, "lastMessageId": f"{last}"} for cluster, last in dedup.forgotten.items()
+            ],
+        }
+    )
+
+
+async def forget_source_position(request: Request) -> Response:
+    """Take one away that is not true: what the cluster sends from now on is stored, wherever it was stored there."""
+    from geminga.broker.topic.deduplication import forget_source  # with the first that asks
+
+    _, dedup = await _deduplicated(request)
+    cluster = path_text(request, "cluster")
+    return json_response({"cluster": cluster, "position": await forget_source(dedup, cluster)})
+
+
+async def _deduplicated(request: Request) -> tuple[PersistentTopic, TopicDeduplication]:
+    topics, name = context_of(request).topics, topic_of(request)
+    await refuse_partitioned(topics, name, "Source positions are those of the partitions of a topic, one by one")
+    topic = await persistent_topic(topics, name)
+    if topic.dedup is None:
+        raise PreconditionFailedError(f"{name} is not deduplicated: what other clusters send is stored, whatever it is")
+    return topic, topic.dedup
+
+
+ROUTES = [
+    Route(f"{TOPIC_PATH}/sourcePositions", source_positions, methods=["GET"], needs=TopicOperation.GET_STATS),
+    # Who may delete the topic may have messages of another cluster there twice.
+    Route(
+        f"{TOPIC_PATH}/sourcePositions/{{cluster}}",
+        forget_source_position,
+        methods=["DELETE"],
+        needs=NamespaceOperation.DELETE_TOPIC,
+    ),
+]

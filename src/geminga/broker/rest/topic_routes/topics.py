@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from geminga.broker.access.core.actions import NamespaceOperation, TenantAdministration, TopicOperation
 from geminga.broker.administration.services import AdministeredTopics
+from geminga.broker.core.dedup_source import FORGOTTEN_PROPERTY
 from geminga.broker.geo.migration import MADE_PROPERTY, MOVED_PROPERTY
 from geminga.broker.ownership.core.bundles import topic_hash
 from geminga.broker.registry.namespaces import TopicMode
@@ -70,6 +71,7 @@ INTERNAL_PROPERTIES = (
     DELETION_PROPERTY,
     TRANSACTIONS_PROPERTY,
     SKIPPED_PROPERTY,
+    FORGOTTEN_PROPERTY,
     ATTACHED_PROPERTY,
     COMPACTED_PROPERTY,
     MOVED_PROPERTY,
@@ -101,7 +103,7 @@ async def list_partitioned_topics(request: Request) -> Response:
 
 async def create_topic(request: Request) -> Response:
     """Create a topic that is not partitioned; the body may hold its properties."""
-    properties = await text_map_body(request)
+    properties = _visible(await text_map_body(request))
     check_properties_size("a topic", properties)
     namespace_of(request)  # has a reason of its own
     topics, name = context_of(request).topics, new_topic_of(request)

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from geminga.model.errors import RemoteError
+from geminga.model.topic_name import REPLICATOR_PREFIX
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
@@ -140,6 +141,10 @@ def producer_parameters(query: Mapping[str, str]) -> ProducerParameters:
             "(cryptoKeyReaderFactoryClassName names a class of Java); encrypt the payload before it is sent, or use a "
             "client of the binary protocol"
         )
+    name = found.text("producerName")
+    if name.startswith(REPLICATOR_PREFIX):
+        # Some sockets publish as the broker itself, whom that name would be given.
+        raise ParameterError(f"Invalid query params: producerName={name[:40]}: that is a replicator between clusters")
     return ProducerParameters(
         send_timeout_ms=found.number("sendTimeoutMillis", 30_000),
         batching=found.flag("batchingEnabled"),
@@ -149,7 +154,7 @@ def producer_parameters(query: Mapping[str, str]) -> ProducerParameters:
         # A router of one's own can not come over a socket; Pulsar passes over CustomPartition, too.
         routing_mode=found.word("messageRoutingMode", ROUTING_MODES, "SinglePartition"),
         compression=found.word("compressionType", COMPRESSIONS, "NONE"),
-        name=found.text("producerName"),
+        name=name,
         initial_sequence_id=found.maybe_number("initialSequenceId", -1, LONG_MAX - 1),
         hashing_scheme=found.word("hashingScheme", HASHING_SCHEMES, "JavaStringHash"),
     )

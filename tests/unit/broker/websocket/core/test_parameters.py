@@ -58,6 +58,7 @@ def test_producer_is_as_it_is_told() -> None:
         {"compressionType": "lz4"},
         {"hashingScheme": "md5"},
         {"messageRoutingMode": "Best"},
+        {"producerName": "pulsar.repl.east-->west"},
         {"encryptionKeys": "k"},
     ],
 )
