@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import geminga.client as gc
+from geminga.client.consumer_rules.chunk_assembly import LARGEST_HELD_MAX, PIECE_OVERHEAD_BYTES
 from geminga.client.consumer_rules.discards import Discard
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -200,6 +201,30 @@ def test_a_chunked_message_beyond_the_limit_stays_in_its_topic_and_is_named(is_c
     assert text in caplog.text
     script = ConsumerScript([*parts, *singles(1)])
     run_against(script, lambda client: scenario(client, 3000, [payload, b"0"]))
+
+
+def test_parts_of_many_messages_have_a_bound_in_bytes_beside_that_in_messages(caplog) -> None:
+    largest = 1000
+    script = ConsumerScript([parts_of(uuid, 0)[0] for uuid in (f"m{number}" for number in range(40))])
+
+    async def scenario(client):
+        consumer = await client.subscribe(
+            "t",
+            "s",
+            consumer_type=SHARED,
+            max_pending_chunked_message=0,
+            chunked_message_bytes_max=largest,
+            negative_ack_redelivery_delay_ms=100,
+        )
+        await wait_ms(500)
+        kept = 40 - len(redelivered(script))
+        assert kept * PIECE_OVERHEAD_BYTES <= LARGEST_HELD_MAX * largest < (kept + 1) * (PIECE_OVERHEAD_BYTES + 5)
+        assert redelivered(script) == list(range(40 - kept)), "the oldest"
+        assert script.acked() == []
+        await consumer.close()
+
+    run_against(script, scenario)
+    assert "a message in pieces gives way to others: beyond max_pending_chunked_message=0, or 4000 bytes" in caplog.text
 
 
 def test_parts_of_a_message_that_never_comes_whole_are_acknowledged_in_time() -> None:

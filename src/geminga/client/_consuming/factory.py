@@ -22,7 +22,7 @@ from geminga.client._messages.consumer_interceptors import Interceptors
 from geminga.client._messages.consumer_options import ConsumerArguments, ConsumerOptions
 from geminga.client._messages.letter_producers import MakeProducer
 from geminga.client._transport.cluster import Cluster
-from geminga.client.consumer_rules.chunk_assembly import ChunkBounds
+from geminga.client.consumer_rules.chunk_assembly import LARGEST_HELD_MAX, ChunkBounds
 from geminga.client.consumer_rules.topic_pattern import TopicPattern
 from geminga.client.rules.option_kinds import NOTHING, TEXT, Either, Instance, Many, With
 from geminga.client.rules.stats import ConsumerCounters
@@ -113,7 +113,8 @@ class ConsumerFactory:
                 is_one_for_all=options.retry_enabled and pattern is None,
                 counters=counters,
             )
-        bounds = ChunkBounds(options.chunked_message_bytes_max, options.chunked_message_bytes_max)
+        largest_bytes = options.chunked_message_bytes_max
+        bounds = ChunkBounds(largest_bytes, largest_bytes * LARGEST_HELD_MAX)
         return Subscription(name, consumer_name, options, counters, interceptors, decryptor, dead_letters, bounds)
 
     async def _open(

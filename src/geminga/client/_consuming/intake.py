@@ -330,11 +330,10 @@ class Intake:
         options = self._subscription.options
         if chunk.evicted and chunk.evicted[-1:] != [chunk.key]:
             _log.warning(
-                "%s: a message in pieces gives way to others: beyond max_pending_chunked_message=%d or "
-                "chunked_message_bytes_max=%d",
+                "%s: a message in pieces gives way to others: beyond max_pending_chunked_message=%d, or %d bytes",
                 self._source.topic,
                 options.max_pending_chunked_message,
-                self._subscription.chunk_bounds.message_bytes_max,
+                self._subscription.chunk_bounds.held_bytes_max,
             )
         expire_ms = options.expire_time_of_incomplete_chunked_message_ms
         is_old = 0 < expire_ms < self._clock.wall_ms() - chunk.publish_time_ms

@@ -193,8 +193,8 @@ class ConsumerOptions:
     #: ``reconsume_later`` may be used, and the retry-letter topic is consumed, too.
     retry_enabled: bool = False
     max_pending_chunked_message: int = chunk_assembly.PENDING_MAX_DEFAULT
-    #: Bytes of a chunked message, of what it inflates to, and of all chunks that wait for others, of all topics
-    #: together; a larger message stays in its topic, and says so in the log; 0: any.
+    #: Bytes of a chunked message, and of what it inflates to; a larger one stays in its topic, and the log says so. All
+    #: chunks that wait for others, of all topics, may have four times as many; 0: any.
     chunked_message_bytes_max: int = chunk_assembly.BYTES_MAX_DEFAULT
     expire_time_of_incomplete_chunked_message_ms: int = chunk_assembly.EXPIRE_MS_DEFAULT
     #: A chunked message that gives way is acknowledged (lost); else it is delivered again.

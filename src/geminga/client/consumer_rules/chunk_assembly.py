@@ -24,8 +24,11 @@ WHOLE_KEPT_MAX = 100
 GAVE_WAY_KEPT_MAX = 1000
 #: A piece counts for its bytes and so many: a message may be cut into millions.
 PIECE_OVERHEAD_BYTES = 128
-#: Bytes of messages in pieces at one consumer unless told otherwise.
+#: Bytes of a message in pieces unless told otherwise.
 BYTES_MAX_DEFAULT = 256 << 20
+#: So many of the largest may wait in pieces at one consumer, of all its topics: those that lie between each other as a
+#: rule have room, as who reads without acknowledging one by one does not get what gave way.
+LARGEST_HELD_MAX = 4
 
 EntryKey = tuple[int, int]
 

@@ -24,14 +24,38 @@ class AvroValueError(ValueError):
     """A value that is none of its type; the text says where, and what was expected."""
 
 
-def encode_avro(kind: AvroType, value: Json) -> bytes:
-    """Raises AvroValueError."""
-    out = bytearray()
+#: Of unions and enums that were met: name of a branch, or symbol -> its number.
+Places = dict[AvroType, dict[str, int]]
+
+
+class _Out(bytearray):
+    """What is encoded so far."""
+
+    __slots__ = ("places",)
+
+    places: Places
+
+
+def encode_avro(kind: AvroType, value: Json, places: Places | None = None) -> bytes:
+    """Raises AvroValueError. ``places``: what was found of the type is kept for other values of it: a union or an enum
+    may have very many names, and none is gone through for each value."""
+    out = _Out()
+    out.places = {} if places is None else places
     _encode(kind, value, out, "the value", 0)
     return bytes(out)
 
 
-def _encode(kind: AvroType, value: Json, out: bytearray, where: str, depth: int) -> None:
+def _places(kind: AvroType, out: _Out) -> dict[str, int]:
+    found = out.places.get(kind)
+    if found is None:
+        names = kind.symbols or [branch.full_name or branch.kind for branch in kind.branches]
+        found = out.places[kind] = {}
+        for number, name in enumerate(names):
+            found.setdefault(name, number)
+    return found
+
+
+def _encode(kind: AvroType, value: Json, out: _Out, where: str, depth: int) -> None:
     if depth > DEPTH_MAX:
         raise AvroValueError(f"values nested deeper than {DEPTH_MAX}")
     if kind.kind == "record":
@@ -41,14 +65,15 @@ def _encode(kind: AvroType, value: Json, out: bytearray, where: str, depth: int)
     elif kind.kind in ("array", "map"):
         _encode_items(kind, value, out, where, depth)
     elif kind.kind == "enum":
-        if value not in kind.symbols:
+        places = _places(kind, out)
+        if not isinstance(value, str) or value not in places:
             raise _wrong(where, f"one of {', '.join(kind.symbols)}", value)
-        _long(kind.symbols.index(str(value)), out)
+        _long(places[value], out)
     else:
         _encode_plain(kind, value, out, where)
 
 
-def _encode_plain(kind: AvroType, value: Json, out: bytearray, where: str) -> None:
+def _encode_plain(kind: AvroType, value: Json, out: _Out, where: str) -> None:
     name = kind.kind
     if name == "null":
         if value is not None:
@@ -72,7 +97,7 @@ def _encode_plain(kind: AvroType, value: Json, out: bytearray, where: str) -> No
         _encode_bytes(kind, value, out, where)
 
 
-def _encode_bytes(kind: AvroType, value: Json, out: bytearray, where: str) -> None:
+def _encode_bytes(kind: AvroType, value: Json, out: _Out, where: str) -> None:
     expected = "a text of characters up to U+00FF, one a byte"
     if not isinstance(value, str):
         raise _wrong(where, expected, value)
@@ -97,7 +122,7 @@ def _real(name: str, value: Json, where: str) -> bytes:
         raise _wrong(where, f"a number that a {name} can hold", value) from error
 
 
-def _encode_record(kind: AvroType, value: Json, out: bytearray, where: str, depth: int) -> None:
+def _encode_record(kind: AvroType, value: Json, out: _Out, where: str, depth: int) -> None:
     if not isinstance(value, dict):
         raise _wrong(where, f"an object, a {kind.full_name}", value)
     strange = value.keys() - {field.name for field in kind.fields}
@@ -109,7 +134,7 @@ def _encode_record(kind: AvroType, value: Json, out: bytearray, where: str, dept
         _encode(field.type, value[field.name], out, f"{where}.{field.name}", depth + 1)
 
 
-def _encode_items(kind: AvroType, value: Json, out: bytearray, where: str, depth: int) -> None:
+def _encode_items(kind: AvroType, value: Json, out: _Out, where: str, depth: int) -> None:
     assert kind.items is not None
     is_map = kind.kind == "map"
     if not isinstance(value, dict if is_map else list):
@@ -127,21 +152,21 @@ def _encode_items(kind: AvroType, value: Json, out: bytearray, where: str, depth
     _long(0, out)
 
 
-def _encode_union(kind: AvroType, value: Json, out: bytearray, where: str, depth: int) -> None:
-    names = [branch.full_name or branch.kind for branch in kind.branches]
-    if value is None and "null" in names:
-        _long(names.index("null"), out)
+def _encode_union(kind: AvroType, value: Json, out: _Out, where: str, depth: int) -> None:
+    places = _places(kind, out)
+    if value is None and "null" in places:
+        _long(places["null"], out)
         return
-    if isinstance(value, dict) and len(value) == 1 and (name := next(iter(value))) in names and name != "null":
-        index = names.index(name)
+    if isinstance(value, dict) and len(value) == 1 and (name := next(iter(value))) in places and name != "null":
+        index = places[name]
         _long(index, out)
         _encode(kind.branches[index], value[name], out, where, depth + 1)
         return
-    others = [index for index, name in enumerate(names) if name != "null"]
-    if len(others) != 1:
-        raise _wrong(where, f"an object of one member, named {' or '.join(names)}", value)
-    _long(others[0], out)
-    _encode(kind.branches[others[0]], value, out, where, depth + 1)
+    if len(places) - ("null" in places) != 1:
+        raise _wrong(where, f"an object of one member, named {' or '.join(places)}", value)
+    other = next(index for name, index in places.items() if name != "null")
+    _long(other, out)
+    _encode(kind.branches[other], value, out, where, depth + 1)
 
 
 def _long(value: int, out: bytearray) -> None:

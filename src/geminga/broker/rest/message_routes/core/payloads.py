@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from geminga.broker.core.coercion import VALUES_MAX, BodyError, Json, has_too_many_values
-from geminga.broker.rest.message_routes.core.avro_json import AvroValueError, encode_avro
+from geminga.broker.rest.message_routes.core.avro_json import AvroValueError, Places, encode_avro
 from geminga.broker.schema.core.avro import AvroDefinitionError, AvroType, parse_definition
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
 
@@ -108,13 +108,15 @@ def _json(text: str, what: str) -> bytes:
 
 
 def _avro(kind: AvroType) -> Encoder:
+    places: Places = {}
+
     def encode(text: str, what: str) -> bytes:
         try:
             value = whole_json(text)
         except (ValueError, RecursionError) as error:
             raise _no_json(what, text) from error
         try:
-            return encode_avro(kind, value)
+            return encode_avro(kind, value, places)
         except AvroValueError as error:
             raise BodyError(f"{what} does not fit its Avro schema: {error}") from error
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import fastavro
 import pytest
 
-from geminga.broker.rest.message_routes.core.avro_json import DEPTH_MAX, AvroValueError, encode_avro
-from geminga.broker.schema.core.avro import parse_definition
+from geminga.broker.rest.message_routes.core.avro_json import DEPTH_MAX, AvroValueError, Places, encode_avro
+from geminga.broker.schema.core.avro import AvroType, parse_definition
 
 EVERYTHING = {
     "type": "record",
@@ -115,3 +116,36 @@ def test_values_nested_too_deep_are_refused() -> None:
         value = {"next": value}
     with pytest.raises(AvroValueError, match="nested deeper"):
         encoded(chain, value)
+
+
+class Counted(tuple[Any, ...]):
+    """How often it was gone through."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        self.looks += 1
+        return super().__iter__()
+
+    def __contains__(self, wanted: object) -> bool:
+        self.looks += 1
+        return super().__contains__(wanted)
+
+    def index(self, *wanted: Any) -> int:
+        self.looks += 1
+        return super().index(*wanted)
+
+
+def test_names_of_a_union_and_symbols_of_an_enum_are_not_gone_through_for_each_value() -> None:
+    """A body of many values of a union of many branches would hold the broker for minutes."""
+    symbols, branches = Counted("ABC"), Counted([AvroType("null"), AvroType("int"), AvroType("string")])
+    enum, union = AvroType("enum", "E", symbols=symbols), AvroType("union", branches=branches)
+    places: Places = {}
+    for _ in range(3):
+        assert encode_avro(AvroType("array", items=enum), ["A", "B", "C"] * 10, places)[:4] == b"<\x00\x02\x04"
+        assert (
+            encode_avro(AvroType("array", items=union), [None, {"string": "x"}] * 10, places)[:5] == b"(\x00\x04\x02x"
+        )
+    assert (symbols.looks, branches.looks) == (1, 1)
+    with pytest.raises(AvroValueError, match="expected one of A, B, C, not"):
+        encode_avro(enum, ["A"], places)
