@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from geminga.broker.websocket.core.parameters import ParameterError
@@ -18,7 +19,8 @@ class TopicsPattern(NamedTuple):
     """A pattern that can be evaluated."""
 
     compiled: re.Pattern[str]
-    #: A topic of its namespace that nobody has: what may be done to it, may be done to all there.
+    #: A topic of its namespace that there can not be, so that nobody was granted anything at it: what may be done to
+    #: it, may be done to all there.
     any_topic: TopicName
 
 
@@ -30,6 +32,7 @@ def topics_pattern(text: str) -> TopicsPattern:
         )
     try:
         found = TopicPattern.parse(text, must_be_linear=True)
-        return TopicsPattern(re.compile(text), TopicName.parse(f"persistent://{found.namespace}/topics-by-pattern"))
+        named = TopicName.parse(f"persistent://{found.namespace}/any")
+        return TopicsPattern(re.compile(text), replace(named, local_name=""))
     except (InvalidTopicNameError, re.error, RecursionError, OverflowError) as error:
         raise ParameterError(f"Invalid query params: topicsPattern: {error}") from None

@@ -376,9 +376,9 @@ _CLIENT_KINDS: Final[Mapping[str, Kind]] = {
     "tls_certificate_file_path": TEXT,
     "tls_private_key_file_path": TEXT,
     "tls_certificate_password": TEXT,
+    "tls_trust_certs_password": TEXT,
     "proxy_service_url": TEXT,
     "proxy_protocol": TEXT,
-    "tls_trust_certs_password": TEXT,
 }
 
 _PRODUCER_KINDS: Final[Mapping[str, Kind]] = {
