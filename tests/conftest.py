@@ -13,7 +13,7 @@ import signal
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -81,18 +81,26 @@ class _Survivors:
     """What outlives tests (modules they load, caches) is looked at by each full collection: a fifth of the CPU."""
 
     # Full collections, between two tests that set what is left aside.
-    EVERY = 6
+    EVERY: Final = 6
+    # Objects set aside more than there were, when all of them are looked at again: cycles of what the last test still
+    # had, as a simulated world, may have died since.
+    MORE_MAX: Final = 250_000
 
     def __init__(self) -> None:
-        self.set_aside_at = 0
+        self.collections = self.objects_max = 0
 
     def pytest_runtest_logfinish(self) -> None:
-        """Between tests alone: cycles of a running one would stay for ever."""
-        if gc.get_stats()[2]["collections"] - self.set_aside_at < self.EVERY:
+        """Between two tests: cycles of a running one would stay."""
+        if gc.get_stats()[2]["collections"] - self.collections < self.EVERY:
             return
+        is_full = gc.get_freeze_count() > self.objects_max
+        if is_full:
+            gc.unfreeze()
         gc.collect()
         gc.freeze()
-        self.set_aside_at = gc.get_stats()[2]["collections"]
+        self.collections = gc.get_stats()[2]["collections"]
+        if is_full:
+            self.objects_max = gc.get_freeze_count() + self.MORE_MAX
 
 
 def pytest_configure(config: pytest.Config) -> None:
