@@ -1,0 +1,109 @@
+"""What this cluster stores that another one's change must not take away; :class:`ports.Guard`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from geminga.broker.resources import Resources
+from geminga.broker.synchronization.core.deciding import Objections
+from geminga.broker.synchronization.paths import (
+    cluster_at,
+    namespace_at,
+    partitioned_at,
+    partitions_in,
+    takes_out,
+)
+from geminga.metadata.ports import MetadataStore
+from geminga.model.errors import NotFoundError, PreconditionFailedError
+from geminga.model.topic_name import PARTITION_SUFFIX, TopicName, decode_name
+from geminga.runtime import get_logger
+
+_log = get_logger(__name__)
+
+#: Where topics are stored, by namespace and domain.
+TOPICS_PATH: Final = "/managed-ledgers"
+
+
+class StoredTopics:
+    """See the module."""
+
+    __slots__ = ("_cluster", "_make_partitions", "_metadata", "_resources", "_topic")
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        resources: Resources,
+        cluster: str,
+        topic: TopicName,
+        make_partitions: Callable[[TopicName, int], Awaitable[None]],
+    ) -> None:
+        """``topic``: of the events. ``make_partitions`` of this cluster, up to a number, with the subscriptions of the
+        first; raises GemingaError."""
+        self._metadata = metadata
+        self._resources = resources
+        self._cluster = cluster
+        self._topic = topic
+        self._make_partitions = make_partitions
+
+    async def keeps(self, path: str) -> str:
+        """As of the port."""
+        if cluster_at(path) == self._cluster:
+            return "it is this cluster"
+        namespace, partitioned = namespace_at(path), partitioned_at(path)
+        if namespace and await self._metadata.children(f"{TOPICS_PATH}/{namespace}/persistent"):
+            return "topics of it are stored here (leftTopics counts and deletes them once it lives elsewhere)"
+        if partitioned is not None and await self._partitions_from(path, 0):
+            return "partitions of it are stored here: delete the topic here, too"
+        return ""
+
+    async def objections(self, path: str, stored: bytes | None, value: bytes | None) -> Objections:
+        """As of the port."""
+        if stored is None:
+            return Objections()
+        if value is None:
+            return Objections(keeps=await self.keeps(path))
+        if partitioned_at(path) is not None and partitions_in(value) < partitions_in(stored):
+            return Objections(shrinks=await self._partitions_from(path, partitions_in(value)))
+        leaves = bool(namespace_at(path)) and takes_out(self._cluster, stored, value)
+        return Objections(leaves=leaves)
+
+    async def prepare(self, path: str, stored: bytes | None, value: bytes | None) -> None:
+        """As of the port: clients hear of more partitions when they are there, with the subscriptions of the first."""
+        found, count = partitioned_at(path), partitions_in(value)
+        if found is None or found.domain != "persistent" or not 0 < partitions_in(stored) < count:
+            return
+        name = TopicName.parse(f"{found.domain}://{found.namespace}/{decode_name(found.encoded)}")
+        try:
+            await self._make_partitions(name, count)
+        except (NotFoundError, PreconditionFailedError) as error:
+            # Time mends neither that nor the number.
+            _log.warning("%s gets %d partitions without their subscriptions: %s", name, count, error)
+
+    async def others(self) -> Sequence[str]:
+        """As of the port: as its namespace says."""
+        policies = await self._resources.namespaces.find(self._topic.namespace)
+        clusters = () if policies is None else policies.replication_clusters
+        return sorted({*clusters} - {self._cluster})
+
+    async def doubts(self) -> str:
+        """As of the port."""
+        policies = await self._resources.namespaces.find(self._topic.namespace)
+        if policies is None:
+            return f"there is no namespace {self._topic.namespace}, in which the topic of its changes is to be"
+        if not await self.others():
+            return f"namespace {self._topic.namespace}, which has the topic of its changes, lives in no other cluster"
+        ttl_s = policies.document.get("message_ttl_in_seconds")
+        if isinstance(ttl_s, int) and ttl_s > 0:
+            return f"changes that a cluster does not get within {ttl_s} s, the time to live of {self._topic}, are lost"
+        return ""
+
+    async def _partitions_from(self, path: str, index: int) -> bool:
+        """Whether partitions with such a number, or a greater one, are stored here."""
+        found = partitioned_at(path)
+        if found is None:
+            return False
+        begin = f"{found.encoded}{PARTITION_SUFFIX}"
+        names = await self._metadata.children(f"{TOPICS_PATH}/{found.namespace}/{found.domain}")
+        numbers = [name.removeprefix(begin) for name in names if name.startswith(begin)]
+        return any(number.isascii() and number.isdigit() and int(number) >= index for number in numbers)

@@ -1,0 +1,79 @@
+"""Watches on the nodes that are kept alike, as many as may be; whoever is not watched is found by the next walk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from geminga.metadata.ports import MetadataStore, Unsubscribe
+
+#: Nodes with a watch on their value and one on their children.
+WATCHED_MAX: Final = 20_000
+#: Paths that changed and were not looked at; more, and all are.
+CHANGED_MAX: Final = 10_000
+
+
+class WatchedTree:
+    """See the module."""
+
+    __slots__ = ("_changed", "_ends", "_heard", "_metadata", "is_walk_due")
+
+    def __init__(self, metadata: MetadataStore, heard: Callable[[], None]) -> None:
+        """``heard``: there is something to look at."""
+        self._metadata = metadata
+        self._heard = heard
+        self._ends: dict[str, tuple[Unsubscribe, Unsubscribe]] = {}
+        self._changed: dict[str, None] = {}
+        #: Whether all is to be looked at: more changed than is remembered.
+        self.is_walk_due = False
+
+    @property
+    def waiting(self) -> int:
+        """Paths that changed and were not looked at."""
+        return len(self._changed)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more can be watched."""
+        return len(self._ends) >= WATCHED_MAX
+
+    def is_watched(self, path: str) -> bool:
+        """Whether its changes are heard of."""
+        return path in self._ends
+
+    def watch(self, path: str) -> None:
+        """Hear of its changes, if there is room. Whoever reads it afterwards misses none."""
+        if path in self._ends or self.is_full:
+            return
+        metadata = self._metadata
+        self._ends[path] = (
+            metadata.watch_node(path, lambda _: self.add(path)),
+            metadata.watch_children(path, lambda _: self.add(path)),
+        )
+
+    def forget(self, path: str) -> None:
+        """It is not there."""
+        for end in self._ends.pop(path, ()):
+            end()
+
+    def add(self, path: str) -> None:
+        """It is to be looked at."""
+        if len(self._changed) >= CHANGED_MAX and path not in self._changed:
+            self.is_walk_due = True
+        else:
+            self._changed[path] = None
+        self._heard()
+
+    def next(self) -> str | None:
+        """The one that is waiting longest, which waits no more; None: there is none."""
+        path = next(iter(self._changed), None)
+        if path is not None:
+            del self._changed[path]
+        return path
+
+    def close(self) -> None:
+        """Nothing is heard any more."""
+        for path in list(self._ends):
+            self.forget(path)
+        self._changed.clear()
+        self.is_walk_due = False

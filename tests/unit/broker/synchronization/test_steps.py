@@ -1,0 +1,122 @@
+"""Steps on one path: cut off at any write, they are begun again and end the same."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from geminga.broker.synchronization.core.events import SyncEvent
+from geminga.broker.synchronization.core.stamps import Stamp
+from geminga.metadata.core.faults import WriteFault
+from support.worlds.event_topics import Alike, run_alike
+
+GROUP = "/admin/resourcegroups/g"
+BEFORE, AFTER = WriteFault.UNKNOWN_BEFORE, WriteFault.UNKNOWN_AFTER
+
+
+@pytest.mark.parametrize("fault", [BEFORE, AFTER])
+@pytest.mark.parametrize("writes", [0, 1, 2])
+@pytest.mark.parametrize("ends", [False, True])
+def test_change_is_told_and_made_whatever_write_fails(fault: WriteFault, writes: int, ends: bool) -> None:
+    """Of the cluster that tells it, and of the one that makes it; who began may end there."""
+
+    async def story(alike: Alike) -> None:
+        east, west = alike["east"], alike["west"]
+        for number in range(2):
+            await east.set(GROUP, rate=number)
+            for place in (east, west):
+                place.metadata.faults.next_writes.extend([WriteFault.NONE] * writes + [fault])
+            await alike.rest(0.4)
+            if ends:
+                await east.restart()
+                await west.restart()
+            await alike.rest(20)
+            assert await west.get(GROUP) == {"rate": number}
+            for place in (east, west):
+                record = await place.record(GROUP)
+                assert record == record.settled(), place.name
+                place.metadata.faults.next_writes.clear()
+            assert (await east.record(GROUP)).stamp == (await west.record(GROUP)).stamp
+
+    run_alike(story)
+
+
+def test_change_in_the_midst_of_another_cluster_s_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(alike: Alike) -> None:
+        east, west = alike["east"], alike["west"]
+        await east.set(GROUP, rate=1)
+        await alike.rest()
+        # The record is written, the change is not; then an administrator comes.
+        west.metadata.faults.next_writes.extend([WriteFault.NONE, BEFORE])
+        await east.set(GROUP, rate=2)
+        await alike.rest(0.1)
+        record = await west.record(GROUP)
+        assert record.before is not None
+        await west.set(GROUP, rate=3)
+        await alike.rest()
+        assert await alike.everywhere(GROUP) == [{"rate": 3}] * 2
+        assert "comes to nothing: that of cluster east" in caplog.text
+
+    run_alike(story)
+
+
+def test_event_that_comes_to_what_is_being_deleted_here_is_followed() -> None:
+    async def story(alike: Alike) -> None:
+        east, west = alike["east"], alike["west"]
+        topic = "/admin/partitioned-topics/t/n/persistent/x"
+        await east.set(topic, partitions=2)
+        await alike.rest()
+        await west.set(topic, partitions=2, deleted=True)
+        await alike.rest()
+        assert await east.get(topic) == {"partitions": 2}
+        await east.set(topic, partitions=3)
+        await alike.rest()
+        assert await alike.everywhere(topic) == [{"partitions": 3}] * 2
+
+    run_alike(story)
+
+
+def test_record_of_the_newer_leader_stays(caplog: pytest.LogCaptureFixture) -> None:
+    """Two that think to lead: both tell, and neither writes over what the other wrote."""
+
+    async def story(alike: Alike) -> None:
+        east = alike["east"]
+        older = east.synchronizer
+        east.synchronizer = east._new()
+        east.synchronizer.start()
+        with caplog.at_level(logging.INFO):
+            for number in range(5):
+                await east.set(GROUP, rate=number)
+                await alike.rest(0.2)
+            await alike.rest(60)
+        assert await alike["west"].get(GROUP) == {"rate": 4}
+        record = await east.record(GROUP)
+        assert record == record.settled()
+        assert record.stamp == (await alike["west"].record(GROUP)).stamp
+        await older.close()
+
+    run_alike(story)
+
+
+def test_path_is_told_again_to_some_clusters_alone() -> None:
+    async def story(alike: Alike) -> None:
+        east = alike["east"]
+        await east.set(GROUP, rate=1)
+        await alike.rest()
+        synchronizer = east.synchronizer
+        steps = await synchronizer._begin()
+        before = len(alike["north"].topic.log), len(alike["west"].topic.log)
+        await steps.tell_again(GROUP, ["west"], with_deletions=False)
+        await steps.tell_again("/admin/resourcegroups/none", ["west"], with_deletions=True)
+        await alike.rest()
+        assert (len(alike["north"].topic.log), len(alike["west"].topic.log)) == (before[0], before[1] + 1)
+        await east.delete(GROUP)
+        await alike.rest()
+        await steps.tell_again(GROUP, ["west"], with_deletions=False)
+        await steps.tell_again(GROUP, ["west"], with_deletions=True)
+        await alike.rest()
+        assert len(alike["west"].topic.log) == before[1] + 3
+        await steps.follow(SyncEvent(GROUP, b"{}", Stamp(1, "x")))
+
+    run_alike(story, "east", "north", "west")
