@@ -107,7 +107,7 @@ class ClientEventTopic:
     async def _open_producer(self) -> Producer[_Fields]:
         async with self._opening:
             if self._producer is None:
-                producer = await self._use_client().create_producer(
+                producer: Producer[_Fields] = await self._use_client().create_producer(
                     str(self._name), schema=AvroSchema(schema_definition=SCHEMA), batching_enabled=False
                 )
                 if not isinstance(producer, EntryProducer):
