@@ -15,7 +15,7 @@ from geminga.broker.synchronization.ports import Received
 from geminga.broker.synchronization.stored_records import StoredRecords
 from geminga.broker.synchronization.synchronizer import Synchronizer
 from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
-from geminga.model.errors import UnavailableError
+from geminga.model.errors import PreconditionFailedError, UnavailableError
 from geminga.model.topic_name import TopicName
 from geminga.runtime import next_turn
 
@@ -38,18 +38,31 @@ class MemoryEventTopic:
         #: Whether it is away, with all that is to be copied to it and from it.
         self.is_cut = False
         self.is_away = False
+        self.is_subscribed = False
+        #: Largest value that is taken.
+        self.bytes_max = 1 << 30
         self.uncopied: list[tuple[dict[str, Any], dict[str, str], tuple[str, ...]]] = []
         self._news = asyncio.Event()
 
     def add(self, fields: dict[str, Any], properties: dict[str, str] | None = None) -> None:
+        if not self.is_subscribed:
+            return  # kept for nobody
         self.log.append((fields, properties or {}))
         self._news.set()
+
+    async def listen(self) -> None:
+        await next_turn()
+        if self.is_away:
+            raise UnavailableError(f"{NAME} can not be read now: nobody serves it")
+        self.is_subscribed = True
 
     async def publish(self, event: SyncEvent, clusters: Sequence[str] = ()) -> None:
         await next_turn()
         if self.is_away:
             raise UnavailableError(f"{NAME} can not be written now: nobody serves it")
-        self.add(fields_of(event), properties_of(event))
+        if len(event.value or b"") > self.bytes_max:
+            raise PreconditionFailedError(f"{NAME} takes none so large")
+        self.add(fields_of(event), properties_of(event, self.name))
         self.uncopied.append((*self.log[-1], tuple(clusters)))
         self.copy()
 
@@ -63,6 +76,7 @@ class MemoryEventTopic:
                     other.add(fields, properties)
 
     async def receive(self) -> Received:
+        await self.listen()
         while self.is_away or self.received >= len(self.log):
             if self.is_away:
                 raise UnavailableError(f"{NAME} can not be read now: nobody serves it")

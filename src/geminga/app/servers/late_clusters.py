@@ -106,7 +106,7 @@ def synchronizer_of(broker: Broker, config: Config, membership: Membership | Non
     return Synchronizer(
         broker.runtime,
         broker.metadata,
-        ClientEventTopic(name, client),
+        ClientEventTopic(name, cluster, client),
         guard,
         cluster=cluster,
         leads=leads,

@@ -19,11 +19,12 @@ from geminga.client import (
     EntryProducer,
     InitialPosition,
     Message,
+    MessageTooBig,
     Producer,
     PulsarException,
 )
 from geminga.client.schema import AvroSchema
-from geminga.model.errors import UnavailableError
+from geminga.model.errors import PreconditionFailedError, UnavailableError
 from geminga.model.topic_name import TopicName
 
 #: As in Pulsar.
@@ -42,16 +43,24 @@ _Fields = Mapping[str, object]
 class ClientEventTopic:
     """See the module."""
 
-    __slots__ = ("_client", "_consumer", "_name", "_open_client", "_opening", "_producer")
+    __slots__ = ("_client", "_cluster", "_consumer", "_name", "_open_client", "_opening", "_producer")
 
-    def __init__(self, name: TopicName, open_client: Callable[[], Client]) -> None:
-        """``open_client``: of this cluster; it is called when there is something to do, and closed with this."""
+    def __init__(self, name: TopicName, cluster: str, open_client: Callable[[], Client]) -> None:
+        """``cluster``: this one. ``open_client``: of it; it is called when needed, and closed with this."""
         self._name = name
+        self._cluster = cluster
         self._open_client = open_client
         self._client: Client | None = None
         self._producer: Producer[_Fields] | None = None
         self._consumer: Consumer[_Fields] | None = None
         self._opening = asyncio.Lock()
+
+    async def listen(self) -> None:
+        """As of the port."""
+        try:
+            await self._open_consumer()
+        except PulsarException as error:
+            raise self._unavailable("read", error) from error
 
     async def publish(self, event: SyncEvent, clusters: Sequence[str] = ()) -> None:
         """As of the port."""
@@ -61,9 +70,11 @@ class ClientEventTopic:
                 await producer.send(
                     cast("_Fields", fields_of(event)),
                     partition_key=event.path,
-                    properties=properties_of(event),
+                    properties=properties_of(event, self._cluster),
                     replication_clusters=[*clusters] or None,
                 )
+        except MessageTooBig as error:
+            raise PreconditionFailedError(f"{self._name} takes none so large: {error}") from error
         except (PulsarException, TimeoutError) as error:
             producer_, self._producer = self._producer, None
             await _close(producer_)

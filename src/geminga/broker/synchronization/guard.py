@@ -6,6 +6,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from geminga.broker.resources import Resources
+from geminga.broker.resources.clusters import CLUSTERS_PATH
+from geminga.broker.resources.initialization import COORDINATORS_TOPIC
+from geminga.broker.resources.partitioned_topics import PARTITIONED_TOPICS_PATH
 from geminga.broker.synchronization.core.deciding import Objections
 from geminga.broker.synchronization.paths import (
     cluster_at,
@@ -21,8 +24,15 @@ from geminga.runtime import get_logger
 
 _log = get_logger(__name__)
 
+#: Of a cluster's transaction coordinators, which only ever become more.
+COORDINATORS_PATH: Final = f"{PARTITIONED_TOPICS_PATH}/{COORDINATORS_TOPIC.managed_ledger_name}"
 #: Where topics are stored, by namespace and domain.
 TOPICS_PATH: Final = "/managed-ledgers"
+#: Of the namespace of the topic: what loses events that nobody reads for a while.
+_LIMITS: Final = (
+    ("message_ttl_in_seconds", "s", "time to live"),
+    ("subscription_expiration_time_minutes", "minutes", "time after which subscriptions expire"),
+)
 
 
 class StoredTopics:
@@ -50,6 +60,8 @@ class StoredTopics:
         """As of the port."""
         if cluster_at(path) == self._cluster:
             return "it is this cluster"
+        if path == COORDINATORS_PATH:
+            return "they are this cluster's transaction coordinators"
         namespace, partitioned = namespace_at(path), partitioned_at(path)
         if namespace and await self._metadata.children(f"{TOPICS_PATH}/{namespace}/persistent"):
             return "topics of it are stored here (leftTopics counts and deletes them once it lives elsewhere)"
@@ -71,7 +83,12 @@ class StoredTopics:
     async def prepare(self, path: str, stored: bytes | None, value: bytes | None) -> None:
         """As of the port: clients hear of more partitions when they are there, with the subscriptions of the first."""
         found, count = partitioned_at(path), partitions_in(value)
-        if found is None or found.domain != "persistent" or not 0 < partitions_in(stored) < count:
+        if (
+            found is None
+            or found.domain != "persistent"
+            or path == COORDINATORS_PATH
+            or not 0 < partitions_in(stored) < count
+        ):
             return
         name = TopicName.parse(f"{found.domain}://{found.namespace}/{decode_name(found.encoded)}")
         try:
@@ -86,6 +103,10 @@ class StoredTopics:
         clusters = () if policies is None else policies.replication_clusters
         return sorted({*clusters} - {self._cluster})
 
+    async def knows(self, cluster: str) -> bool:
+        """As of the port."""
+        return await self._metadata.exists(f"{CLUSTERS_PATH}/{cluster}")
+
     async def doubts(self) -> str:
         """As of the port."""
         policies = await self._resources.namespaces.find(self._topic.namespace)
@@ -93,16 +114,19 @@ class StoredTopics:
             return f"there is no namespace {self._topic.namespace}, in which the topic of its changes is to be"
         if not await self.others():
             return f"namespace {self._topic.namespace}, which has the topic of its changes, lives in no other cluster"
-        ttl_s = policies.document.get("message_ttl_in_seconds")
-        if isinstance(ttl_s, int) and ttl_s > 0:
-            return f"changes that a cluster does not get within {ttl_s} s, the time to live of {self._topic}, are lost"
+        for key, unit, what in _LIMITS:
+            limit = policies.document.get(key)
+            if isinstance(limit, int) and limit > 0:
+                return (
+                    f"changes that a cluster does not get within {limit} {unit}, the {what} of {self._topic}, are lost"
+                )
         return ""
 
     async def _partitions_from(self, path: str, index: int) -> bool:
         """Whether partitions with such a number, or a greater one, are stored here."""
         found = partitioned_at(path)
-        if found is None:
-            return False
+        if found is None or path == COORDINATORS_PATH:
+            return found is not None
         begin = f"{found.encoded}{PARTITION_SUFFIX}"
         names = await self._metadata.children(f"{TOPICS_PATH}/{found.namespace}/{found.domain}")
         numbers = [name.removeprefix(begin) for name in names if name.startswith(begin)]

@@ -18,6 +18,7 @@ from geminga.broker.resources.partitioned_topics import PARTITIONED_TOPICS_PATH
 from geminga.broker.resources.policies import Policies
 from geminga.broker.resources.tenants import POLICIES_PATH
 from geminga.broker.synchronization.core.records import NOTHING
+from geminga.model.limits import PARTITIONS_MAX
 
 #: Of a value, bytes: a request with it is below what a store takes (ZooKeeper's ``jute.maxbuffer``).
 VALUE_BYTES_MAX: Final = 1_000_000
@@ -54,13 +55,22 @@ def problem_of_path(path: str, is_shared: Callable[[str], bool]) -> str:
     return ""
 
 
-def problem_of_value(value: bytes | None) -> str:
-    """Why a value is taken for no path; empty: it is."""
+def problem_of_value(path: str, value: bytes | None) -> str:
+    """Why a value is not taken for a path; empty: it is."""
     if value is None:
         return ""
     if len(value) > VALUE_BYTES_MAX:
         return f"its value has {len(value)} bytes, more than {VALUE_BYTES_MAX}"
-    return "its value is no JSON object" if document_in(value) is None else ""
+    document = document_in(value)
+    if document is None:
+        return "its value is no JSON object"
+    try:
+        json.dumps(document, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return "its value has half a character"
+    if partitioned_at(path) is not None and partitions_in(value) > PARTITIONS_MAX:
+        return f"it has more than {PARTITIONS_MAX} partitions"
+    return ""
 
 
 def document_in(value: bytes) -> Document | None:

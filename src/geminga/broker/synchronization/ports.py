@@ -24,8 +24,15 @@ class Received(NamedTuple):
 class EventTopic(Protocol):
     """The topic by which events come and go; all raise UnavailableError, and may be called again after it."""
 
+    async def listen(self) -> None:
+        """On return all that comes to the topic is kept until it is received and acknowledged."""
+        ...
+
     async def publish(self, event: SyncEvent, clusters: Sequence[str] = ()) -> None:
-        """On return it is stored. ``clusters``: it goes to these alone; none: to all."""
+        """On return it is stored. ``clusters``: it goes to these alone; none: to all.
+
+        Raises PreconditionFailedError for one that is too large for the topic.
+        """
         ...
 
     async def receive(self) -> Received:
@@ -37,7 +44,7 @@ class EventTopic(Protocol):
         ...
 
     async def close(self) -> None:
-        """Raises nothing."""
+        """What was received and not acknowledged comes again, to whoever listens then. Raises nothing."""
         ...
 
 
@@ -58,6 +65,10 @@ class Guard(Protocol):
 
     async def others(self) -> Sequence[str]:
         """The clusters that the topic is copied to. Raises MetadataError."""
+        ...
+
+    async def knows(self, cluster: str) -> bool:
+        """Whether there is such a cluster. Raises MetadataError."""
         ...
 
     async def doubts(self) -> str:

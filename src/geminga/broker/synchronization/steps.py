@@ -34,7 +34,14 @@ from geminga.broker.synchronization.ports import EventTopic, Guard
 from geminga.broker.synchronization.stored_records import StoredRecord, StoredRecords
 from geminga.metadata.cas import remove_empty_from, remove_if_empty
 from geminga.metadata.ports import MetadataStore, Node
-from geminga.model.errors import BadVersionError, GemingaError, NodeNotEmptyError, NoSuchNodeError, UnavailableError
+from geminga.model.errors import (
+    BadVersionError,
+    GemingaError,
+    NodeNotEmptyError,
+    NoSuchNodeError,
+    PreconditionFailedError,
+    UnavailableError,
+)
 from geminga.runtime import SparseWarnings, crash_point, get_logger
 
 _log = get_logger(__name__)
@@ -131,15 +138,18 @@ class Steps:
         path = known.path
         if is_being_deleted(value):
             return  # its end is told
-        problem = problem_of_path(path, lambda _: True) or problem_of_value(value)
+        problem = problem_of_path(path, lambda _: True) or problem_of_value(path, value)
         if problem:
-            self._counts.unsendable += 1
-            self._warnings.warn(f"a change of {path[:200]!r} is not told to other clusters: {problem}", "unsendable")
+            self._tell_unsendable(path, problem)
             return
         await known.write(change.record)
         crash_point("synchronization.before-publish")
         event = SyncEvent(path, value, change.stamp, change.record.is_first, change.replaces, tells_replaced=True)
-        await self._topic.publish(event)
+        try:
+            await self._topic.publish(event)
+        except PreconditionFailedError as error:
+            self._tell_unsendable(path, f"{error}")
+            return
         crash_point("synchronization.published")
         await known.write(change.record.settled())
         self._counts.published += 1
@@ -155,8 +165,16 @@ class Steps:
             if is_being_deleted(value) or (value is None and not with_deletions):
                 return
             event = SyncEvent(path, value, record.stamp, record.is_first, record.replaced, tells_replaced=True)
-            await self._topic.publish(event, clusters)
+            try:
+                await self._topic.publish(event, clusters)
+            except PreconditionFailedError as error:
+                self._tell_unsendable(path, f"{error}")
+                return
             self._counts.published += 1
+
+    def _tell_unsendable(self, path: str, problem: str) -> None:
+        self._counts.unsendable += 1
+        self._warnings.warn(f"a change of {path[:200]!r} is not told to other clusters: {problem}", "unsendable")
 
     async def _delete_held(self, known: StoredRecord, record: PathRecord, node: Node) -> None:
         """What was deleted elsewhere, and nothing here needs any more."""

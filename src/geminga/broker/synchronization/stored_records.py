@@ -54,12 +54,14 @@ class Told(NamedTuple):
     clusters: frozenset[str] = frozenset()
     #: Those that were, and went.
     former: frozenset[str] = frozenset()
+    #: Those that an event came from: from then on they listen.
+    heard: frozenset[str] = frozenset()
     version: int = MUST_NOT_EXIST
 
     def among(self, others: Iterable[str]) -> Told:
         """When the topic goes to these, and to nobody else."""
         stay = self.clusters & frozenset(others)
-        return Told(stay, self.former | (self.clusters - stay), self.version)
+        return self._replace(clusters=stay, former=self.former | (self.clusters - stay))
 
 
 class StoredRecords:
@@ -104,11 +106,12 @@ class StoredRecords:
             document = json.loads(node.value) if node.value else {}
         except ValueError:
             document = {}
-        return Told(_names(document, "told"), _names(document, "former"), node.stat.version)
+        told, former, heard = (_names(document, key) for key in ("told", "former", "heard"))
+        return Told(told, former, heard, node.stat.version)
 
     async def write_told(self, told: Told) -> None:
         """Raises BadVersionError where another broker wrote it, MetadataError."""
-        document = {"told": sorted(told.clusters), "former": sorted(told.former)}
+        document = {"told": sorted(told.clusters), "former": sorted(told.former), "heard": sorted(told.heard)}
         await self._metadata.put(ROOT, json.dumps(document).encode(), expected_version=told.version)
 
 

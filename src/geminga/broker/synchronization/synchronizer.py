@@ -12,7 +12,7 @@ from typing import Final
 
 from geminga.broker.resources.configuration_paths import ConfigurationPaths
 from geminga.broker.synchronization.core.deciding import ThisCluster
-from geminga.broker.synchronization.core.events import event_of
+from geminga.broker.synchronization.core.events import event_of, sender_of
 from geminga.broker.synchronization.newcomers import NewClusters
 from geminga.broker.synchronization.paths import problem_of_path, problem_of_value
 from geminga.broker.synchronization.ports import EventTopic, Guard, Received
@@ -96,30 +96,46 @@ class Synchronizer:
         _log.info("this broker keeps the configuration of cluster %s alike with that of others", self._cluster)
         self._is_leading = True
         tasks: list[asyncio.Task[None]] = []
+        delay_ms = RETRY_FIRST_MS
         try:
             steps = await self._begin()
             while self._leads():
-                if not tasks or any(task.done() for task in tasks):
-                    # What ended one was told; both begin anew.
-                    await _end(tasks)
-                    self._tree.is_walk_due = True
-                    tasks = [
-                        spawn(self._tell(steps), name="tell changes of the configuration", part=self._part),
-                        spawn(self._follow(steps), name="follow changes of the configuration", part=self._part),
-                    ]
+                if any(task.done() for task in tasks):
+                    # What ended one was told; both begin anew, each time later.
+                    await self._end(tasks)
+                    await wait_ms(delay_ms)
+                    delay_ms = min(2 * delay_ms, RETRY_MAX_MS)
+                if not tasks:
+                    tasks = self._new_tasks(steps)
                 await wait_ms(LEAD_LOOK_MS)
         except GemingaError as error:
             self._warnings.warn(f"the configuration is not kept alike now: {error}", "failed")
         finally:
             self._is_leading = False
-            await _end(tasks)
+            await self._end(tasks)
             self._tree.close()
+
+    def _new_tasks(self, steps: Steps) -> list[asyncio.Task[None]]:
+        self._tree.is_walk_due = True
+        walk = Walk(self._metadata, steps, self._tree, self._is_shared, self._clock, self._warnings)
+        newcomers = NewClusters(steps.records, self._guard, self._clock, walk.tell_all)
+        return [
+            spawn(self._tell(walk, newcomers), name="tell changes of the configuration", part=self._part),
+            spawn(self._follow(steps, newcomers), name="follow changes of the configuration", part=self._part),
+        ]
+
+    async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
+        """On return another broker may follow: what was received and not done comes again."""
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        tasks.clear()
+        await self._topic.close()
 
     async def _begin(self) -> Steps:
         records = StoredRecords(self._metadata)
         joined_ms = await records.joined_ms()
-        if doubts := await self._guard.doubts():
-            _log.warning("the configuration of clusters may not come to be alike: %s", doubts)
 
         def here() -> ThisCluster:
             return ThisCluster(self._cluster, self._clock.wall_ms(), joined_ms)
@@ -137,19 +153,20 @@ class Synchronizer:
 
     # ---- changes of this cluster
 
-    async def _tell(self, steps: Steps) -> None:
-        walk = Walk(self._metadata, steps, self._tree, self._is_shared, self._clock, self._warnings)
+    async def _tell(self, walk: Walk, newcomers: NewClusters) -> None:
         delay_ms = RETRY_FIRST_MS
         next_walk_s = self._clock.monotonic()
-        newcomers = NewClusters(steps.records, walk, self._guard, self._clock)
         while True:
             path: str | None = None
             try:
+                # Whoever hears of this cluster may tell it everything.
+                await self._topic.listen()
                 next_look_s = await newcomers.look()
                 if self._tree.is_walk_due or self._clock.monotonic() >= next_walk_s:
-                    self._tree.is_walk_due = True
+                    # A path that fails does not keep those that changed waiting.
+                    self._tree.is_walk_due, next_walk_s = False, self._clock.monotonic() + delay_ms / 1000
+                    await self._doubt()
                     await walk.run()
-                    self._tree.is_walk_due = False
                     next_walk_s = self._clock.monotonic() + WALK_S
                 path = self._tree.next()
                 if path is None:
@@ -165,6 +182,10 @@ class Synchronizer:
                 await wait_ms(delay_ms)
                 delay_ms = min(2 * delay_ms, RETRY_MAX_MS)
 
+    async def _doubt(self) -> None:
+        if doubts := await self._guard.doubts():
+            self._warnings.warn(f"the configuration of clusters may not come to be alike: {doubts}", "doubts")
+
     async def _wait_until(self, monotonic_s: float) -> None:
         if self._tree.waiting or self._tree.is_walk_due:
             return
@@ -177,14 +198,14 @@ class Synchronizer:
 
     # ---- changes of others
 
-    async def _follow(self, steps: Steps) -> None:
+    async def _follow(self, steps: Steps, newcomers: NewClusters) -> None:
         delay_ms = RETRY_FIRST_MS
         received: Received | None = None
         while True:
             try:
                 if received is None:
                     received = await self._topic.receive()
-                await self._take(steps, received)
+                await self._take(steps, newcomers, received)
                 # Followed once more after a failure, it is known.
                 await self._topic.acknowledge(received)
                 received = None
@@ -195,12 +216,15 @@ class Synchronizer:
                 await wait_ms(delay_ms)
                 delay_ms = min(2 * delay_ms, RETRY_MAX_MS)
 
-    async def _take(self, steps: Steps, received: Received) -> None:
+    async def _take(self, steps: Steps, newcomers: NewClusters, received: Received) -> None:
         event = received.problem or event_of(received.fields, received.properties)
         if isinstance(event, str):
             self._skip(event)
             return
-        problem = problem_of_path(event.path, self._is_shared) or problem_of_value(event.value)
+        sender = sender_of(event, received.properties)
+        if sender != self._cluster:
+            await newcomers.hear(sender)
+        problem = problem_of_path(event.path, self._is_shared) or problem_of_value(event.path, event.value)
         if problem:
             self._skip(f"{event.path[:200]!r} of cluster {event.stamp.cluster[:80]}: {problem}")
         else:
@@ -209,11 +233,3 @@ class Synchronizer:
     def _skip(self, why: str) -> None:
         self._counts.skipped += 1
         self._warnings.warn(f"an event of the configuration is passed over: {why}", "skipped")
-
-
-async def _end(tasks: list[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        await asyncio.wait(tasks)
-    tasks.clear()

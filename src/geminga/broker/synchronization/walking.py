@@ -54,7 +54,7 @@ class Walk:
             await self._walk(root, only_new=False)
         await self._forget_deletions()
 
-    async def tell_all(self, clusters: Sequence[str], *, with_deletions: bool) -> None:
+    async def tell_all(self, clusters: Sequence[str], with_deletions: bool) -> None:
         """Tell some clusters how everything came to be. Raises GemingaError."""
         for root in SHARED_ROOTS:
             await self._tell_below(root, clusters, with_deletions=with_deletions)

@@ -8,10 +8,10 @@ import pytest
 
 from geminga import sim
 from geminga.broker.synchronization.client_topic import SUBSCRIPTION, ClientEventTopic
-from geminga.broker.synchronization.core.events import REPLACES, SCHEMA, SyncEvent, event_of
+from geminga.broker.synchronization.core.events import REPLACES, SCHEMA, SENDER, SyncEvent, event_of
 from geminga.broker.synchronization.core.stamps import Stamp
 from geminga.client.schema import AvroSchema, BytesSchema
-from geminga.model.errors import UnavailableError
+from geminga.model.errors import PreconditionFailedError, UnavailableError
 from geminga.model.topic_name import TopicName
 from support.worlds.client_scenario import ClientScenario
 
@@ -25,7 +25,7 @@ def run(story: Callable[[ClientScenario, ClientEventTopic], Awaitable[None]]) ->
         stage = await ClientScenario(world).start()
 
         async def on_node(_: sim.SimNode) -> None:
-            topic = ClientEventTopic(NAME, stage.connect)
+            topic = ClientEventTopic(NAME, "east", stage.connect)
             await story(stage, topic)
             await topic.close()
             await topic.close()
@@ -72,7 +72,33 @@ def test_message_has_what_pulsar_s_brokers_read_and_goes_where_it_is_to_go() -> 
             "type": "Modified",
             "version": 0,
         }
-        assert (messages[0].partition_key(), messages[0].properties()) == (PATH, {REPLACES: "6@west"})
+        assert (messages[0].partition_key(), messages[0].properties()) == (
+            PATH,
+            {REPLACES: "6@west", SENDER: "east"},
+        )
+
+    run(story)
+
+
+def test_event_that_comes_while_nobody_receives_is_kept_from_when_it_is_listened_to() -> None:
+    async def story(stage: ClientScenario, topic: ClientEventTopic) -> None:
+        await topic.listen()
+        await topic.listen()
+        await topic.close()
+        other = ClientEventTopic(NAME, "west", stage.connect)
+        await other.publish(EVENT)
+        await other.close()
+        found = await topic.receive()
+        assert event_of(found.fields, found.properties) == EVENT
+
+    run(story)
+
+
+def test_event_that_is_too_large_for_the_topic_is_told_apart() -> None:
+    async def story(stage: ClientScenario, topic: ClientEventTopic) -> None:
+        with pytest.raises(PreconditionFailedError, match="takes none so large"):
+            await topic.publish(EVENT._replace(value=b"x" * (6 << 20)))
+        await topic.publish(EVENT)
 
     run(story)
 
@@ -98,12 +124,12 @@ def test_topic_that_can_not_be_had_is_told_and_tried_again() -> None:
     async def story(stage: ClientScenario, topic: ClientEventTopic) -> None:
         resources = stage.broker.broker.resources
         await resources.partitioned_topics.create(NAME, 2)
-        for attempt in (topic.receive, lambda: topic.publish(EVENT)):
+        for attempt in (topic.receive, topic.listen, lambda: topic.publish(EVENT)):
             with pytest.raises(UnavailableError, match="expected a topic without partitions"):
                 await attempt()
         await resources.partitioned_topics.delete(NAME)
         await topic.publish(EVENT)
-        missing = ClientEventTopic(TopicName.parse("persistent://no/such/events"), stage.connect)
+        missing = ClientEventTopic(TopicName.parse("persistent://no/such/events"), "east", stage.connect)
         with pytest.raises(UnavailableError, match="can not be read now"):
             await missing.receive()
         with pytest.raises(UnavailableError, match="can not be written now"):

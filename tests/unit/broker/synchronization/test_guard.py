@@ -90,6 +90,27 @@ def test_cluster_that_is_taken_out_of_a_namespace_objects() -> None:
     run(story)
 
 
+def test_transaction_coordinators_stay_and_are_never_fewer() -> None:
+    async def story(stage: Stage) -> None:
+        path = "/admin/partitioned-topics/pulsar/system/persistent/transaction_coordinator_assign"
+        assert "coordinators" in await stage.guard.keeps(path)
+        assert (await stage.guard.objections(path, partitions(16), partitions(4))).shrinks
+        assert await stage.guard.objections(path, partitions(4), partitions(16)) == Objections()
+        await stage.guard.prepare(path, partitions(4), partitions(16))
+        assert stage.made == []
+
+    run(story)
+
+
+def test_cluster_is_known_where_it_is_one() -> None:
+    async def story(stage: Stage) -> None:
+        assert not await stage.guard.knows("east")
+        await stage.store.put("/admin/clusters/east", b"{}", expected_version=None)
+        assert await stage.guard.knows("east")
+
+    run(story)
+
+
 def test_more_partitions_are_made_first() -> None:
     async def story(stage: Stage) -> None:
         prepare = stage.guard.prepare
@@ -122,6 +143,8 @@ def test_doubts_about_the_topic_are_told() -> None:
         both = ["west", "east"]
         assert await doubts(replication_clusters=both) == ""
         assert await stage.guard.others() == ["east"]
+        expires = await doubts(replication_clusters=both, subscription_expiration_time_minutes=7)
+        assert "7 minutes, the time after which subscriptions expire" in expires
         assert "60 s, the time to live" in await doubts(replication_clusters=both, message_ttl_in_seconds=60)
 
     run(story)

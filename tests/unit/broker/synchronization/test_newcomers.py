@@ -20,7 +20,10 @@ class Told:
     async def others(self) -> Sequence[str]:
         return self.clusters
 
-    async def tell_all(self, clusters: Sequence[str], *, with_deletions: bool) -> None:
+    async def knows(self, cluster: str) -> bool:
+        return cluster != "unknown"
+
+    async def tell_all(self, clusters: Sequence[str], with_deletions: bool) -> None:
         self.calls.append(([*clusters], with_deletions))
 
 
@@ -30,17 +33,24 @@ def test_each_is_told_once_when_it_has_been_named_for_a_while() -> None:
         records = StoredRecords(MemoryMetadataStore(runtime))
         await records.joined_ms()
         told = Told()
-        new = NewClusters(records, told, told, runtime.clock)  # type: ignore[arg-type]
+        new = NewClusters(records, told, runtime.clock, told.tell_all)  # type: ignore[arg-type]
 
         async def look() -> None:
             while (next_s := await new.look()) and world.now < end_s:
                 await world.sleep(next_s - runtime.clock.monotonic())
 
-        end_s = NAMED_S - LOOK_S
+        # Nobody listens there yet.
+        end_s = 3 * NAMED_S
+        await look()
+        for _ in range(2):
+            for name in ("north", "south", "unknown", "west"):
+                await new.hear(name)
+        assert (await records.told()).heard == {"north", "south", "west"}
+        end_s += NAMED_S - LOOK_S
         told.clusters = ["west"]
         await look()
         assert told.calls == []
-        end_s = NAMED_S + 2 * LOOK_S
+        end_s += NAMED_S + 2 * LOOK_S
         await look()
         assert told.calls == [(["west"], False)]
         told.clusters = ["north"]
@@ -53,7 +63,7 @@ def test_each_is_told_once_when_it_has_been_named_for_a_while() -> None:
         found = await records.told()
         assert (found.clusters, found.former) == ({"north", "south", "west"}, set())
         # Another leader tells them no more.
-        new = NewClusters(records, told, told, runtime.clock)  # type: ignore[arg-type]
+        new = NewClusters(records, told, runtime.clock, told.tell_all)  # type: ignore[arg-type]
         end_s += NAMED_S + 2 * LOOK_S
         await look()
         assert len(told.calls) == 4

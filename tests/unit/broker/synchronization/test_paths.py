@@ -22,6 +22,7 @@ from geminga.broker.synchronization.paths import (
     takes_out,
     value_for,
 )
+from geminga.model.limits import PARTITIONS_MAX
 
 SHARED = ConfigurationPaths().is_shared
 NAMESPACE = "/admin/policies/t/n"
@@ -75,11 +76,23 @@ def test_other_paths_are_not(path: str) -> None:
 
 
 def test_values_are_json_objects_of_some_size() -> None:
-    assert problem_of_value(None) == problem_of_value(b"{}") == ""
-    assert problem_of_value(b'{"a":"' + b"x" * (VALUE_BYTES_MAX - 8) + b'"}') == ""
-    assert "1000001 bytes" in problem_of_value(b'{"a":"' + b"x" * (VALUE_BYTES_MAX - 7) + b'"}')
+    def problem(value: bytes | None) -> str:
+        return problem_of_value(NAMESPACE, value)
+
+    assert problem(None) == problem(b"{}") == ""
+    assert problem(b'{"a":"' + b"x" * (VALUE_BYTES_MAX - 8) + b'"}') == ""
+    assert "1000001 bytes" in problem(b'{"a":"' + b"x" * (VALUE_BYTES_MAX - 7) + b'"}')
     for value in (b"[]", b"", b"{", b"\xff", b"[" * 100_000):
-        assert "JSON" in problem_of_value(value)
+        assert "JSON" in problem(value)
+    # Nobody could write it again.
+    assert "half a character" in problem(b'{"a":"\\ud800"}')
+    assert problem(b'{"a":"\\ud83d\\ude00"}') == ""
+
+
+def test_partitions_are_no_more_than_a_broker_counts() -> None:
+    for count, is_taken in ((PARTITIONS_MAX, True), (PARTITIONS_MAX + 1, False), (10**30, False)):
+        assert (problem_of_value(TOPIC, b'{"partitions":%d}' % count) == "") == is_taken
+    assert problem_of_value(NAMESPACE, b'{"partitions":%d}' % 10**30) == ""
 
 
 def test_paths_say_what_they_are_of() -> None:

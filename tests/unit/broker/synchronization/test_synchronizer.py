@@ -525,6 +525,7 @@ def test_cluster_that_comes_is_told_how_everything_came_to_be() -> None:
         north.topic.others = []
         for place in (east, west):
             place.topic.others = [other.topic for other in (east, west) if other is not place]
+            await place.set("/admin/clusters/north", a=1)
         await set_clusters(alike, "east", "west")
         await east.set(GROUP, rate=1)
         await west.set(PATH, a=1)
@@ -537,6 +538,7 @@ def test_cluster_that_comes_is_told_how_everything_came_to_be() -> None:
         for place in (east, west, north):
             place.topic.others = [other.topic for other in (east, west, north) if other is not place]
         await set_clusters(alike, "east", "north", "west")
+        await north.set(f"{GROUP}2", a=1)
         await alike.rest(60)
         assert await alike.everywhere(GROUP) == [{"rate": 1}] * 3
         assert await alike.everywhere(PATH) == [{"a": 1}] * 3
@@ -560,3 +562,67 @@ def test_cluster_that_comes_is_told_how_everything_came_to_be() -> None:
         assert await alike.everywhere(PATH) == [{"a": 2}] * 3
 
     run_alike(story, "east", "north", "west")
+
+
+def test_cluster_that_begins_to_listen_later_is_told_what_it_did_not_hear() -> None:
+    """The brokers of one cluster are told the topic's name after those of the other."""
+
+    async def before(alike: Alike) -> None:
+        for name, place in alike.places.items():
+            await place.set(f"/admin/policies/{NAME.namespace}", replication_clusters=["east", "west"])
+            for cluster in alike.places:
+                await place.set(f"/admin/clusters/{cluster}", of=name)
+        alike["west"].leads = False
+
+    async def story(alike: Alike) -> None:
+        east, west = alike["east"], alike["west"]
+        await east.set(GROUP, rate=1)
+        await alike.rest(100)
+        await east.set(PATH, a=1)
+        await alike.rest(100)
+        assert await west.get(GROUP) is None
+        west.leads = True
+        await alike.rest(60)
+        assert await alike.everywhere(GROUP) == [{"rate": 1}] * 2
+        assert await alike.everywhere(PATH) == [{"a": 1}] * 2
+        told = len(west.topic.log), len(east.topic.log)
+        await alike.rest(2_000)
+        assert (len(west.topic.log), len(east.topic.log)) == told
+
+    run_alike(story, before=before)
+
+
+def test_path_that_can_not_be_told_keeps_no_other_waiting() -> None:
+    async def story(alike: Alike) -> None:
+        east, west = alike["east"], alike["west"]
+        east.topic.bytes_max = 100
+        await east.set("/admin/clusters/a", a="x" * 100)
+        await alike.rest()
+        await east.set(GROUP, rate=1)
+        await alike.rest()
+        assert await west.get(GROUP) == {"rate": 1}
+        assert east.count("unsendable") > 0
+        await east.restart()
+        await east.delete(GROUP)
+        await alike.rest()
+        assert await west.get(GROUP) is None
+
+    run_alike(story)
+
+
+def test_event_that_was_received_and_not_done_comes_to_the_next_leader() -> None:
+    async def story(alike: Alike) -> None:
+        east, west = alike["east"], alike["west"]
+        west.metadata.faults.unknown_before_percent = 100
+        await east.set(GROUP, rate=1)
+        await alike.rest(1)
+        assert (west.topic.received, west.topic.acknowledged) == (1, 0)
+        west.leads = False
+        await alike.rest(2)
+        assert west.topic.received == 0
+        west.metadata.faults = MetadataFaults()
+        west.leads = True
+        await alike.rest()
+        assert await west.get(GROUP) == {"rate": 1}
+
+    run_alike(story)

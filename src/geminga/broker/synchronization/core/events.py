@@ -6,6 +6,7 @@ See docs/formats/configuration-sync.md.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -32,10 +33,16 @@ _EVENT: Final = record(
 SCHEMA: Final = json.dumps(written(_EVENT), separators=(",", ":"))
 #: A property of our messages: the stamp that the path had before; empty: none that others could know.
 REPLACES: Final = "geminga.replaces"
+#: A property of our messages: the cluster that sends them, which may tell of another one's change.
+SENDER: Final = "geminga.sender"
 #: ``expectedVersion`` of an event that is to be followed only where there is nothing.
 FIRST: Final = -1
 #: Largest number that the clock of an event may have: a 64-bit integer with room to count on.
 TIME_MS_MAX: Final = 1 << 62
+
+
+#: Names of clusters, as Pulsar has them.
+_CLUSTER: Final = re.compile(r"[-=:.\w]{1,200}", re.ASCII)
 
 
 class SyncEvent(NamedTuple):
@@ -67,16 +74,21 @@ def fields_of(event: SyncEvent) -> dict[str, object]:
     }
 
 
-def properties_of(event: SyncEvent) -> dict[str, str]:
-    """Of its message."""
-    return {REPLACES: "" if event.replaces is None else str(event.replaces)}
+def properties_of(event: SyncEvent, sender: str) -> dict[str, str]:
+    """Of its message, which the cluster ``sender`` sends."""
+    return {REPLACES: "" if event.replaces is None else str(event.replaces), SENDER: sender}
+
+
+def sender_of(event: SyncEvent, properties: Mapping[str, str]) -> str:
+    """The cluster that sent an event: Apache's tell of nobody else's changes."""
+    return properties.get(SENDER, event.stamp.cluster)
 
 
 def event_of(fields: Mapping[str, object], properties: Mapping[str, str]) -> SyncEvent | str:
     """What a message says; a text: why that is no event to be followed."""
     path, cluster, kind = fields.get("path"), fields.get("sourceCluster"), fields.get("type")
     time_ms, value = fields.get("lastUpdatedTimestamp"), fields.get("value")
-    if not isinstance(path, str) or not isinstance(cluster, str) or not cluster:
+    if not isinstance(path, str) or not isinstance(cluster, str) or not _CLUSTER.fullmatch(cluster):
         return "it names no path, or no cluster that it comes from"
     if fields.get("options"):
         return "it is of a node that lives as long as a session, or is numbered"

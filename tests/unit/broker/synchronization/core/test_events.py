@@ -16,6 +16,7 @@ from geminga.broker.synchronization.core.events import (
     event_of,
     fields_of,
     properties_of,
+    sender_of,
 )
 from geminga.broker.synchronization.core.stamps import Stamp
 
@@ -41,7 +42,7 @@ def test_schema_has_the_fields_of_pulsars_class_in_their_order() -> None:
 @pytest.mark.parametrize(
     "event",
     [
-        SyncEvent(PATH, b'{"a":1}', Stamp(12, "east"), replaces=Stamp(11, "we@st"), tells_replaced=True),
+        SyncEvent(PATH, b'{"a":1}', Stamp(12, "east"), replaces=Stamp(11, "we-st"), tells_replaced=True),
         SyncEvent(PATH, b"{}", Stamp(12, "east"), is_first=True, tells_replaced=True),
         SyncEvent(PATH, None, Stamp(12, "east"), tells_replaced=True),
     ],
@@ -51,7 +52,7 @@ def test_event_is_read_as_it_was_written(event: SyncEvent) -> None:
     buffer = io.BytesIO()
     fastavro.schemaless_writer(buffer, schema, fields_of(event))
     buffer.seek(0)
-    assert event_of(fastavro.schemaless_reader(buffer, schema, None), properties_of(event)) == event
+    assert event_of(fastavro.schemaless_reader(buffer, schema, None), properties_of(event, "west")) == event
 
 
 def test_event_of_apache_says_nothing_of_what_it_replaces() -> None:
@@ -68,6 +69,9 @@ def test_event_of_apache_says_nothing_of_what_it_replaces() -> None:
         ({"path": None}, "no path"),
         ({"sourceCluster": None}, "cluster"),
         ({"sourceCluster": ""}, "cluster"),
+        ({"sourceCluster": "a\nb"}, "cluster"),
+        ({"sourceCluster": "a@b"}, "cluster"),
+        ({"sourceCluster": "x" * 201}, "cluster"),
         ({"options": ["Ephemeral"]}, "session"),
         ({"type": "ChildrenChanged"}, "type ChildrenChanged"),
         ({"type": None}, "type None"),
@@ -81,3 +85,9 @@ def test_what_is_no_event_is_told(change: dict[str, object], why: str) -> None:
     found = event_of({**APACHE, **change}, {})
     assert isinstance(found, str)
     assert why in found
+
+
+def test_sender_is_told_where_it_tells_of_another_cluster_s_change() -> None:
+    event = SyncEvent(PATH, b"{}", Stamp(7, "east"))
+    assert sender_of(event, {}) == "east"
+    assert sender_of(event, properties_of(event, "west")) == "west"
