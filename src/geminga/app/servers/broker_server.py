@@ -529,6 +529,7 @@ class BrokerServer(ABC):
             process=process_beans,
             metadata_url=storage.metadata_url,
             configuration_url=storage.configuration_url,
+            is_kept_alike=bool(self._config.server.configuration_sync_topic),
             backups=storage.backups,
         )
 

@@ -279,6 +279,23 @@ def test_tenant_whose_namespace_is_only_held_goes_after_it() -> None:
     run_alike(story)
 
 
+def test_what_a_cluster_has_to_itself_below_what_is_deleted_elsewhere_is_kept() -> None:
+    async def story(alike: Alike) -> None:
+        east, west = alike["east"], alike["west"]
+        north = "/admin/clusters/north"
+        await east.set(north, a=1)
+        await alike.rest()
+        await west.set(f"{north}/policies", migrated=True)
+        await east.delete(north)
+        await alike.rest()
+        assert await alike.everywhere(north) == [None, {"a": 1}]
+        await west.delete(f"{north}/policies")
+        await alike.rest(700)
+        assert await alike.everywhere(north) == [None] * 2
+
+    run_alike(story)
+
+
 def test_what_is_left_of_parents_goes_with_what_was_in_them() -> None:
     async def story(alike: Alike) -> None:
         east, west = alike["east"], alike["west"]
