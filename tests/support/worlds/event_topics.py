@@ -39,6 +39,8 @@ class MemoryEventTopic:
         self.is_cut = False
         self.is_away = False
         self.is_subscribed = False
+        #: Whether what was stored is not answered.
+        self.loses_receipts = False
         #: Largest value that is taken.
         self.bytes_max = 1 << 30
         self.uncopied: list[tuple[dict[str, Any], dict[str, str], tuple[str, ...]]] = []
@@ -65,6 +67,8 @@ class MemoryEventTopic:
         self.add(fields_of(event), properties_of(event, self.name))
         self.uncopied.append((*self.log[-1], tuple(clusters)))
         self.copy()
+        if self.loses_receipts:
+            raise UnavailableError(f"{NAME} can not be written now: no answer in time")
 
     def copy(self) -> None:
         if self.is_cut:

@@ -9,6 +9,7 @@ import pytest
 from geminga.broker.synchronization.core.events import SyncEvent
 from geminga.broker.synchronization.core.stamps import Stamp
 from geminga.metadata.core.faults import WriteFault
+from geminga.runtime import next_turn
 from support.worlds.event_topics import Alike, run_alike
 
 GROUP = "/admin/resourcegroups/g"
@@ -38,6 +39,40 @@ def test_change_is_told_and_made_whatever_write_fails(fault: WriteFault, writes:
                 assert record == record.settled(), place.name
                 place.metadata.faults.next_writes.clear()
             assert (await east.record(GROUP)).stamp == (await west.record(GROUP)).stamp
+
+    run_alike(story)
+
+
+def test_two_changes_of_one_moment_are_two_though_the_first_had_no_receipt() -> None:
+    async def story(alike: Alike) -> None:
+        east, west = alike["east"], alike["west"]
+        await east.set(GROUP, rate=0)
+        await alike.rest()
+        events = len(west.topic.log)
+        east.topic.loses_receipts = True
+        await east.set(GROUP, rate=1)
+        while len(west.topic.log) == events:
+            await next_turn()
+        # No time has passed.
+        await east.set(GROUP, rate=2)
+        east.topic.loses_receipts = False
+        await east.restart()
+        await alike.rest()
+        assert await alike.everywhere(GROUP) == [{"rate": 2}] * 2
+
+    run_alike(story)
+
+
+def test_change_that_is_made_is_made_for_good_before_its_event_is_acknowledged() -> None:
+    async def story(alike: Alike) -> None:
+        east, west = alike["east"], alike["west"]
+        await east.set(GROUP, rate=0)
+        await alike.rest()
+        west.metadata.faults.watch_lost_percent = 100
+        await east.set(GROUP, rate=1)
+        await alike.rest()
+        record = await west.record(GROUP)
+        assert record == record.settled()
 
     run_alike(story)
 

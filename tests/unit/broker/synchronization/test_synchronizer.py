@@ -388,6 +388,7 @@ def test_mark_of_a_deletion_goes_nowhere() -> None:
         west.topic.add({**APACHE, "path": PATH, "value": b'{"deleted":true}', "lastUpdatedTimestamp": now_ms(west)})
         await alike.rest()
         assert await west.get(TOPIC) == {"partitions": 2, "deleted": False}
+        assert [fields["value"] for fields, _ in east.topic.log if b'"deleted": true' in fields["value"]] == []
         assert await west.get(PATH) is None
         await east.delete(TOPIC)
         await alike.rest()
