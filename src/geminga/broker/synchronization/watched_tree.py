@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from geminga.broker.synchronization.paths import namespace_at, partitioned_at
 from geminga.metadata.ports import MetadataStore, Unsubscribe
 
-#: Nodes with a watch on their value and one on their children.
-WATCHED_MAX: Final = 20_000
+#: Watches on values, and on children of what may have some: of those that a store allows one session (50,000) others
+#: of the broker need theirs.
+WATCHES_MAX: Final = 20_000
 #: Paths that changed and were not looked at; more, and all are.
 CHANGED_MAX: Final = 10_000
 
@@ -16,13 +18,14 @@ CHANGED_MAX: Final = 10_000
 class WatchedTree:
     """See the module."""
 
-    __slots__ = ("_changed", "_ends", "_heard", "_metadata", "is_walk_due")
+    __slots__ = ("_changed", "_count", "_ends", "_heard", "_metadata", "is_walk_due")
 
     def __init__(self, metadata: MetadataStore, heard: Callable[[], None]) -> None:
         """``heard``: there is something to look at."""
         self._metadata = metadata
         self._heard = heard
-        self._ends: dict[str, tuple[Unsubscribe, Unsubscribe]] = {}
+        self._ends: dict[str, tuple[Unsubscribe, ...]] = {}
+        self._count = 0
         self._changed: dict[str, None] = {}
         #: Whether all is to be looked at: more changed than is remembered.
         self.is_walk_due = False
@@ -35,7 +38,7 @@ class WatchedTree:
     @property
     def is_full(self) -> bool:
         """Whether no more can be watched."""
-        return len(self._ends) >= WATCHED_MAX
+        return self._count + 2 > WATCHES_MAX
 
     def is_watched(self, path: str) -> bool:
         """Whether its changes are heard of."""
@@ -46,14 +49,17 @@ class WatchedTree:
         if path in self._ends or self.is_full:
             return
         metadata = self._metadata
-        self._ends[path] = (
-            metadata.watch_node(path, lambda _: self.add(path)),
-            metadata.watch_children(path, lambda _: self.add(path)),
-        )
+        ends = [metadata.watch_node(path, lambda _: self.add(path))]
+        if not namespace_at(path) and partitioned_at(path) is None:
+            ends.append(metadata.watch_children(path, lambda _: self.add(path)))
+        self._ends[path] = tuple(ends)
+        self._count += len(ends)
 
     def forget(self, path: str) -> None:
         """It is not there."""
-        for end in self._ends.pop(path, ()):
+        ends = self._ends.pop(path, ())
+        self._count -= len(ends)
+        for end in ends:
             end()
 
     def add(self, path: str) -> None:

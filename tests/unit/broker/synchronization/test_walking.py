@@ -13,7 +13,7 @@ GROUP = "/admin/resourcegroups/g"
 
 
 def test_more_paths_than_are_looked_at_at_once_or_watched_are_all_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watched_tree, "WATCHED_MAX", 20)
+    monkeypatch.setattr(watched_tree, "WATCHES_MAX", 40)
     count = 2 * AT_ONCE + 3
 
     async def before(alike: Alike) -> None:

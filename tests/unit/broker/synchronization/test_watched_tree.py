@@ -39,16 +39,19 @@ def test_changes_are_remembered_in_their_order_and_told() -> None:
 
 
 def test_of_more_than_may_be_watched_or_remembered_all_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watched_tree, "WATCHED_MAX", 2)
+    monkeypatch.setattr(watched_tree, "WATCHES_MAX", 5)
     monkeypatch.setattr(watched_tree, "CHANGED_MAX", 2)
 
     async def main(world: sim.SimWorld) -> None:
         tree = WatchedTree(MemoryMetadataStore(world.node("a").runtime), lambda: None)
         assert not tree.is_full
-        for path in ("/a", "/b", "/c"):
+        for path in ("/a", "/admin/policies/t/n", "/b", "/c"):
             tree.watch(path)
+        # A namespace has nothing below it: one watch.
         assert tree.is_full
-        assert not tree.is_watched("/c")
+        assert [tree.is_watched(path) for path in ("/admin/policies/t/n", "/b", "/c")] == [True, True, False]
+        tree.forget("/b")
+        assert not tree.is_full
         for path in ("/a", "/b", "/b"):
             tree.add(path)
         assert not tree.is_walk_due
