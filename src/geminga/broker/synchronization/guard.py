@@ -8,6 +8,7 @@ from typing import Final
 from geminga.broker.resources import Resources
 from geminga.broker.resources.clusters import CLUSTERS_PATH
 from geminga.broker.resources.initialization import COORDINATORS_TOPIC
+from geminga.broker.resources.namespaces import LOCAL_POLICIES_PATH
 from geminga.broker.resources.partitioned_topics import PARTITIONED_TOPICS_PATH
 from geminga.broker.synchronization.core.deciding import Objections
 from geminga.broker.synchronization.paths import (
@@ -18,7 +19,7 @@ from geminga.broker.synchronization.paths import (
     takes_out,
 )
 from geminga.metadata.ports import MetadataStore
-from geminga.model.errors import NotFoundError, PreconditionFailedError
+from geminga.model.errors import NodeNotEmptyError, NoSuchNodeError, NotFoundError, PreconditionFailedError
 from geminga.model.topic_name import PARTITION_SUFFIX, TopicName, decode_name
 from geminga.runtime import get_logger
 
@@ -96,6 +97,14 @@ class StoredTopics:
         except (NotFoundError, PreconditionFailedError) as error:
             # Time mends neither that nor the number.
             _log.warning("%s gets %d partitions without their subscriptions: %s", name, count, error)
+
+    async def removed(self, path: str) -> None:
+        """As of the port: how a namespace is cut into bundles here is nothing to a later one of its name."""
+        if namespace := namespace_at(path):
+            try:
+                await self._metadata.delete(f"{LOCAL_POLICIES_PATH}/{namespace}")
+            except (NoSuchNodeError, NodeNotEmptyError):
+                pass
 
     async def others(self) -> Sequence[str]:
         """As of the port: as its namespace says."""

@@ -63,6 +63,10 @@ class Guard(Protocol):
         """Make what is to be there before such a change. Raises GemingaError."""
         ...
 
+    async def removed(self, path: str) -> None:
+        """A path is gone: what this cluster has to itself of it goes, too. Raises MetadataError."""
+        ...
+
     async def others(self) -> Sequence[str]:
         """The clusters that the topic is copied to. Raises MetadataError."""
         ...

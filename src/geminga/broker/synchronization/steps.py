@@ -281,6 +281,7 @@ class Steps:
         await self._metadata.delete(path, expected_version=version)
         root = next(each for each in SHARED_ROOTS if path.startswith(f"{each}/"))
         await remove_empty_from(self._metadata, path.rpartition("/")[0], root)
+        await self._guard.removed(path)
 
     async def _delete_empty(self, path: str) -> None:
         if not await self.has_document(path):

@@ -316,6 +316,20 @@ def test_what_is_left_of_parents_goes_with_what_was_in_them() -> None:
     run_alike(story)
 
 
+def test_bundles_of_a_namespace_that_is_gone_are_nothing_to_a_later_one() -> None:
+    async def story(alike: Alike) -> None:
+        east, west = alike["east"], alike["west"]
+        await east.set(PATH, a=1)
+        await alike.rest()
+        local = "/admin/local-policies/t/n"
+        await west.set(local, bundles=1)
+        await east.delete(PATH)
+        await alike.rest()
+        assert await west.get(local) is None
+
+    run_alike(story)
+
+
 def test_namespace_with_topics_here_stays_until_they_are_gone(caplog: pytest.LogCaptureFixture) -> None:
     async def story(alike: Alike) -> None:
         east, west = alike["east"], alike["west"]
