@@ -157,6 +157,9 @@ class Mesh:
         if cluster.acknowledged >= len(cluster.log):
             return
         event = cluster.log[cluster.acknowledged]
+        if event.stamp.cluster == cluster.name:
+            cluster.acknowledged += 1
+            return
         record, stored, change = self.state(cluster, event.path)
         digest = digest_at(event.path, event.value)
         found = decide(record, stored, event, digest, self.here(cluster), Objections())

@@ -217,7 +217,7 @@ class Steps:
             return True  # its end comes
         here, digest = self._here(), digest_at(event.path, event.value)
         objections = Objections()
-        if digest != stored.digest and event.stamp.cluster != here.cluster:
+        if digest != stored.digest:
             objections = await self._guard.objections(event.path, before, event.value)
         found = decide(known.record, stored, event, digest, here, objections)
         self._tell(event, found, known)

@@ -221,15 +221,16 @@ class Synchronizer:
         if isinstance(event, str):
             self._skip(event)
             return
+        sender = sender_of(event, received.properties)
+        if sender == self._cluster:
+            return  # sent for others
         problem = problem_of_path(event.path, self._is_shared) or problem_of_value(event.path, event.value)
         if problem:
             self._skip(f"{event.path[:200]!r} of cluster {event.stamp.cluster[:80]}: {problem}")
         else:
             await steps.follow(event)
         # Behind what it may have said of itself.
-        sender = sender_of(event, received.properties)
-        if sender != self._cluster:
-            await newcomers.hear(sender)
+        await newcomers.hear(sender)
 
     def _skip(self, why: str) -> None:
         self._counts.skipped += 1

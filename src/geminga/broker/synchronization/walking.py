@@ -82,7 +82,7 @@ class Walk:
         await self._pause()
         has_document = await self._steps.has_document(path)
         if has_document:
-            await self._look(path)
+            await self._look(path, only_new=only_new)
         names = set(await self._metadata.children(path))
         if not only_new:
             names.update(await self._steps.records.below(path))
@@ -94,14 +94,14 @@ class Walk:
                 await self._walk(child, only_new=only_new)
         if not has_document:
             # Behind what was below it: it can not go before.
-            await self._look(path)
+            await self._look(path, only_new=only_new)
             if not names and path not in SHARED_ROOTS and not await self._metadata.exists(path):
                 # Whatever comes there is heard of by what is above it.
                 self._tree.forget(path)
 
-    async def _look(self, path: str) -> None:
+    async def _look(self, path: str, *, only_new: bool) -> None:
         record = await self._steps.look(path)
-        if record is not None and record.digest == NOTHING and record.held is None:
+        if not only_new and record is not None and record.digest == NOTHING and record.held is None:
             self._deletions.append((record.stamp, path))
 
     async def _pause(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from geminga.broker.synchronization.core.deciding import AHEAD_MS_MAX
 from geminga.broker.synchronization.core.events import SyncEvent, fields_of
 from geminga.broker.synchronization.core.stamps import Stamp
+from geminga.broker.synchronization.paths import digest_at
+from geminga.broker.synchronization.stored_records import StoredRecords
 from geminga.broker.synchronization.synchronizer import WALK_S
 from geminga.metadata.core.faults import MetadataFaults
 from geminga.model.errors import MetadataError, UnavailableError
@@ -658,3 +661,45 @@ def test_event_that_was_received_and_not_done_comes_to_the_next_leader() -> None
         assert await west.get(GROUP) == {"rate": 1}
 
     run_alike(story)
+
+
+def test_cluster_that_lost_its_store_has_its_own_changes_back() -> None:
+    """It is taken out of the topic's namespace by the others, and comes again."""
+    home = f"/admin/policies/{NAME.namespace}"
+
+    async def before(alike: Alike) -> None:
+        for name, place in alike.places.items():
+            await place.set(home, replication_clusters=["east", "west"])
+            for cluster in alike.places:
+                await place.set(f"/admin/clusters/{cluster}", of=name)
+
+    async def story(alike: Alike) -> None:
+        east, west = alike["east"], alike["west"]
+        await west.set(GROUP, rate=1)
+        await east.set(PATH, a=1)
+        await alike.rest(60)
+        await west.set(PATH, a=2)
+        await west.delete(GROUP)
+        await alike.rest()
+        assert await east.get(PATH) == {"a": 2}
+        west.leads = False
+        await alike.rest()
+        # As a backup had it.
+        record = await west.record(PATH)
+        await west.metadata.put(PATH, b'{"a":1}', expected_version=None)
+        await west.set(GROUP, rate=1)
+        for path, digest in ((PATH, digest_at(PATH, b'{"a":1}')), (GROUP, digest_at(GROUP, b'{"rate":1}'))):
+            stored = await StoredRecords(west.metadata).read(path)
+            await stored.write(record._replace(stamp=record.replaced, digest=digest, replaced=None))
+        west.leads = True
+        await alike.rest(60)
+        assert [await west.get(path) for path in (PATH, GROUP)] == [{"a": 1}, {"rate": 1}]
+        for clusters in (["east"], ["east", "west"]):
+            await east.metadata.put(
+                home, json.dumps({"replication_clusters": clusters}).encode(), expected_version=None
+            )
+            await alike.rest(60)
+        assert await alike.everywhere(PATH) == [{"a": 2}] * 2
+        assert await alike.everywhere(GROUP) == [None] * 2
+
+    run_alike(story, before=before)

@@ -70,7 +70,6 @@ class Objections(NamedTuple):
 class Outcome(Enum):
     """What becomes of an event."""
 
-    OWN = "own"
     AHEAD = "ahead"
     OLD = "old"
     KNOWN = "known"
@@ -127,9 +126,7 @@ def decide(
     here: ThisCluster,
     objections: Objections,
 ) -> Decision:
-    """What becomes of an event; ``digest``: of its value."""
-    if event.stamp.cluster == here.cluster:
-        return Decision(Outcome.OWN)
+    """What becomes of an event that another cluster sent; ``digest``: of its value."""
     if event.stamp.time_ms > here.now_ms + AHEAD_MS_MAX:
         return Decision(Outcome.AHEAD)
     found = change_here(record, stored, here)

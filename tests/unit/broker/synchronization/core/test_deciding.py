@@ -92,7 +92,8 @@ def test_later_change_is_made_and_an_earlier_one_is_not() -> None:
     assert (found.outcome, found.undone) == (Outcome.MADE, None)
     assert found.record == PathRecord(Stamp(950_000, "east"), "b", WEST.stamp, Before("a", 3, 100))
     assert decide(WEST, A, event(850_000), "b", HERE, NO).outcome is Outcome.OLD
-    assert decide(WEST, A, event(950_000, "west"), "b", HERE, NO).outcome is Outcome.OWN
+    # A change of this cluster's own, of which another one tells it: its store was lost.
+    assert decide(WEST, A, event(950_000, "west"), "b", HERE, NO).outcome is Outcome.MADE
     assert decide(WEST, A, event(950_000), "a", HERE, NO).outcome is Outcome.NOTED
 
 
