@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from geminga.broker.synchronization.core.events import SyncEvent
+from geminga.broker.synchronization.core.events import SyncEvent, fields_of
 from geminga.broker.synchronization.core.stamps import Stamp
 from geminga.metadata.core.faults import WriteFault
 from geminga.runtime import next_turn
@@ -108,6 +108,24 @@ def test_event_that_comes_to_what_is_being_deleted_here_is_followed() -> None:
         await east.set(topic, partitions=3)
         await alike.rest()
         assert await alike.everywhere(topic) == [{"partitions": 3}] * 2
+
+    run_alike(story)
+
+
+def test_what_is_below_may_come_before_what_is_above() -> None:
+    """From different clusters, each by its own way."""
+
+    async def story(alike: Alike) -> None:
+        east, west = alike["east"], alike["west"]
+        tenant, namespace = "/admin/policies/t", "/admin/policies/t/n"
+        now_ms = east.node.runtime.clock.wall_ms()
+        for path in (namespace, tenant):
+            event = SyncEvent(path, b'{"a":1}', Stamp(now_ms, "north"))
+            for place in (east, west):
+                place.topic.add(fields_of(event))
+            await alike.rest()
+        assert await alike.everywhere(tenant) == await alike.everywhere(namespace) == [{"a": 1}] * 2
+        assert (east.count("published"), west.count("published")) == (0, 0)
 
     run_alike(story)
 
