@@ -31,6 +31,8 @@ from geminga.model.topic_name import TopicName
 SUBSCRIPTION: Final = "metadata-syncer"
 #: An event without a receipt, or an acknowledgment, for so long fails.
 ANSWER_S_MAX: Final = 30.0
+#: How long is waited for the end of what is not used any more.
+CLOSE_S_MAX: Final = 5.0
 #: Prefetched: messages, and their bytes.
 PREFETCHED_MAX: Final = 100
 PREFETCHED_BYTES_MAX: Final = 8 << 20
@@ -169,7 +171,7 @@ async def _close(opened: Client | Producer[_Fields] | Consumer[_Fields] | None) 
     if opened is None:
         return
     try:
-        async with asyncio.timeout(ANSWER_S_MAX):
+        async with asyncio.timeout(CLOSE_S_MAX):
             await opened.close()
     except (PulsarException, TimeoutError):
         pass  # its connection is gone, and it with that

@@ -16,6 +16,7 @@ from geminga.broker.synchronization.core.deciding import (
     Outcome,
     Stored,
     ThisCluster,
+    adopted,
     answer_to,
     change_here,
     decide,
@@ -154,6 +155,15 @@ class Steps:
         crash_point("synchronization.published")
         await known.write(change.record.settled())
         self._counts.published += 1
+
+    async def adopt(self, path: str) -> None:
+        """Take a path of a restored store as it is, for older than what others say of it. Raises GemingaError."""
+        async with self._busy:
+            known = await self.records.read(path)
+            node = await self._metadata.get(path)
+            record = adopted(known.record, _stored(path, node), self._here())
+            if record is not None:
+                await known.write(record)
 
     async def tell_again(self, path: str, clusters: Sequence[str], *, with_deletions: bool) -> None:
         """Tell some clusters alone how a path came to be as it is, unless that is under way. Raises GemingaError."""

@@ -56,6 +56,8 @@ class Told(NamedTuple):
     former: frozenset[str] = frozenset()
     #: Those that an event came from: from then on they listen.
     heard: frozenset[str] = frozenset()
+    #: When the node was made, as it says; another time: it was restored. 0: it does not say.
+    made_ms: int = 0
     version: int = MUST_NOT_EXIST
 
     def among(self, others: Iterable[str]) -> Told:
@@ -107,11 +109,17 @@ class StoredRecords:
         except ValueError:
             document = {}
         told, former, heard = (_names(document, key) for key in ("told", "former", "heard"))
-        return Told(told, former, heard, node.stat.version)
+        made = document.get("made") if isinstance(document, dict) else None
+        return Told(told, former, heard, made if isinstance(made, int) else 0, node.stat.version)
 
     async def write_told(self, told: Told) -> None:
         """Raises BadVersionError where another broker wrote it, MetadataError."""
-        document = {"told": sorted(told.clusters), "former": sorted(told.former), "heard": sorted(told.heard)}
+        document = {
+            "told": sorted(told.clusters),
+            "former": sorted(told.former),
+            "heard": sorted(told.heard),
+            "made": told.made_ms,
+        }
         await self._metadata.put(ROOT, json.dumps(document).encode(), expected_version=told.version)
 
 

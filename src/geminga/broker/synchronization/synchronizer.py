@@ -99,6 +99,7 @@ class Synchronizer:
         delay_ms = RETRY_FIRST_MS
         try:
             steps = await self._begin()
+            await self._adopt_restored(steps)
             while self._leads():
                 if any(task.done() for task in tasks):
                     # What ended one was told; both begin anew, each time later.
@@ -117,7 +118,7 @@ class Synchronizer:
 
     def _new_tasks(self, steps: Steps) -> list[asyncio.Task[None]]:
         self._tree.is_walk_due = True
-        walk = Walk(self._metadata, steps, self._tree, self._is_shared, self._clock, self._warnings)
+        walk = self._walk(steps)
         newcomers = NewClusters(steps.records, self._guard, self._clock, walk.tell_all)
         return [
             spawn(self._tell(walk, newcomers), name="tell changes of the configuration", part=self._part),
@@ -150,6 +151,23 @@ class Synchronizer:
             counts=self._counts,
             warnings=self._warnings,
         )
+
+    async def _adopt_restored(self, steps: Steps) -> None:
+        """What a backup had is no change: everything is taken as it is, once. Raises GemingaError."""
+        since_ms, told = await steps.records.joined_ms(), await steps.records.told()
+        if told.made_ms == since_ms:
+            return
+        if told.made_ms:
+            _log.warning(
+                "the metadata of cluster %s were restored: its configuration is as it was then. Take it out of the "
+                "namespace of the topic in the other clusters and in again, which tells it what came since",
+                self._cluster,
+            )
+            await self._walk(steps).adopt_all()
+        await steps.records.write_told(told._replace(made_ms=since_ms))
+
+    def _walk(self, steps: Steps) -> Walk:
+        return Walk(self._metadata, steps, self._tree, self._is_shared, self._clock, self._warnings)
 
     # ---- changes of this cluster
 

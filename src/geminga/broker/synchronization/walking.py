@@ -54,6 +54,20 @@ class Walk:
             await self._walk(root, only_new=False)
         await self._forget_deletions()
 
+    async def adopt_all(self) -> None:
+        """Take everything as it is in a store that was restored. Raises GemingaError."""
+        for root in SHARED_ROOTS:
+            await self._adopt_below(root)
+
+    async def _adopt_below(self, path: str) -> None:
+        await self._pause()
+        await self._steps.adopt(path)
+        if path.count("/") >= PATH_PARTS_MAX:
+            return
+        for name in sorted({*await self._metadata.children(path), *await self._steps.records.below(path)}):
+            if self._is_shared(f"{path}/{name}"):
+                await self._adopt_below(f"{path}/{name}")
+
     async def tell_all(self, clusters: Sequence[str], with_deletions: bool) -> None:
         """Tell some clusters how everything came to be. Raises GemingaError."""
         for root in SHARED_ROOTS:

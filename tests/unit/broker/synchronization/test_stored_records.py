@@ -82,7 +82,7 @@ def test_clusters_that_were_told_are_remembered_when_they_go() -> None:
     async def story(store: MemoryMetadataStore, records: StoredRecords) -> None:
         assert await records.told() == Told()
         await records.joined_ms()
-        told = Told(frozenset(["north", "west"]), frozenset(["old"]), frozenset(["x"]), 0)
+        told = Told(frozenset(["north", "west"]), frozenset(["old"]), frozenset(["x"]), 7, 0)
         await records.write_told(told)
         with pytest.raises(BadVersionError):
             await records.write_told(told)

@@ -12,7 +12,7 @@ from geminga.broker.synchronization.core.deciding import AHEAD_MS_MAX
 from geminga.broker.synchronization.core.events import SyncEvent, fields_of
 from geminga.broker.synchronization.core.stamps import Stamp
 from geminga.broker.synchronization.paths import digest_at
-from geminga.broker.synchronization.stored_records import StoredRecords
+from geminga.broker.synchronization.stored_records import ROOT, StoredRecords
 from geminga.broker.synchronization.synchronizer import WALK_S
 from geminga.metadata.core.faults import MetadataFaults
 from geminga.model.errors import MetadataError, UnavailableError
@@ -703,3 +703,38 @@ def test_cluster_that_lost_its_store_has_its_own_changes_back() -> None:
         assert await alike.everywhere(GROUP) == [None] * 2
 
     run_alike(story, before=before)
+
+
+def test_what_a_backup_had_makes_no_change_elsewhere(caplog: pytest.LogCaptureFixture) -> None:
+    """Records and nodes that were copied at different moments, into another store."""
+
+    async def story(alike: Alike) -> None:
+        east, west = alike["east"], alike["west"]
+        await east.set(GROUP, rate=1)
+        await east.set(PATH, a=1)
+        await east.set(f"{GROUP}2", a=1)
+        await alike.rest()
+        west.leads = False
+        await alike.rest()
+        # The record of the one is older than the node, that of the other newer, of a third there is none.
+        await west.set(GROUP, rate=2)
+        await west.metadata.put(PATH, b'{"a":0}', expected_version=None)
+        await west.delete(f"{ROOT}{GROUP}2")
+        told = await StoredRecords(west.metadata).told()
+        await StoredRecords(west.metadata).write_told(told._replace(made_ms=told.made_ms - 1))
+        west.leads = True
+        await alike.rest()
+        assert await alike.everywhere(GROUP) == [{"rate": 1}, {"rate": 2}]
+        assert await alike.everywhere(PATH) == [{"a": 1}, {"a": 0}]
+        assert sum("were restored" in text for text in warnings_of(caplog)) == 1
+        await east.set(GROUP, rate=3)
+        await west.set(PATH, a=5)
+        await east.set(f"{GROUP}2", a=2)
+        await west.restart()
+        await alike.rest()
+        assert await alike.everywhere(GROUP) == [{"rate": 3}] * 2
+        assert await alike.everywhere(PATH) == [{"a": 5}] * 2
+        assert await alike.everywhere(f"{GROUP}2") == [{"a": 2}] * 2
+        assert sum("were restored" in text for text in warnings_of(caplog)) == 1
+
+    run_alike(story)

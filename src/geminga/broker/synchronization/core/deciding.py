@@ -118,6 +118,21 @@ def change_here(record: PathRecord | None, stored: Stored, here: ThisCluster) ->
     return Announcement(PathRecord(stamp, stored.digest, record.stamp, is_untold=True), replaces)
 
 
+def adopted(record: PathRecord | None, stored: Stored, here: ThisCluster) -> PathRecord | None:
+    """What is remembered of a path in a store that was restored, where both were copied at different moments.
+
+    What differs is no change of this cluster's: it is older than whatever others say. None: it is as it should be.
+    """
+    if record is None:
+        return None if stored.digest == NOTHING else PathRecord(Stamp(1, here.cluster), stored.digest, is_first=True)
+    if stored.digest in (record.digest, record.held) and record.before is None:
+        return None
+    if stored.digest == record.digest:
+        return record.settled()
+    # The change of the record may still come, or be told again.
+    return PathRecord(Stamp(max(1, record.stamp.time_ms - 1), here.cluster), stored.digest)
+
+
 def decide(
     record: PathRecord | None,
     stored: Stored,

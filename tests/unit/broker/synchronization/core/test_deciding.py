@@ -13,6 +13,7 @@ from geminga.broker.synchronization.core.deciding import (
     Outcome,
     Stored,
     ThisCluster,
+    adopted,
     change_here,
     decide,
 )
@@ -185,6 +186,25 @@ def test_fewer_partitions_than_are_stored_here_are_answered_with_as_many() -> No
     assert found.announcement == Announcement(
         PathRecord(Stamp(1_000_501, "west"), "a", Stamp(1_000_500, "east"), is_untold=True), Stamp(1_000_500, "east")
     )
+
+
+def test_what_a_backup_had_is_no_change() -> None:
+    assert adopted(None, ABSENT, HERE) is None
+    assert adopted(None, A, HERE) == PathRecord(Stamp(1, "west"), "a", is_first=True)
+    assert adopted(WEST, A, HERE) is None
+    untold = WEST._replace(is_untold=True)
+    assert adopted(untold, A, HERE) is None
+    # What the record says may be told again, and is later then.
+    before = PathRecord(Stamp(899_999, "west"), "b")
+    assert adopted(untold, B, HERE) == adopted(EAST, B, HERE) == before
+    assert decide(before, B, event(900_000), "a", HERE, NO).outcome is Outcome.MADE
+    assert adopted(EAST, ABSENT, HERE) == before._replace(digest=NOTHING)
+    held = EAST._replace(digest=NOTHING, held="a")
+    assert adopted(held, A, HERE) is None
+    # Versions and times are others after that: nobody can tell whether it was made.
+    making = WEST._replace(before=Before("b", 4, 100))
+    assert adopted(making, A, HERE) == WEST
+    assert adopted(making, B, HERE) == before
 
 
 @pytest.mark.parametrize(
