@@ -13,6 +13,8 @@ from geminga.runtime import next_turn
 from support.worlds.event_topics import Alike, run_alike
 
 GROUP = "/admin/resourcegroups/g"
+TENANT, PATH = "/admin/policies/t", "/admin/policies/t/n"
+TOPIC = "/admin/partitioned-topics/t/n/persistent/x"
 BEFORE, AFTER = WriteFault.UNKNOWN_BEFORE, WriteFault.UNKNOWN_AFTER
 
 
@@ -173,3 +175,84 @@ def test_path_is_told_again_to_some_clusters_alone() -> None:
         await steps.follow(SyncEvent(GROUP, b"{}", Stamp(1, "x")))
 
     run_alike(story, "east", "north", "west")
+
+
+def test_tenant_that_has_a_namespace_elsewhere_is_made_again(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(alike: Alike) -> None:
+        east, west = alike["east"], alike["west"]
+        await east.set(TENANT, a=1)
+        await east.set(PATH, a=1)
+        await alike.rest()
+        west.topic.is_cut = True
+        await west.set(f"{TENANT}/more", a=2)
+        await alike.rest()
+        for path in (PATH, TENANT):
+            await east.delete(path)
+        await alike.rest()
+        assert await alike.everywhere(PATH) == [None] * 2
+        assert await alike.everywhere(TENANT) == [None, {"a": 1}]
+        west.topic.is_cut = False
+        west.topic.copy()
+        await alike.rest()
+        assert await alike.everywhere(TENANT) == [{"a": 1}] * 2
+        assert await alike.everywhere(f"{TENANT}/more") == [{"a": 2}] * 2
+        assert any("there is more below it" in text for text in caplog.messages)
+
+    run_alike(story)
+
+
+def test_tenant_whose_namespace_is_only_held_goes_after_it() -> None:
+    async def story(alike: Alike) -> None:
+        east, west = alike["east"], alike["west"]
+        await east.set(TENANT, a=1)
+        await east.set(PATH, a=1)
+        await alike.rest()
+        topic = "/managed-ledgers/t/n/persistent/x"
+        await west.metadata.put(topic, b"", expected_version=None)
+        for path in (PATH, TENANT):
+            await east.delete(path)
+        await alike.rest()
+        assert [await place.get(TENANT) for place in (east, west)] == [None, {"a": 1}]
+        await west.delete(topic)
+        await alike.rest(700)
+        assert await west.metadata.get(TENANT) is None
+        assert await alike.everywhere(TENANT) == [None] * 2
+
+    run_alike(story)
+
+
+def test_what_a_cluster_has_to_itself_below_what_is_deleted_elsewhere_is_kept() -> None:
+    async def story(alike: Alike) -> None:
+        east, west = alike["east"], alike["west"]
+        north = "/admin/clusters/north"
+        await east.set(north, a=1)
+        await alike.rest()
+        await west.set(f"{north}/policies", migrated=True)
+        await east.delete(north)
+        await alike.rest()
+        assert await alike.everywhere(north) == [None, {"a": 1}]
+        await west.delete(f"{north}/policies")
+        await alike.rest(700)
+        assert await alike.everywhere(north) == [None] * 2
+
+    run_alike(story)
+
+
+def test_what_is_left_of_parents_goes_with_what_was_in_them() -> None:
+    async def story(alike: Alike) -> None:
+        east, west = alike["east"], alike["west"]
+        domain = "/admin/clusters/north/failureDomain/d"
+        await east.set("/admin/clusters/north", a=1)
+        await east.set(domain, a=1)
+        await east.set(TOPIC, partitions=2)
+        await alike.rest()
+        # Deleted there with all that is below, of which no event comes.
+        await east.delete(domain)
+        await east.delete(domain.rpartition("/")[0])
+        await east.delete("/admin/clusters/north")
+        await east.delete(TOPIC)
+        await alike.rest()
+        assert await west.metadata.get("/admin/clusters/north") is None
+        assert await west.metadata.children("/admin/partitioned-topics") == []
+
+    run_alike(story)

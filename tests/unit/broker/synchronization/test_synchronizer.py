@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 
 import pytest
@@ -11,8 +10,6 @@ import pytest
 from geminga.broker.synchronization.core.deciding import AHEAD_MS_MAX
 from geminga.broker.synchronization.core.events import SyncEvent, fields_of
 from geminga.broker.synchronization.core.stamps import Stamp
-from geminga.broker.synchronization.paths import digest_at
-from geminga.broker.synchronization.stored_records import ROOT, StoredRecords
 from geminga.broker.synchronization.synchronizer import WALK_S
 from geminga.metadata.core.faults import MetadataFaults
 from geminga.model.errors import MetadataError, UnavailableError
@@ -234,87 +231,6 @@ def test_change_that_no_watch_tells_of_is_found_by_the_walk() -> None:
         assert await alike["west"].get(PATH) == {"a": 1}
         await alike.rest(WALK_S)
         assert await alike["west"].get(PATH) == await alike["west"].get(GROUP) == {"a": 2}
-
-    run_alike(story)
-
-
-def test_tenant_that_has_a_namespace_elsewhere_is_made_again(caplog: pytest.LogCaptureFixture) -> None:
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
-        await east.set(TENANT, a=1)
-        await east.set(PATH, a=1)
-        await alike.rest()
-        west.topic.is_cut = True
-        await west.set(f"{TENANT}/more", a=2)
-        await alike.rest()
-        for path in (PATH, TENANT):
-            await east.delete(path)
-        await alike.rest()
-        assert await alike.everywhere(PATH) == [None] * 2
-        assert await alike.everywhere(TENANT) == [None, {"a": 1}]
-        west.topic.is_cut = False
-        west.topic.copy()
-        await alike.rest()
-        assert await alike.everywhere(TENANT) == [{"a": 1}] * 2
-        assert await alike.everywhere(f"{TENANT}/more") == [{"a": 2}] * 2
-        assert any("there is more below it" in text for text in warnings_of(caplog))
-
-    run_alike(story)
-
-
-def test_tenant_whose_namespace_is_only_held_goes_after_it() -> None:
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
-        await east.set(TENANT, a=1)
-        await east.set(PATH, a=1)
-        await alike.rest()
-        topic = "/managed-ledgers/t/n/persistent/x"
-        await west.metadata.put(topic, b"", expected_version=None)
-        for path in (PATH, TENANT):
-            await east.delete(path)
-        await alike.rest()
-        assert [await place.get(TENANT) for place in (east, west)] == [None, {"a": 1}]
-        await west.delete(topic)
-        await alike.rest(700)
-        assert await west.metadata.get(TENANT) is None
-        assert await alike.everywhere(TENANT) == [None] * 2
-
-    run_alike(story)
-
-
-def test_what_a_cluster_has_to_itself_below_what_is_deleted_elsewhere_is_kept() -> None:
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
-        north = "/admin/clusters/north"
-        await east.set(north, a=1)
-        await alike.rest()
-        await west.set(f"{north}/policies", migrated=True)
-        await east.delete(north)
-        await alike.rest()
-        assert await alike.everywhere(north) == [None, {"a": 1}]
-        await west.delete(f"{north}/policies")
-        await alike.rest(700)
-        assert await alike.everywhere(north) == [None] * 2
-
-    run_alike(story)
-
-
-def test_what_is_left_of_parents_goes_with_what_was_in_them() -> None:
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
-        domain = "/admin/clusters/north/failureDomain/d"
-        await east.set("/admin/clusters/north", a=1)
-        await east.set(domain, a=1)
-        await east.set(TOPIC, partitions=2)
-        await alike.rest()
-        # Deleted there with all that is below, of which no event comes.
-        await east.delete(domain)
-        await east.delete(domain.rpartition("/")[0])
-        await east.delete("/admin/clusters/north")
-        await east.delete(TOPIC)
-        await alike.rest()
-        assert await west.metadata.get("/admin/clusters/north") is None
-        assert await west.metadata.children("/admin/partitioned-topics") == []
 
     run_alike(story)
 
@@ -548,85 +464,6 @@ def test_topic_that_goes_nowhere_is_told_when_the_lead_begins(caplog: pytest.Log
     run_alike(story, "east", "west", "north", before=before)
 
 
-def test_cluster_that_comes_is_told_how_everything_came_to_be() -> None:
-    """One that was there before hears of deletions, too."""
-
-    async def set_clusters(alike: Alike, *clusters: str) -> None:
-        for place in alike.places.values():
-            await place.set(f"/admin/policies/{NAME.namespace}", replication_clusters=[*clusters])
-
-    async def story(alike: Alike) -> None:
-        east, west, north = alike["east"], alike["west"], alike["north"]
-        north.topic.others = []
-        for place in (east, west):
-            place.topic.others = [other.topic for other in (east, west) if other is not place]
-            await place.set("/admin/clusters/north", a=1)
-        await set_clusters(alike, "east", "west")
-        await east.set(GROUP, rate=1)
-        await west.set(PATH, a=1)
-        await east.set(f"{TENANT}/gone", a=1)
-        await alike.rest(60)
-        await east.delete(f"{TENANT}/gone")
-        await alike.rest()
-        assert await north.get(GROUP) is None
-
-        for place in (east, west, north):
-            place.topic.others = [other.topic for other in (east, west, north) if other is not place]
-        await set_clusters(alike, "east", "north", "west")
-        await north.set(f"{GROUP}2", a=1)
-        await alike.rest(60)
-        assert await alike.everywhere(GROUP) == [{"rate": 1}] * 3
-        assert await alike.everywhere(PATH) == [{"a": 1}] * 3
-        assert all(fields["type"] == "Modified" for fields, _ in north.topic.log)
-        assert [place.count("undone") for place in alike.places.values()] == [0, 0, 0]
-
-        await set_clusters(alike, "east", "west")
-        await alike.rest(60)
-        north.topic.others = []
-        for place in (east, west):
-            place.topic.others = [other.topic for other in (east, west) if other is not place]
-        await east.delete(GROUP)
-        await west.set(PATH, a=2)
-        await alike.rest(60)
-        assert await alike.everywhere(PATH) == [{"a": 2}, {"a": 1}, {"a": 2}]
-        for place in (east, west, north):
-            place.topic.others = [other.topic for other in (east, west, north) if other is not place]
-        await set_clusters(alike, "east", "north", "west")
-        await alike.rest(60)
-        assert await alike.everywhere(GROUP) == [None] * 3
-        assert await alike.everywhere(PATH) == [{"a": 2}] * 3
-
-    run_alike(story, "east", "north", "west")
-
-
-def test_cluster_that_begins_to_listen_later_is_told_what_it_did_not_hear() -> None:
-    """The brokers of one cluster are told the topic's name after those of the other."""
-
-    async def before(alike: Alike) -> None:
-        for name, place in alike.places.items():
-            await place.set(f"/admin/policies/{NAME.namespace}", replication_clusters=["east", "west"])
-            for cluster in alike.places:
-                await place.set(f"/admin/clusters/{cluster}", of=name)
-        alike["west"].leads = False
-
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
-        await east.set(GROUP, rate=1)
-        await alike.rest(100)
-        await east.set(PATH, a=1)
-        await alike.rest(100)
-        assert await west.get(GROUP) is None
-        west.leads = True
-        await alike.rest(60)
-        assert await alike.everywhere(GROUP) == [{"rate": 1}] * 2
-        assert await alike.everywhere(PATH) == [{"a": 1}] * 2
-        told = len(west.topic.log), len(east.topic.log)
-        await alike.rest(2_000)
-        assert (len(west.topic.log), len(east.topic.log)) == told
-
-    run_alike(story, before=before)
-
-
 def test_path_that_can_not_be_told_keeps_no_other_waiting() -> None:
     async def story(alike: Alike) -> None:
         east, west = alike["east"], alike["west"]
@@ -659,82 +496,5 @@ def test_event_that_was_received_and_not_done_comes_to_the_next_leader() -> None
         west.leads = True
         await alike.rest()
         assert await west.get(GROUP) == {"rate": 1}
-
-    run_alike(story)
-
-
-def test_cluster_that_lost_its_store_has_its_own_changes_back() -> None:
-    """It is taken out of the topic's namespace by the others, and comes again."""
-    home = f"/admin/policies/{NAME.namespace}"
-
-    async def before(alike: Alike) -> None:
-        for name, place in alike.places.items():
-            await place.set(home, replication_clusters=["east", "west"])
-            for cluster in alike.places:
-                await place.set(f"/admin/clusters/{cluster}", of=name)
-
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
-        await west.set(GROUP, rate=1)
-        await east.set(PATH, a=1)
-        await alike.rest(60)
-        await west.set(PATH, a=2)
-        await west.delete(GROUP)
-        await alike.rest()
-        assert await east.get(PATH) == {"a": 2}
-        west.leads = False
-        await alike.rest()
-        # As a backup had it.
-        record = await west.record(PATH)
-        await west.metadata.put(PATH, b'{"a":1}', expected_version=None)
-        await west.set(GROUP, rate=1)
-        for path, digest in ((PATH, digest_at(PATH, b'{"a":1}')), (GROUP, digest_at(GROUP, b'{"rate":1}'))):
-            stored = await StoredRecords(west.metadata).read(path)
-            await stored.write(record._replace(stamp=record.replaced, digest=digest, replaced=None))
-        west.leads = True
-        await alike.rest(60)
-        assert [await west.get(path) for path in (PATH, GROUP)] == [{"a": 1}, {"rate": 1}]
-        for clusters in (["east"], ["east", "west"]):
-            await east.metadata.put(
-                home, json.dumps({"replication_clusters": clusters}).encode(), expected_version=None
-            )
-            await alike.rest(60)
-        assert await alike.everywhere(PATH) == [{"a": 2}] * 2
-        assert await alike.everywhere(GROUP) == [None] * 2
-
-    run_alike(story, before=before)
-
-
-def test_what_a_backup_had_makes_no_change_elsewhere(caplog: pytest.LogCaptureFixture) -> None:
-    """Records and nodes that were copied at different moments, into another store."""
-
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
-        await east.set(GROUP, rate=1)
-        await east.set(PATH, a=1)
-        await east.set(f"{GROUP}2", a=1)
-        await alike.rest()
-        west.leads = False
-        await alike.rest()
-        # The record of the one is older than the node, that of the other newer, of a third there is none.
-        await west.set(GROUP, rate=2)
-        await west.metadata.put(PATH, b'{"a":0}', expected_version=None)
-        await west.delete(f"{ROOT}{GROUP}2")
-        told = await StoredRecords(west.metadata).told()
-        await StoredRecords(west.metadata).write_told(told._replace(made_ms=told.made_ms - 1))
-        west.leads = True
-        await alike.rest()
-        assert await alike.everywhere(GROUP) == [{"rate": 1}, {"rate": 2}]
-        assert await alike.everywhere(PATH) == [{"a": 1}, {"a": 0}]
-        assert sum("were restored" in text for text in warnings_of(caplog)) == 1
-        await east.set(GROUP, rate=3)
-        await west.set(PATH, a=5)
-        await east.set(f"{GROUP}2", a=2)
-        await west.restart()
-        await alike.rest()
-        assert await alike.everywhere(GROUP) == [{"rate": 3}] * 2
-        assert await alike.everywhere(PATH) == [{"a": 5}] * 2
-        assert await alike.everywhere(f"{GROUP}2") == [{"a": 2}] * 2
-        assert sum("were restored" in text for text in warnings_of(caplog)) == 1
 
     run_alike(story)
