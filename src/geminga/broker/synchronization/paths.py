@@ -16,6 +16,7 @@ from geminga.broker.core.coercion import Document
 from geminga.broker.resources.clusters import CLUSTERS_PATH
 from geminga.broker.resources.partitioned_topics import PARTITIONED_TOPICS_PATH
 from geminga.broker.resources.policies import Policies
+from geminga.broker.resources.resource_groups import GROUPS_PATH
 from geminga.broker.resources.tenants import POLICIES_PATH
 from geminga.broker.synchronization.core.records import NOTHING
 from geminga.model.limits import PARTITIONS_MAX
@@ -28,6 +29,14 @@ PATH_PARTS_MAX: Final = 8
 #: What ZooKeeper takes in no path.
 _FORBIDDEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
 _DOTS: Final = ("", ".", "..")
+#: How many parts paths of documents have, by root: a tenant, a namespace; a cluster, its isolation policies, one of its
+#: failure domains; namespace, domain and topic; a group.
+_PARTS: Final = {
+    POLICIES_PATH: (3, 4),
+    CLUSTERS_PATH: (3, 5),
+    PARTITIONED_TOPICS_PATH: (6, 6),
+    GROUPS_PATH: (3, 3),
+}
 #: Of a namespace's policies: each cluster cuts it into bundles by itself, and tells its cuts here, too.
 _BUNDLES: Final = "bundles"
 
@@ -49,8 +58,9 @@ def problem_of_path(path: str, is_shared: Callable[[str], bool]) -> str:
         return "its path is none"
     if len(parts) > PATH_PARTS_MAX:
         return f"its path has more than {PATH_PARTS_MAX} parts"
-    # The roots of what is shared, and what holds partitioned topics, have no value of their own.
-    if len(parts) < 3 or not is_shared(path):
+    least, most = _PARTS.get("/".join(["", *parts[:2]]), (1, 0))
+    # What holds others has no value of its own, and what is a document holds none: it could not be deleted.
+    if not least <= len(parts) <= most or not is_shared(path):
         return "its path is none of what clusters may share: tenants, namespaces, clusters, numbers of partitions"
     return ""
 

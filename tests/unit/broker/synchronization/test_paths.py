@@ -35,7 +35,6 @@ TOPIC = "/admin/partitioned-topics/t/n/persistent/a%2Fb"
         NAMESPACE,
         TOPIC,
         "/admin/policies/t",
-        "/admin/policies/t/c/n",
         "/admin/clusters/east",
         "/admin/clusters/east/failureDomain/d",
         "/admin/clusters/east/namespaceIsolationPolicies",
@@ -68,6 +67,12 @@ def test_paths_that_clusters_may_share_are_taken(path: str) -> None:
         "/geminga/configuration-sync/admin/policies/t",
         "/ledgers/idgen/x",
         "/admin/policies" + "/a" * 7,
+        # Below what is a document, which could not be deleted then.
+        "/admin/policies/t/n/x",
+        f"{TOPIC}/x",
+        "/admin/partitioned-topics/t/n/persistent",
+        "/admin/resourcegroups/g/x",
+        "/admin/clusters/east/failureDomain/d/x",
         f"/admin/policies/{'x' * (PATH_CHARACTERS_MAX - 15)}",
     ],
 )
