@@ -25,6 +25,7 @@ LIMIT_S = 30.0
 NAMESPACES = "/admin/v2/namespaces"
 TOPICS = "/admin/v2/persistent"
 SYNC = "persistent://public/sync/events"
+LATE, KEPT = "persistent://shop/orders/late", "persistent://shop/orders/t"
 SETTINGS = {"configurationMetadataSyncEventTopic": SYNC, "transactionCoordinatorEnabled": False}
 
 
@@ -80,7 +81,12 @@ def test_what_is_said_in_one_cluster_holds_in_the_other(clusters: dict[str, Stan
     # Each goes on living in what was its own before.
     assert ask(east, "GET", f"{NAMESPACES}/public/default/replication") == ["east"]
     assert ask(west, "GET", f"{NAMESPACES}/public/default/replication") == ["west"]
-    # Deleted by whoever has no topics there any more, and only then in the other.
-    assert ask(east, "DELETE", f"{TOPICS}/shop/orders/t/partitions") is None
-    until(lambda: ask(east, "GET", f"{TOPICS}/shop/orders/partitioned") == [], "the change", LIMIT_S)
-    assert ask(west, "GET", f"{TOPICS}/shop/orders/partitioned") == ["persistent://shop/orders/t"]
+    # Deleted in one cluster, it stays where partitions are stored, and goes where none are.
+    for name in ("t", "late"):
+        assert ask(east, "PUT", f"{TOPICS}/shop/orders/{name}/partitions", 2) in (None, 409)
+    until(lambda: ask(west, "GET", f"{TOPICS}/shop/orders/partitioned") == [LATE, KEPT], "the change", LIMIT_S)
+    assert ask(west, "POST", f"{TOPICS}/shop/orders/t/createMissedPartitions") is None
+    for name in ("t", "late"):
+        assert ask(east, "DELETE", f"{TOPICS}/shop/orders/{name}/partitions") is None
+    until(lambda: ask(west, "GET", f"{TOPICS}/shop/orders/partitioned") == [KEPT], "the change", LIMIT_S)
+    assert ask(east, "GET", f"{TOPICS}/shop/orders/partitioned") == []
