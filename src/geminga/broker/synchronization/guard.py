@@ -29,6 +29,8 @@ _log = get_logger(__name__)
 COORDINATORS_PATH: Final = f"{PARTITIONED_TOPICS_PATH}/{COORDINATORS_TOPIC.managed_ledger_name}"
 #: Where topics are stored, by namespace and domain.
 TOPICS_PATH: Final = "/managed-ledgers"
+#: Partitions that are looked for one by one; of more all topics of the namespace are listed.
+ASKED_MAX: Final = 100
 #: Of the namespace of the topic: what loses events that nobody reads for a while.
 _LIMITS: Final = (
     ("message_ttl_in_seconds", "s", "time to live"),
@@ -66,7 +68,7 @@ class StoredTopics:
         namespace, partitioned = namespace_at(path), partitioned_at(path)
         if namespace and await self._metadata.children(f"{TOPICS_PATH}/{namespace}/persistent"):
             return "topics of it are stored here (leftTopics counts and deletes them once it lives elsewhere)"
-        if partitioned is not None and await self._partitions_from(path, 0):
+        if partitioned is not None and await self._partitions_from(path, 0, await self._count(path)):
             return "partitions of it are stored here: delete the topic here, too"
         return ""
 
@@ -77,7 +79,8 @@ class StoredTopics:
         if value is None:
             return Objections(keeps=await self.keeps(path))
         if partitioned_at(path) is not None and partitions_in(value) < partitions_in(stored):
-            return Objections(shrinks=await self._partitions_from(path, partitions_in(value)))
+            shrinks = await self._partitions_from(path, partitions_in(value), partitions_in(stored))
+            return Objections(shrinks=shrinks)
         leaves = bool(namespace_at(path)) and takes_out(self._cluster, stored, value)
         return Objections(leaves=leaves)
 
@@ -131,12 +134,21 @@ class StoredTopics:
                 )
         return ""
 
-    async def _partitions_from(self, path: str, index: int) -> bool:
-        """Whether partitions with such a number, or a greater one, are stored here."""
+    async def _count(self, path: str) -> int:
+        node = await self._metadata.get(path)
+        return 0 if node is None else partitions_in(node.value)
+
+    async def _partitions_from(self, path: str, index: int, count: int) -> bool:
+        """Whether partitions from that number on, of so many, are stored here."""
         found = partitioned_at(path)
         if found is None or path == COORDINATORS_PATH:
             return found is not None
-        begin = f"{found.encoded}{PARTITION_SUFFIX}"
-        names = await self._metadata.children(f"{TOPICS_PATH}/{found.namespace}/{found.domain}")
+        place, begin = f"{TOPICS_PATH}/{found.namespace}/{found.domain}", f"{found.encoded}{PARTITION_SUFFIX}"
+        if count - index <= ASKED_MAX:
+            for number in range(index, count):
+                if await self._metadata.exists(f"{place}/{begin}{number}"):
+                    return True
+            return False
+        names = await self._metadata.children(place)
         numbers = [name.removeprefix(begin) for name in names if name.startswith(begin)]
         return any(number.isascii() and number.isdigit() and int(number) >= index for number in numbers)

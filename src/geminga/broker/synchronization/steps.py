@@ -196,7 +196,7 @@ class Steps:
         except (NodeNotEmptyError, BadVersionError, NoSuchNodeError):
             return
         await known.write(record.settled())
-        self._made(known.path, record.stamp)
+        self._made(known.path, record.stamp, is_gone=True)
 
     async def forget(self, path: str, stamp: Stamp) -> None:
         """A deletion is remembered no more, unless something came since. Raises MetadataError."""
@@ -262,7 +262,7 @@ class Steps:
             return True
         crash_point("synchronization.changed")
         await known.write(record.settled())
-        self._made(path, event.stamp)
+        self._made(path, event.stamp, is_gone=event.value is None)
         return True
 
     async def _keep_above(self, known: StoredRecord, event: SyncEvent, node: Node | None) -> None:
@@ -299,11 +299,12 @@ class Steps:
                 await self._delete_empty(f"{path}/{name}")
             await remove_if_empty(self._metadata, path)
 
-    def _made(self, path: str, stamp: Stamp) -> None:
+    def _made(self, path: str, stamp: Stamp, *, is_gone: bool) -> None:
         self._counts.made += 1
         _log.info("%s is as cluster %s changed it (%s)", path, stamp.cluster, stamp)
-        # What was kept for what is below it may go now.
-        self._changed(path.rpartition("/")[0])
+        if is_gone:
+            # What was kept for what is below it may go now.
+            self._changed(path.rpartition("/")[0])
 
     async def _prepare(self, event: SyncEvent, before: bytes | None) -> None:
         """What can not be made holds up nothing for ever. Raises UnavailableError."""

@@ -186,7 +186,7 @@ class Synchronizer:
                     await self._doubt()
                     await walk.run()
                     next_walk_s = self._clock.monotonic() + WALK_S
-                path = self._tree.next()
+                path = self._tree.next(self._clock.monotonic())
                 if path is None:
                     await self._wait_until(min(next_walk_s, next_look_s))
                 else:
@@ -205,11 +205,13 @@ class Synchronizer:
             self._warnings.warn(f"the configuration of clusters may not come to be alike: {doubts}", "doubts")
 
     async def _wait_until(self, monotonic_s: float) -> None:
-        if self._tree.waiting or self._tree.is_walk_due:
+        now_s = self._clock.monotonic()
+        due_s = self._tree.due_s(now_s)
+        if self._tree.is_walk_due or (due_s is not None and due_s <= now_s):
             return
         self._woken.clear()
         try:
-            async with asyncio.timeout(max(0.0, monotonic_s - self._clock.monotonic())):
+            async with asyncio.timeout(max(0.0, min(monotonic_s, due_s or monotonic_s) - now_s)):
                 await self._woken.wait()
         except TimeoutError:
             pass

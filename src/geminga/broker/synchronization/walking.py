@@ -13,7 +13,7 @@ from geminga.broker.synchronization.steps import Steps
 from geminga.broker.synchronization.watched_tree import WatchedTree
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import GemingaError
-from geminga.runtime import Clock, SparseWarnings, wait_ms
+from geminga.runtime import Clock, SparseWarnings, next_turn, wait_ms
 
 #: How long a deletion is remembered: a cluster that was away for so long brings nothing back that was deleted.
 DELETIONS_KEPT_MS: Final = 90 * 24 * 3600 * 1000
@@ -21,6 +21,8 @@ DELETIONS_KEPT_MS: Final = 90 * 24 * 3600 * 1000
 DELETIONS_MAX: Final = 100_000
 #: Paths that are looked at without a pause, and the pause.
 AT_ONCE: Final = 50
+#: Names that are passed over in one turn of the loop.
+NAMES_AT_ONCE: Final = 500
 PAUSE_MS: Final = 20
 
 
@@ -102,7 +104,10 @@ class Walk:
             names.update(await self._steps.records.below(path))
         # Where no more can be watched, what is new below it is left to the next walk over everything.
         goes_on = path.count("/") < PATH_PARTS_MAX and not (only_new and self._tree.is_full)
-        for name in sorted(names) if goes_on else ():
+        self._tree.listed(path, len(names), self._clock.monotonic())
+        for number, name in enumerate(sorted(names) if goes_on else ()):
+            if number % NAMES_AT_ONCE == NAMES_AT_ONCE - 1:
+                await next_turn()
             child = f"{path}/{name}"
             if self._is_shared(child) and not (only_new and self._tree.is_watched(child)):
                 await self._walk(child, only_new=only_new)

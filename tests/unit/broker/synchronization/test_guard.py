@@ -61,7 +61,10 @@ def test_what_has_topics_here_is_kept() -> None:
         await stage.store_topic("t/n/persistent/a%2Fbc-partition-0")
         assert await keeps(TOPIC) == ""
         await stage.store_topic("t/n/persistent/a%2Fb-partition-3")
-        assert "partitions of it" in await keeps(TOPIC)
+        assert await keeps(TOPIC) == ""
+        for count in (4, 200):
+            await stage.store.put(TOPIC, partitions(count), expected_version=None)
+            assert "partitions of it" in await keeps(TOPIC)
         objections = stage.guard.objections
         assert "partitions of it" in (await objections(TOPIC, partitions(4), None)).keeps
         assert await objections(TOPIC, None, None) == Objections()
@@ -75,6 +78,8 @@ def test_partitions_are_never_fewer_than_are_stored() -> None:
         objections = stage.guard.objections
         assert (await objections(TOPIC, partitions(5), partitions(3))).shrinks
         assert (await objections(TOPIC, partitions(5), b"{}")).shrinks
+        assert (await objections(TOPIC, partitions(200), partitions(3))).shrinks
+        assert not (await objections(TOPIC, partitions(200), partitions(4))).shrinks
         assert await objections(TOPIC, partitions(5), partitions(4)) == Objections()
         assert await objections(TOPIC, partitions(5), partitions(6)) == Objections()
 

@@ -61,3 +61,27 @@ def test_deletions_are_forgotten_when_they_are_old_or_too_many(
             assert [await place.record(name) for name in names] == [None] * 5
 
     run_alike(story)
+
+
+def test_place_with_many_names_is_listed_a_few_times_while_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    count, listed = 1_500, list[int]()
+    held_off = watched_tree.WatchedTree.listed
+
+    def note(tree: watched_tree.WatchedTree, path: str, names: int, now_s: float) -> None:
+        if path == "/admin/resourcegroups":
+            listed.append(names)
+        held_off(tree, path, names, now_s)
+
+    monkeypatch.setattr(watched_tree.WatchedTree, "listed", note)
+
+    async def story(alike: Alike) -> None:
+        for number in range(count):
+            await alike["east"].set(f"{GROUP}{number}", n=number)
+            if number % 10 == 0:
+                await alike.rest(0.01)
+        await alike.rest(20)
+        assert await alike["west"].get(f"{GROUP}{count - 1}") == {"n": count - 1}
+        assert len(await alike["west"].metadata.children("/admin/resourcegroups")) == count
+        assert 0 < len(listed) < 200
+
+    run_alike(story)

@@ -6,7 +6,7 @@ import pytest
 
 from geminga import sim
 from geminga.broker.synchronization import watched_tree
-from geminga.broker.synchronization.watched_tree import WatchedTree
+from geminga.broker.synchronization.watched_tree import LISTED_MIN, WatchedTree
 from geminga.metadata.memory import MemoryMetadataStore
 
 
@@ -23,13 +23,13 @@ def test_changes_are_remembered_in_their_order_and_told() -> None:
         await world.sleep(1)
         assert tree.waiting == 2
         assert len(heard) >= 3
-        assert (tree.next(), tree.next(), tree.next()) == ("/a", "/b", None)
+        assert (tree.next(0), tree.next(0), tree.next(0)) == ("/a", "/b", None)
         tree.forget("/a")
         assert (tree.is_watched("/a"), tree.is_watched("/b")) == (False, True)
         tree.forget("/a")
         await store.put("/a", b"2", expected_version=None)
         await world.sleep(1)
-        assert tree.next() is None
+        assert tree.next(0) is None
         tree.close()
         await store.put("/b", b"2", expected_version=None)
         await world.sleep(1)
@@ -58,5 +58,24 @@ def test_of_more_than_may_be_watched_or_remembered_all_is_looked_at(monkeypatch:
         tree.add("/c")
         assert tree.is_walk_due
         assert tree.waiting == 2
+
+    sim.run(main)
+
+
+def test_place_with_many_names_is_not_listed_again_at_once() -> None:
+    async def main(world: sim.SimWorld) -> None:
+        tree = WatchedTree(MemoryMetadataStore(world.node("a").runtime), lambda: None)
+        assert tree.due_s(0) is None
+        tree.listed("/few", LISTED_MIN - 1, 10)
+        tree.listed("/many", 2000, 10)
+        tree.add("/many")
+        assert tree.due_s(10) == 12
+        assert tree.next(11) is None
+        tree.add("/few")
+        assert (tree.due_s(11), tree.next(11), tree.next(12), tree.next(12)) == (11, "/few", "/many", None)
+        tree.listed("/many", 2000, 12)
+        tree.listed("/many", 1, 12)
+        tree.add("/many")
+        assert tree.next(12) == "/many"
 
     sim.run(main)
