@@ -371,6 +371,44 @@ def test_cluster_is_not_taken_out_of_a_namespace_by_who_does_not_know_it(caplog:
     run_alike(story, before=before)
 
 
+def test_what_was_alike_before_is_what_both_saw() -> None:
+    both = ["east", "west"]
+
+    async def before(alike: Alike) -> None:
+        for place in alike.places.values():
+            await place.set(PATH, replication_clusters=both)
+
+    async def story(alike: Alike) -> None:
+        east, west = alike["east"], alike["west"]
+        await east.set(PATH, replication_clusters=both, ttl=1)
+        await alike.rest()
+        await west.set(PATH, replication_clusters=both, ttl=2)
+        await alike.rest()
+        await east.set(PATH, replication_clusters=["east"], ttl=2)
+        await alike.rest()
+        assert await alike.everywhere(PATH) == [{"replication_clusters": ["east"], "ttl": 2}] * 2
+        assert [place.count(what) for place in (east, west) for what in ("undone", "held")] == [0] * 4
+
+    run_alike(story, before=before)
+
+
+def test_cluster_is_taken_out_by_the_first_change_after_what_was_alike() -> None:
+    async def before(alike: Alike) -> None:
+        for place in alike.places.values():
+            await place.set(PATH, replication_clusters=["east", "west"])
+            await alike.rest(0.01)
+
+    async def story(alike: Alike) -> None:
+        for name, other in (("east", "west"), ("west", "east")):
+            await alike[name].set(PATH, replication_clusters=[name])
+            await alike.rest()
+            assert await alike[other].get(PATH) == {"replication_clusters": [name]}
+            await alike[name].set(PATH, replication_clusters=["east", "west"])
+            await alike.rest()
+
+    run_alike(story, before=before)
+
+
 def test_events_of_apache_are_followed() -> None:
     async def story(alike: Alike) -> None:
         west = alike["west"]

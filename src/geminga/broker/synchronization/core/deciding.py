@@ -149,10 +149,13 @@ def decide(
     is_under_way = record is not None and record.before is not None and record.before == _as_before(stored)
     if is_under_way and record is not None and event.stamp == record.stamp:
         return Decision(Outcome.MADE, record, reason="it was begun before")
-    if event.is_first and stored.digest != NOTHING:
+    mine = change.record if change is not None else record
+    # What was alike before gets one stamp, so that who changes it next has seen what the other has.
+    is_alike = mine is not None and mine.is_first and digest == stored.digest
+    if event.is_first and stored.digest != NOTHING and not is_alike:
         differs = event.stamp if digest != stored.digest else None
         return Decision(Outcome.FIRST, _noted(record, found), undone=differs)
-    ours = change.stamp if change is not None else None if record is None else record.stamp
+    ours = None if mine is None else mine.stamp
     if ours is not None and event.stamp <= ours:
         return _late(record, found, stored, event, ours, digest)
     undone = None if digest == stored.digest else _undone(record, change, event, here)

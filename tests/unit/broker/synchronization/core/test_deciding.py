@@ -151,6 +151,16 @@ def test_what_another_cluster_had_before_is_made_only_where_there_is_nothing() -
     there = decide(None, A, first, "b", HERE, NO)
     assert (there.outcome, there.undone) == (Outcome.FIRST, first.stamp)
     assert decide(None, A, first, "a", HERE, NO).undone is None
+    # Alike before: the later stamp is that of both.
+    mine = PathRecord(Stamp(900_000, "west"), "a", is_first=True)
+    same = decide(mine, A, first, "a", HERE, NO)
+    assert (same.outcome, same.record) == (
+        Outcome.NOTED,
+        PathRecord(first.stamp, "a", mine.stamp, is_first=True),
+    )
+    assert decide(mine, A, first._replace(stamp=Stamp(1, "east")), "a", HERE, NO).outcome is Outcome.OLD
+    # A change since then is one, though it says the same.
+    assert decide(WEST, A, first, "a", HERE, NO).outcome is Outcome.FIRST
     # Deleted since: what is older stays so.
     gone = PathRecord(Stamp(960_000, "west"), NOTHING)
     assert decide(gone, ABSENT, first, "b", HERE, NO).outcome is Outcome.OLD
