@@ -103,20 +103,41 @@ def test_a_value_is_followed_by_every_broker_and_taken_back_by_every_broker() ->
 def test_what_keeps_a_broker_from_starting_is_told_where_another_make_was_told_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """In a cluster with Apache's brokers, which follow it: this one keeps nothing alike."""
+    """In a cluster with Apache's brokers, which follow it: this one would keep alike what must not be."""
 
     async def scenario(brokers: Brokers) -> None:
         live, _ = brokers.new()
         await live.start()
-        await brokers.write({"configurationMetadataSyncEventTopic": "persistent://public/default/sync"})
-        await brokers.write({"configurationMetadataSyncEventTopic": "persistent://public/default/sync", "a": "b"})
-        await brokers.write({"configurationMetadataSyncEventTopic": "", "preferLaterVersions": "true"})
+        await brokers.write({"metadataSyncEventTopic": "persistent://public/default/sync"})
+        await brokers.write({"metadataSyncEventTopic": "persistent://public/default/sync", "a": "b"})
+        await brokers.write({"metadataSyncEventTopic": "", "preferLaterVersions": "true"})
 
     with caplog.at_level(logging.WARNING):
         with_brokers(scenario)
     told = [record.getMessage() for record in caplog.records if "is not followed" in record.getMessage()]
     assert len(told) == 1
-    assert "configurationMetadataSyncEventTopic=persistent://public/default/sync: what administrators" in told[0]
+    assert "metadataSyncEventTopic=persistent://public/default/sync: every write of one cluster" in told[0]
+
+
+def test_what_is_read_at_the_start_is_told_where_another_make_was_told_it(caplog: pytest.LogCaptureFixture) -> None:
+    key, topic = "configurationMetadataSyncEventTopic", "persistent://public/default/sync"
+
+    async def scenario(brokers: Brokers) -> None:
+        live, _ = brokers.new()
+        await live.start()
+        for _ in range(2):
+            await brokers.write({key: topic})
+        await brokers.write({key: ""})
+        with pytest.raises(PreconditionFailedError, match=f"{key}={topic} is read at the start"):
+            await live.set(key, topic)
+        await live.delete(key)
+        same, _ = brokers.new(f"{key}={topic}")
+        await same.start()
+        await brokers.write({key: topic})
+
+    with caplog.at_level(logging.WARNING):
+        with_brokers(scenario)
+    assert sum("is read at the start" in record.getMessage() for record in caplog.records) == 1
 
 
 def test_a_broker_that_starts_has_what_was_changed_before() -> None:

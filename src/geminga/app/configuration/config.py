@@ -157,7 +157,7 @@ def config_from(entries: Iterable[ConfigEntry]) -> Config:
     authentication = _authentication_from(latest, known, warnings)
     tls, links = _tls_from(latest, known), _links_from(latest, known)
     warnings += _asked_in_vain(entry for key, entry in latest.items() if key not in known)
-    server = build_settings(ServerConfig, latest)
+    server = _server_from(latest)
     replication = None
     if server.bookies > 1 or AUTO_RECOVERY_KEY in latest:
         from geminga.replication.config import ReplicationConfig
@@ -219,6 +219,16 @@ def _tls_from(latest: Mapping[str, ConfigEntry], known: set[str]) -> TlsConfig |
     tls = tls.instead_of_plain({key for key, entry in latest.items() if not entry.text.strip()})
     tls.check()
     return tls
+
+
+def _server_from(latest: Mapping[str, ConfigEntry]) -> ServerConfig:
+    """Raises ConfigurationError."""
+    server = build_settings(ServerConfig, latest)
+    if server.configuration_sync_topic:
+        from geminga.app.configuration.core.sync_topic import require_sync_topic
+
+        require_sync_topic(server.configuration_sync_topic)
+    return server
 
 
 def _links_from(latest: Mapping[str, ConfigEntry], known: set[str]) -> LinksConfig | None:
@@ -287,7 +297,7 @@ def cluster_config_from(entries: Iterable[ConfigEntry], also: type[DataclassInst
     broker = build_settings(BrokerConfig, latest)
     check_authorization(broker, latest)
     return Config(
-        build_settings(ServerConfig, latest),
+        _server_from(latest),
         broker,
         managed_ledger,
         build_settings(BookKeeperConfig, latest),

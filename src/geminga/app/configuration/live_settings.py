@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from geminga.app.configuration.config import Config, Value, parse_value, type_name
 from geminga.app.configuration.config_sources import ConfigEntry
-from geminga.app.configuration.core.live_keys import LIVE_KEYS, LOG_LEVELS_KEY, OF_OTHERS
+from geminga.app.configuration.core.live_keys import AT_START, LIVE_KEYS, LOG_LEVELS_KEY, OF_OTHERS
 from geminga.app.configuration.core.log_options import parse_levels
 from geminga.broker.load_rules.config import LoadConfig
 from geminga.broker.resources.documents import CHANGE_ATTEMPTS_MAX, Document, DocumentStore
@@ -84,6 +84,8 @@ class LiveSettings:
         self._part = part
         # Where load is not managed nobody reads these; they are checked all the same.
         self._load = config.load or LoadConfig()
+        values = config.values()
+        self._started_with = {key: values.get(key, "") for key in AT_START}
         self._live = {
             key: one
             for owner in (config.server, config.broker, config.managed_ledger, self._load)
@@ -119,7 +121,7 @@ class LiveSettings:
 
     async def delete(self, key: str) -> None:
         """As each broker's own configuration says from now on. Raises PreconditionFailedError, MetadataError."""
-        if key not in self._live and key not in OF_OTHERS:
+        if key not in self._live and key not in OF_OTHERS | AT_START:
             raise PreconditionFailedError("Can't delete non-dynamic configuration")
         async with self._writing:
             await self._write(lambda document: {one: text for one, text in document.items() if one != key}, None)
@@ -187,6 +189,8 @@ class LiveSettings:
 
     def _check(self, key: str, text: str) -> None:
         live = self._live.get(key)
+        if key in AT_START:
+            raise PreconditionFailedError(_at_start(key, text))
         if live is None:
             raise PreconditionFailedError(
                 f"{key} is no setting of Geminga's: it would change nothing here"
@@ -240,6 +244,9 @@ class LiveSettings:
 
     def _tell_of_others(self, texts: Mapping[str, str]) -> None:
         """What keeps a process from starting is no less missed where Apache's brokers were told it at run time."""
+        for key in sorted(AT_START & texts.keys()):
+            if texts[key].strip() and texts[key] != self._started_with[key]:
+                self._tell(key, texts[key], PreconditionFailedError(_at_start(key, texts[key])))
         others = sorted(OF_OTHERS & texts.keys())
         if not others:
             return
@@ -311,3 +318,7 @@ def _texts(document: Document) -> dict[str, str]:
         elif isinstance(value, str | int | float):
             found[key] = str(value)
     return found
+
+
+def _at_start(key: str, text: str) -> str:
+    return f"{key}={text[:80]} is read at the start: say it to each broker of the cluster, and start them anew"

@@ -40,6 +40,10 @@ class ServerConfig:
     #: The listener that other brokers use; empty: the first of ``advertisedListeners``.
     internal_listener_name: str = setting("internalListenerName", "", "the name of one of advertisedListeners")
     cluster_name: str = setting("clusterName", "standalone", "letters, digits and -=:._")
+    #: By which the configuration is kept alike with that of other clusters; empty: it is not.
+    configuration_sync_topic: str = setting(
+        "configurationMetadataSyncEventTopic", "", "the name of a topic, as persistent://tenant/namespace/topic"
+    )
     #: Largest body of an HTTP request, bytes; -1: the fixed bound of the HTTP server.
     http_body_bytes_max: int = setting("httpMaxRequestSize", -1, "bytes > 0, or -1 for the built-in bound", minimum=-1)
     #: A file whose presence ``/status.html`` tells, so that a load balancer can be told to send nobody.

@@ -29,6 +29,7 @@ from geminga.app.servers.listeners import (
     bound_addresses,
     endpoints,
     own_names,
+    warn_if_open_to_all,
     with_console,
 )
 from geminga.app.servers.telemetry_choice import open_telemetry
@@ -304,6 +305,7 @@ class BrokerServer(ABC):
         if self._audit is not None:
             access = replace(access, audit=self._audit, audits_readers=config.server.audit_readers)
         clusters = partial(self._use_clusters, runtime, resources)
+        is_shared = bool(storage.configuration_url or config.server.configuration_sync_topic)
         broker = Broker(
             runtime,
             metadata,
@@ -317,7 +319,7 @@ class BrokerServer(ABC):
             silent=None if peers is None else peers.membership.silent,
             access=access,
             other_clusters=lambda: clusters().open(),
-            sharing=clusters().sharing() if storage.configuration_url else None,
+            sharing=clusters().sharing(storage.configuration_url) if is_shared else None,
             telemetry=telemetry,
         )
         self.broker = broker
@@ -453,11 +455,12 @@ class BrokerServer(ABC):
             self._closers.append(("part in the cluster", membership.leave))
             await membership.join(advertised)
         await broker.start(advertised)
+        self._keep_alike(broker)
         # Whoever connects from here on is served: the namespaces are there, and lookups are answered.
         await ports.open()
         if membership is not None:
             membership.stand_for_election()
-        self._warn_if_open_to_all()
+        warn_if_open_to_all(config)
         return addresses
 
     def _rest_context(self, broker: Broker, storage: Storage) -> RestContext:
@@ -527,6 +530,7 @@ class BrokerServer(ABC):
             process=process_beans,
             metadata_url=storage.metadata_url,
             configuration_url=storage.configuration_url,
+            is_kept_alike=bool(self._config.server.configuration_sync_topic),
             backups=storage.backups,
         )
 
@@ -556,18 +560,15 @@ class BrokerServer(ABC):
         self._closers.append(("audit log", file.close))
         return auditor
 
-    def _warn_if_open_to_all(self) -> None:
-        config = self._config.server
-        if config.authentication:
-            return
-        hosts = [config.bind_address] + [item.host for item in bound_addresses(config.bind_addresses)]
-        outside = sorted({host for host in hosts if not is_loopback(host)})
-        if outside:
-            _log.warning(
-                "listening on %s without authentication: whoever reaches this machine can read, write and "
-                "delete everything",
-                ", ".join(outside),
-            )
+    def _keep_alike(self, broker: Broker) -> None:
+        """With other clusters, what administrators say, where a topic for it is named."""
+        if self._config.server.configuration_sync_topic:
+            from geminga.app.servers.late_clusters import synchronizer_of
+
+            synchronizer = synchronizer_of(broker, self._config, self._membership)
+            self._sources.append(synchronizer.metrics)
+            self._closers.append(("configuration kept alike", synchronizer.close))
+            synchronizer.start()
 
 
 def _message_limits(config: ServerConfig) -> MessageLimits:

@@ -22,7 +22,7 @@ from geminga.app.servers.core.addresses import WILDCARD_ADDRESSES, host_names, i
 from geminga.broker.ownership.endpoints import DEFAULT_LISTENER, Endpoint
 from geminga.broker.rest.http.server import HttpServer
 from geminga.model.errors import ConfigurationError, UnavailableError
-from geminga.runtime import Listener, Runtime
+from geminga.runtime import Listener, Runtime, get_logger
 from geminga.runtime.ports import HeaderRule
 from geminga.wire.pulsar import commands
 
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from geminga.broker.composition.service import Broker
     from geminga.broker.connection.connection import Connection
     from geminga.runtime.ports import ServerTls
+
+_log = get_logger(__name__)
 
 #: What a client is told that would take a descriptor which is kept for others.
 _FULL: Final = UnavailableError("the broker has as many connections as it may open files; try again later")
@@ -356,3 +358,17 @@ async def _opened(key: str, start: Callable[[], Awaitable[None]]) -> None:
         await start()
     except OSError as error:
         raise UnavailableError(f"{key}: can not listen: {error.strerror or error}") from error
+
+
+def warn_if_open_to_all(config: ServerConfig) -> None:
+    """Say so where strangers reach a broker that asks nobody who they are."""
+    if config.authentication:
+        return
+    hosts = [config.bind_address] + [item.host for item in bound_addresses(config.bind_addresses)]
+    outside = sorted({host for host in hosts if not is_loopback(host)})
+    if outside:
+        _log.warning(
+            "listening on %s without authentication: whoever reaches this machine can read, write and "
+            "delete everything",
+            ", ".join(outside),
+        )

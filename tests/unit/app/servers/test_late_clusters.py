@@ -44,8 +44,13 @@ def test_a_cluster_is_asked_where_it_says_that_it_is() -> None:
         assert (await clusters.ask("west", "/a?b=c")).json() == ["GET", "/a?b=c", ""]
         with pytest.raises(UnavailableError, match="there is no cluster north"):
             await clusters.ask("north", "/a")
-        assert await clusters.sharing().others("t/n") == ["west"]
-        await clusters.sharing().make_partitions(TopicName.parse("persistent://t/n/x"), 3)
+        assert await clusters.sharing("zk:all").others("t/n") == ["west"]
+        await clusters.sharing("zk:all").make_partitions(TopicName.parse("persistent://t/n/x"), 3)
+        # Stores of their own, which a topic keeps alike: nobody is asked.
+        apart = clusters.sharing("")
+        assert await apart.others("t/n") == ["west"]
+        assert await apart.others("t/other") == await apart.holders(TopicName.parse("persistent://t/n/x")) == []
+        await apart.make_partitions(TopicName.parse("persistent://t/n/x"), 3)
         assert clusters.open() is clusters.open()
         await clusters.close()
         server.close()

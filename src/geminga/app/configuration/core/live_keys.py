@@ -114,6 +114,9 @@ LIVE_KEYS: Final[Mapping[str, int]] = {
     "superUserRoles": 0,
 }
 
+#: Dynamic in Pulsar, and read at the start here.
+AT_START: Final = frozenset(["configurationMetadataSyncEventTopic"])
+
 #: What else is dynamic in Pulsar: brokers of Apache's follow it, and it may be taken back here.
 OF_OTHERS: Final = frozenset(
     [
@@ -125,7 +128,6 @@ OF_OTHERS: Final = frozenset(
         "brokerPublisherThrottlingTickTimeMillis",
         "brokerReplicationInactiveThresholdSeconds",
         "clientLibraryVersionCheckEnabled",
-        "configurationMetadataSyncEventTopic",
         "defaultNumberOfNamespaceBundles",
         "dispatcherDispatchMessagesInSubscriptionThread",
         "dispatcherMinReadBatchSize",

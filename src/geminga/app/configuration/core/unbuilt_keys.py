@@ -101,17 +101,10 @@ GROUPS: Final = (
         ),
     ),
     Unbuilt(
-        "Metadata of clusters kept alike by a topic",
-        "what administrators change in one cluster would not reach the others, nor theirs this one. Say it to each "
-        "cluster (`geminga admin --url`), and policies of topics with `--global`, which travel with the messages",
-        _keys("configurationMetadataSyncEventTopic"),
-        is_refused=True,
-    ),
-    Unbuilt(
         "The whole metadata store kept alike by a topic",
         "every write of one cluster, of its ledgers and cursors, too, would be made in the others, over what they know "
-        "of their own. Nothing is to be kept alike but what administrators change: say it to each cluster "
-        "(`geminga admin --url`)",
+        "of their own. Nothing is to be kept alike but what administrators change, which "
+        "configurationMetadataSyncEventTopic does",
         _keys("metadataSyncEventTopic"),
         is_refused=True,
     ),

@@ -97,6 +97,8 @@ class RestContext:
     metadata_url: str = ""
     #: Where what clusters share is, as ``configurationMetadataStoreUrl`` would say it; empty: nothing is shared.
     configuration_url: str = ""
+    #: Whether a topic keeps the configuration alike with that of other clusters.
+    is_kept_alike: bool = False
     #: Every configuration key in force, for ``brokers/configuration/runtime``.
     configuration: Callable[[], Mapping[str, str]] = dict
     #: Hands over what is served here, so many bundles a second, and ends the process. Raises PreconditionFailedError
@@ -114,6 +116,11 @@ class RestContext:
     ask_cluster: Callable[[str, str], Awaitable[PeerAnswer]] | None = None
     #: What of it can be changed at run time, made with the first use; None: nothing.
     live: Callable[[], LiveConfiguration] | None = None
+
+    @property
+    def shares_configuration(self) -> bool:
+        """Whether what is said of tenants and namespaces here holds in other clusters, too."""
+        return bool(self.configuration_url) or self.is_kept_alike
 
     @property
     def schemas(self) -> Schemas:

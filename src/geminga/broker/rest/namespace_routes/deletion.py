@@ -21,13 +21,13 @@ def home_elsewhere(context: RestContext, namespace: str, policies: Policies) -> 
     As in Pulsar 4.2.4 a namespace goes when it lives in one cluster. Raises PreconditionFailedError.
     """
     clusters = policies.replication_clusters
-    if len(clusters) > 1 or len(policies.allowed_clusters) > 1 or (context.configuration_url and not clusters):
+    if len(clusters) > 1 or len(policies.allowed_clusters) > 1 or (context.shares_configuration and not clusters):
         raise PreconditionFailedError(
             f"Cannot delete the global namespace {namespace}. There are still more than one replication clusters "
             "configured or replication clusters is empty."
         )
-    if not context.configuration_url or clusters[0] == context.cluster:
-        # Without a store that is shared these policies are this cluster's own, and so is what is left here.
+    if not context.shares_configuration or clusters[0] == context.cluster:
+        # Where nothing is shared these policies are this cluster's own, and so is what is left here.
         return ""
     return clusters[0]
 

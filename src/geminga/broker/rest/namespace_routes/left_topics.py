@@ -84,7 +84,7 @@ async def delete(request: Request) -> Response:
         raise ConflictError(f"{namespace} has {found} topics here, not {asked}: nothing was deleted")
     steps = topics.steps()
     # A number of partitions that clusters share is that of the cluster where the namespace lives.
-    for whole in () if context.configuration_url else await partitioned_topics_of_namespace(topics, namespace):
+    for whole in () if context.shares_configuration else await partitioned_topics_of_namespace(topics, namespace):
         await steps.next()
         await _require_gone(context, namespace)
         try:

@@ -1,0 +1,1 @@
+"""What is decided of paths, records and events. Pure."""
