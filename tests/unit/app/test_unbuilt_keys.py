@@ -11,7 +11,7 @@ from geminga.app.configuration.cluster_config import load_broker_config
 from geminga.app.configuration.config import CONFIG_CLASSES, load_config
 from geminga.app.configuration.core.unbuilt_keys import GROUPS, asked_in_vain
 from geminga.app.configuration.known_keys import KNOWN_KEYS, KNOWN_PREFIXES
-from geminga.app.servers.broker_server import check_open_start
+from geminga.app.servers.listeners import check_open_start
 from geminga.model.errors import ConfigurationError
 from geminga.model.settings import settings_of
 

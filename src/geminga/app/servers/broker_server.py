@@ -21,12 +21,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from geminga.app.lifecycle.process_metrics import process_beans, process_metrics
 from geminga.app.servers.bookie_shortage import BookieShortage
-from geminga.app.servers.core.addresses import is_loopback
 from geminga.app.servers.listeners import (
     Addresses,
     ServicePorts,
     addresses_of,
-    bound_addresses,
+    check_open_start,
     endpoints,
     own_names,
     warn_if_open_to_all,
@@ -586,16 +585,3 @@ def _cors(config: ServerConfig) -> CorsRules | None:
     from geminga.app.servers.web.cors import cors_of
 
     return cors_of(config)
-
-
-def check_open_start(config: ServerConfig) -> None:
-    """Raise ConfigurationError where strangers would reach a broker, and nobody said that this is meant."""
-    extra = [item.host for item in bound_addresses(config.bind_addresses)]
-    if all(is_loopback(host) for host in (config.bind_address, *extra)):
-        return
-    # Not loaded by who stays on this machine.
-    from geminga.app.servers.core.open_start import OF_BROKER, Opening, check_start
-
-    openings = [Opening("bindAddress", config.bind_address, OF_BROKER)]
-    openings += [Opening("bindAddresses", host, OF_BROKER) for host in extra]
-    check_start(openings, is_authenticated=config.authentication, may_be_open=config.may_be_open)

@@ -360,6 +360,19 @@ async def _opened(key: str, start: Callable[[], Awaitable[None]]) -> None:
         raise UnavailableError(f"{key}: can not listen: {error.strerror or error}") from error
 
 
+def check_open_start(config: ServerConfig) -> None:
+    """Raise ConfigurationError where strangers would reach a broker, and nobody said that this is meant."""
+    extra = [item.host for item in bound_addresses(config.bind_addresses)]
+    if all(is_loopback(host) for host in (config.bind_address, *extra)):
+        return
+    # Not loaded by who stays on this machine.
+    from geminga.app.servers.core.open_start import OF_BROKER, Opening, check_start
+
+    openings = [Opening("bindAddress", config.bind_address, OF_BROKER)]
+    openings += [Opening("bindAddresses", host, OF_BROKER) for host in extra]
+    check_start(openings, is_authenticated=config.authentication, may_be_open=config.may_be_open)
+
+
 def warn_if_open_to_all(config: ServerConfig) -> None:
     """Say so where strangers reach a broker that asks nobody who they are."""
     if config.authentication:

@@ -82,7 +82,7 @@ class SchemaLedger(NamedTuple):
 class SchemaStore:
     """See the module."""
 
-    __slots__ = ("_bookkeeper", "_cache", "_cache_bytes", "_metadata", "_quorums")
+    __slots__ = ("_bookkeeper", "_cache", "_cache_bytes", "_metadata", "_quorums", "_written")
 
     def __init__(self, metadata: MetadataStore, bookkeeper: BookKeeper, quorums: SchemaQuorums) -> None:
         self._metadata = metadata
@@ -91,6 +91,8 @@ class SchemaStore:
         #: Entries read or written, the longest unused first.
         self._cache: dict[Position, StoredSchema] = {}
         self._cache_bytes = 0
+        #: The locator that was written last, beside its value: who adds a version after the other finds it read.
+        self._written: tuple[bytes, Locator | None] = (b"", None)
 
     # ---- read
 
@@ -101,7 +103,9 @@ class SchemaStore:
         # A node without a value is the parent of others below: topics may have slashes in their names.
         if node is None or not node.value:
             return Located(None, MUST_NOT_EXIST if node is None else node.stat.version)
-        return Located(decode_locator(node.value, path), node.stat.version)
+        value, written = self._written
+        locator = written if written is not None and node.value == value else decode_locator(node.value, path)
+        return Located(locator, node.stat.version)
 
     async def read(self, entry: IndexEntry) -> StoredSchema:
         """One version; raises StorageError (NoSuchLedgerError: it was deleted meanwhile)."""
@@ -143,7 +147,8 @@ class SchemaStore:
         index = known.locator.index if known.locator is not None else ()
         position = await self._write_entry(schema_id, encode_entry(schema_id, schema, index))
         entry = IndexEntry(schema.version, position, b"" if schema.is_deleted else hash_of(schema.info))
-        value = encode_locator(Locator((*index, entry)))
+        locator = Locator((*index, entry))
+        value = encode_locator(locator)
         if len(value) > METADATA_VALUE_BYTES_MAX:
             await self._delete_ledger(position.ledger_id)
             raise NotAllowedError(f"{schema_id} has {len(index)} schema versions; there is no room for more")
@@ -151,6 +156,7 @@ class SchemaStore:
             await self._delete_ledger(position.ledger_id)
             return False
         crash_point(crash_points.LOCATOR_WRITTEN)
+        self._written = value, locator
         self._remember(position, schema)
         return True
 

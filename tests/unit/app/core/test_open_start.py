@@ -14,9 +14,9 @@ from geminga.app.configuration.bookie_tls_config import AUTH_FACTORY, FACTORY
 from geminga.app.configuration.server_config import ServerConfig
 from geminga.app.servers.autorecovery_process import load_autorecovery_config
 from geminga.app.servers.bookie_server import BookieProcessServer, check_bookie_start
-from geminga.app.servers.broker_server import check_open_start
 from geminga.app.servers.core.addresses import is_loopback
 from geminga.app.servers.core.open_start import OF_BROKER, Opening, check_start
+from geminga.app.servers.listeners import check_open_start
 from geminga.model.errors import ConfigurationError, GemingaError
 
 LOOPBACK = ("127.0.0.1", "127.9.9.9", "localhost", "::1")

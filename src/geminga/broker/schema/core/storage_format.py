@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from typing import Final, NamedTuple
 
@@ -16,6 +17,8 @@ from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
 
 #: Stored types are those of the wire plus one.
 _TYPE_OFFSET: Final = 1
+#: Versions whose index entries are kept ready, of all topics; some 300 bytes each.
+INDEX_ENTRIES_KEPT: Final = 4096
 
 
 class IndexEntry(NamedTuple):
@@ -113,6 +116,8 @@ def decode_entry(data: bytes, version: int, place: str) -> StoredSchema:
     )
 
 
+@lru_cache(INDEX_ENTRIES_KEPT)
 def _index_entry(entry: IndexEntry) -> pb.IndexEntry:
+    """To be copied, as whatever holds one does: each new version writes all that were before it again, twice."""
     position = pb.PositionInfo(ledgerId=entry.position.ledger_id, entryId=entry.position.entry_id)
     return pb.IndexEntry(version=entry.version, position=position, hash=entry.hash)
