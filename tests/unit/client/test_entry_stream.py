@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import geminga.client as gc
-from geminga.client._batch_source import CHUNKED_PENDING_MAX
+from geminga.client._batch_source import CHUNKED_BYTES_MAX, CHUNKED_PENDING_MAX
 from geminga.client._entry_stream import GATHER_MS, WINDOW_BYTES_DEFAULT
 from geminga.wire.pulsar.commands import topic_migrated
 from support.worlds.client_world import URL, BrokerOnNode
@@ -191,7 +191,7 @@ def test_stream_of_a_topic_that_is_not_there_leaves_nothing_behind() -> None:
 
 
 def test_limits_have_names() -> None:
-    assert (WINDOW_BYTES_DEFAULT, CHUNKED_PENDING_MAX) == (16 << 20, 100)
+    assert (WINDOW_BYTES_DEFAULT, CHUNKED_PENDING_MAX, CHUNKED_BYTES_MAX) == (16 << 20, 100, 1 << 30)
 
 
 def test_producer_of_one_topic_takes_encoded_entries_and_one_of_partitions_does_not() -> None:
