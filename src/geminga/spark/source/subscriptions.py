@@ -124,9 +124,11 @@ class Cursors:
         self, consumer: Consumer[bytes], topic: str, end: ReadPosition, whole_before: WholeBefore
     ) -> None:
         at = self._acknowledged.get(topic) or await _next_of(consumer)
-        end = await whole_before(topic, at, end)
         # Where it stands from the run before, its ledger may be gone: acknowledged again, it would move the cursor to
         # the next one, where one that was made anew stands.
+        if at is not None and at >= end.entry:
+            return
+        end = await whole_before(topic, at, end)
         if (at is None or at < end.entry) and end.entry_id >= 1:
             # Of an entry that was read in part, nothing: it must stay.
             last = MessageId(TopicName.parse(topic).partition, end.ledger_id, end.entry_id - 1)
