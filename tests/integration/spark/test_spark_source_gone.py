@@ -196,9 +196,10 @@ def publish_chunked(client: Client, topic: str, size: int) -> bytes:
     return value
 
 
+@pytest.mark.parametrize("more", [1, LEDGER_ENTRIES])
 @pytest.mark.parametrize("limit", [4000, 9000, 13_000])
 def test_cursor_holds_the_beginning_of_a_chunked_message_that_is_not_read_yet(
-    broker, client, topic, options, limit
+    broker, client, topic, options, limit, more
 ) -> None:
     """Batches end anywhere, also between chunks: their ledger must stay until the last one is read."""
     publish(client, topic, 1)
@@ -206,12 +207,12 @@ def test_cursor_holds_the_beginning_of_a_chunked_message_that_is_not_read_yet(
     assert len(stream.batch()) == 1
     publish(client, topic, LEDGER_ENTRIES - 4)
     sent = publish_chunked(client, topic, 30_000)
-    publish(client, topic, 1, first=7)
+    behind = publish(client, topic, more, first=100)
     found: list[bytes] = []
     for rows in stream.batches():
         found += values(rows)
         trim(broker, topic)
-    assert found[-2:] == [sent, b"7"]
+    assert found[LEDGER_ENTRIES - 4 :] == [sent, *behind]
     publish(client, topic, 1)
     assert stream.batch()
     assert backlog(broker, topic, "mine") == 1

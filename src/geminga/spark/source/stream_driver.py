@@ -432,11 +432,12 @@ class StreamDriver:
 
         The task that reads it to its end needs its first pieces, which may lie in a ledger that goes with the cursor.
         """
+        is_in_its_ledger = at is not None and at[0] == end.ledger_id
         planned = self._planned.get(topic, BEGINNING)
-        if at is not None and at[0] == end.ledger_id == planned.ledger_id and end < planned:
+        if is_in_its_ledger and planned.ledger_id == end.ledger_id and end < planned:
             return end  # the ledger has more, and stays
         lengths = await self._probe(topic).ledger_lengths(max(0, at[0] if at is not None else end.ledger_id))
-        if any(ledger_id == end.ledger_id and end.entry_id < entries for ledger_id, entries in lengths):
+        if is_in_its_ledger and any(one == end.ledger_id and end.entry_id < entries for one, entries in lengths):
             return end
         start = entries_before(end, lengths, FIRST_STEP_ENTRIES)
         window = window_of(len(self._topics))
