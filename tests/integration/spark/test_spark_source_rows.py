@@ -133,6 +133,31 @@ def test_chunked_message_that_is_not_whole_yet_does_not_hold_a_batch_up(broker, 
     stream.stop()
 
 
+def test_range_that_ends_behind_a_piece_of_a_message_from_before_it_has_what_lies_between(
+    broker, client, topic, options
+):
+    """The look back for that message's beginning drops what was prefetched: it is read again, not taken for read."""
+    piece = {"uuid": "u", "num_chunks_from_msg": 3, "total_chunk_msg_size": 3}
+    publish_entry(broker, topic, b"x", chunk_id=0, **piece)
+    # Longer than an entry is waited for.
+    given = {
+        "startingOffsets": "earliest",
+        "numPartitions": "1",
+        "pulsar.client.initialBackoffIntervalNanos": "500000000",
+    }
+    stream = Stream({**options, **given})
+    assert stream.batch() == []
+    with client.create_producer(topic) as producer:
+        sent = [b"%d" % number for number in range(5)]
+        for value in sent:
+            producer.send(value)
+    publish_entry(broker, topic, b"x", chunk_id=1, **piece)
+    assert values(stream.batch()) == sent
+    publish_entry(broker, topic, b"x", chunk_id=2, **piece)
+    assert values(stream.batch()) == [b"xxx"]
+    stream.stop()
+
+
 def test_pieces_of_chunked_messages_that_wait_have_a_bound_in_bytes(broker, topic):
     def publish_piece(uuid: str, number: int, total: int = 1200) -> None:
         fields = {"uuid": uuid, "chunk_id": number, "num_chunks_from_msg": 2, "total_chunk_msg_size": total}

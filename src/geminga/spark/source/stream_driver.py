@@ -386,7 +386,8 @@ class StreamDriver:
         if self._has_planned and one.start.ledger_id == one.end.ledger_id:
             return False  # the task looks only if what it gets first is of another ledger
         watch = self._watches.get(one.topic)
-        if watch is not None and watch.at == one.start and watch.stream.attached_count == 1:
+        is_kept = watch is not None and watch.stream.is_attached and watch.stream.attached_count == 1
+        if watch is not None and watch.at == one.start and is_kept:
             # Its next message was pushed to us as it came. It may go yet: if it lies in the ledger of the start, the
             # task finds that missing.
             first_seen = watch.stream.first_seen
