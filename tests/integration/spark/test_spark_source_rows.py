@@ -13,13 +13,11 @@ import pytest
 import geminga
 from geminga.app.commands.cli import main
 from geminga.app.commands.pipeline_commands import _status_lines
-from geminga.client import BatchSource, CompressionType, EntryBatch, EntryStream, MessageId, ReadError
+from geminga.client import CompressionType, MessageId
 from geminga.spark.pipelines.checkpoint import CheckpointState
 from geminga.spark.pipelines.connecting import lags
 from geminga.spark.pipelines.loading import load
 from geminga.spark.pipelines.sampling import sample
-from geminga.spark.process.clients import session_for
-from geminga.spark.rules.client_options import ClientConfiguration
 from geminga.spark.rules.metadata_columns import ALL_COLUMNS
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.connector.spark_source import Stream, read_batch, values
@@ -156,35 +154,6 @@ def test_range_that_ends_behind_a_piece_of_a_message_from_before_it_has_what_lie
     publish_entry(broker, topic, b"x", chunk_id=2, **piece)
     assert values(stream.batch()) == [b"xxx"]
     stream.stop()
-
-
-def test_pieces_of_chunked_messages_that_wait_have_a_bound_in_bytes(broker, topic):
-    def publish_piece(uuid: str, number: int, total: int = 1200) -> None:
-        fields = {"uuid": uuid, "chunk_id": number, "num_chunks_from_msg": 2, "total_chunk_msg_size": total}
-        publish_entry(broker, topic, b"x" * 600, **fields)
-
-    session = session_for(ClientConfiguration(broker.service_url))
-
-    def read(start: tuple[int, int]) -> EntryStream[EntryBatch]:
-        stream: EntryStream[EntryBatch] = session.client.entry_stream(topic, start)
-        source = BatchSource(stream, chunked_bytes_max=1300)
-        session.run(lambda: stream.open(source))
-        return stream
-
-    for uuid, number in [("left", 0), ("a", 0), ("a", 1), ("b", 0), ("c", 0), ("b", 1), ("c", 1)]:
-        publish_piece(uuid, number)
-    stream = read((-1, -1))
-    (whole,) = session.run(lambda: stream.take(10_000))  # what nobody ends gives way and is no hindrance
-    assert len(whole.payload(0)) == 1200
-    with pytest.raises(ReadError, match=r":5 can not be read: .*gave way to others, as more than 100 .*1300 bytes"):
-        session.run(lambda: stream.take(10_000))
-    assert stream.attached_count <= 4
-    session.run(stream.close)
-    publish_piece("d", 0, total=1301)
-    stream = read((whole.ledger_id, 7))
-    with pytest.raises(ReadError, match=r":7 can not be read: .* a message of more than 1300 bytes"):
-        session.run(lambda: stream.take(10_000))
-    session.run(stream.close)
 
 
 def test_encrypted_messages_need_the_key_and_say_so(client, topic, options, tmp_path):
