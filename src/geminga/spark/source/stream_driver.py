@@ -398,11 +398,11 @@ class StreamDriver:
             first = await first_position(self._client, one.topic, self._options.reader.name)
         except TopicNotFound:
             return False  # deleted: the task says what that means
+        if await self._is_held_though_left(one):
+            return True
         if first is None or first.ledger_id <= one.start.ledger_id:
             return False  # it is there now, and may be gone when the task comes
         if await is_held_compacted(self._client, one.topic, first, self._options.reader):
-            return True
-        if await self._is_held_though_left(one):
             return True
         text = lost_text(one.topic, one.start, first)
         if self._options.reader.fail_on_data_loss:
