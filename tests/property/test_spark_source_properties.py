@@ -21,7 +21,14 @@ from geminga.spark.source_rules.offsets import (
     StreamOffset,
     parse_positions,
 )
-from geminga.spark.source_rules.planner import ENTRIES_PER_TASK_MIN, TopicRange, divide, plan, ranges_of
+from geminga.spark.source_rules.planner import (
+    ENTRIES_PER_TASK_MIN,
+    TopicRange,
+    divide,
+    entries_before,
+    plan,
+    ranges_of,
+)
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 positions = st.builds(ReadPosition, st.integers(0, 4), st.integers(0, 3000), st.integers(0, 3))
@@ -286,3 +293,22 @@ def test_first_batch_of_a_query_begins_where_its_start_says():
 def test_weight_of_a_range_counts_an_entry_of_which_only_a_part_is_read():
     weights = [TopicRange("t", ReadPosition(1, 2), ReadPosition(1, 12, index)).weight for index in (0, 1)]
     assert weights == [10, 11]
+
+
+@pytest.mark.parametrize(
+    "start", [StreamOffset(init="earliest"), StreamOffset(init=7), StreamOffset({"t": ReadPosition(1, 2)})]
+)
+def test_batch_that_ends_where_it_begins_is_empty_whatever_its_offset_lacks(start):
+    assert plan(start, start) == []
+
+
+@given(st.lists(st.integers(1, 9), max_size=6), st.integers(0, 9), st.integers(0, 70))
+def test_position_some_entries_before_another_goes_over_ledgers_and_ends_at_the_first(lengths, last, entries):
+    ledgers = [(10 * number, length) for number, length in enumerate(lengths)]
+    end = ReadPosition(10 * len(lengths), last)
+    places = [
+        ReadPosition(ledger_id, entry) for ledger_id, length in [*ledgers, (end[0], last)] for entry in range(length)
+    ]
+    found = entries_before(end, ledgers, entries)
+    expected = min(entries, len(places))
+    assert [place for place in places if found <= place] == places[len(places) - expected :]

@@ -11,7 +11,7 @@ from geminga.client._consuming.entries import ChunkRead, Decryptor, EntryReader
 from geminga.client._entry_stream import EntryKey, EntryStream
 from geminga.client._messages.consumer_options import ConsumerCryptoFailureAction
 from geminga.client._messages.entry_batch import EntryBatch
-from geminga.client.consumer_rules.chunk_assembly import ChunkAssembly
+from geminga.client.consumer_rules.chunk_assembly import ChunkAssembly, ChunkBounds
 from geminga.client.consumer_rules.discards import Discard
 from geminga.client.consumer_rules.look_back import start_before
 from geminga.runtime import get_logger
@@ -22,23 +22,32 @@ _log = get_logger(__name__)
 _NOT_FOUND: Final = (-1, -1)
 #: Chunked messages under way at once; the oldest gives way, and is looked back for if more of it comes.
 CHUNKED_PENDING_MAX: Final = 100
+#: ... and bytes of their chunks, also of one message alone, and of what it inflates to.
+CHUNKED_BYTES_MAX: Final = 1 << 30
 
 
 class BatchSource:
     """Makes :class:`EntryBatch` of frames: checked, decrypted, put together, decompressed."""
 
     def __init__(
-        self, stream: EntryStream[EntryBatch], decryptor: Decryptor | None = None, *, are_laid_out: bool = True
+        self,
+        stream: EntryStream[EntryBatch],
+        decryptor: Decryptor | None = None,
+        *,
+        are_laid_out: bool = True,
+        chunked_bytes_max: int = CHUNKED_BYTES_MAX,
     ) -> None:
         """``decryptor`` None: an encrypted entry ends the stream.
 
         ``are_laid_out`` False: batches come as :meth:`EntryBatch.lay_out` finds them, and one that is none, too.
+        ``chunked_bytes_max``: see :data:`CHUNKED_BYTES_MAX`.
         """
+        self._chunked_bytes_max = chunked_bytes_max
         self._stream = stream
         self._damaged = _NOT_FOUND
         self._reader = EntryReader(
             str(stream.topic),
-            ChunkAssembly(CHUNKED_PENDING_MAX, 0),
+            ChunkAssembly(CHUNKED_PENDING_MAX, 0, ChunkBounds(chunked_bytes_max, chunked_bytes_max)),
             decryptor=decryptor,
             crypto_failure_action=ConsumerCryptoFailureAction.FAIL,
             now_ms=lambda: 0.0,
@@ -47,7 +56,7 @@ class BatchSource:
             is_laid_out=are_laid_out,
         )
         self._has_decryptor = decryptor is not None
-        #: Chunks whose message has no beginning in the topic any more.
+        #: Chunks whose message has no beginning in the topic any more; whoever reads them may clear it.
         self.chunks_without_beginning: list[EntryKey] = []
         #: Something is wrong with an entry: what lies behind it must not come before it.
         self._is_stopped = False
@@ -95,6 +104,12 @@ class BatchSource:
         elif why is Discard.DECRYPTION:
             missing = "no key that was given decrypts it" if self._has_decryptor else "no key was given"
             stream.fail(CryptoError(f"{where} is encrypted, and {missing}"))
+        elif why is Discard.TOO_LARGE:
+            stream.fail(
+                ReadError(
+                    f"{where} can not be read: it is a piece of a message of more than {self._chunked_bytes_max} bytes"
+                )
+            )
         else:
             stream.fail(ReadError(f"{where} can not be read: {why.name.lower()}"))
 
@@ -103,6 +118,17 @@ class BatchSource:
         if key not in (*chunk.discarded[-1:], *chunk.evicted[-1:]) or key < self._stream.next_entry:
             return
         start = start_before(key, self._stream.started_at)
+        if start is None and key in chunk.evicted:
+            # Its beginning is there, and gave way again: to look back for it once more would never end.
+            self._is_stopped = True
+            where = f"{self._stream.topic}: entry {key[0]}:{key[1]}"
+            self._stream.fail(
+                ReadError(
+                    f"{where} can not be read: it is a piece of a message that gave way to others, as more than "
+                    f"{CHUNKED_PENDING_MAX} of them or {self._chunked_bytes_max} bytes wait for their ends there"
+                )
+            )
+            return
         if start is None:
             self.chunks_without_beginning.append(key)
             _log.warning("%s: entry %d:%d is a chunk without a beginning", self._stream.topic, *key)

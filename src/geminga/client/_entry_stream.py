@@ -146,7 +146,8 @@ class EntryStream(Generic[E]):
         self._waiter: asyncio.Future[None] | None = None
         self._error: PulsarException | None = None
         self._is_closed = False
-        #: Entries that came first and last since the present subscription began, also those not handed out (chunks).
+        #: Entries that came first and last since the present subscription began, also those not handed out (chunks);
+        #: None while there is no subscription.
         self.first_seen: EntryKey | None = None
         self.last_seen: EntryKey | None = None
         #: The topic was terminated and everything was delivered.
@@ -228,6 +229,11 @@ class EntryStream(Generic[E]):
     def has_arrived(self) -> bool:
         """Whether :meth:`take` would give something at once."""
         return bool(self._queue)
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether it is subscribed now."""
+        return self._attachment.connection is not None
 
     def on_arrival(self) -> asyncio.Future[None]:
         """Done as soon as :meth:`take` has something to give or to raise; not to be cancelled."""
@@ -322,7 +328,6 @@ class EntryStream(Generic[E]):
             raise AlreadyClosed(f"the stream of {self.topic} is closed")
         self.attached_count += 1
         self._drop_queue()
-        self.first_seen = self.last_seen = None
         source.connected(connection.max_message_size)
         self.window.restart()
         self._grant()
@@ -413,6 +418,8 @@ class EntryStream(Generic[E]):
     def _drop_queue(self) -> None:
         self._queue.clear()
         self._queued_bytes = 0
+        # It comes again: who ends where the last entry came must not end with one that was never taken.
+        self.first_seen = self.last_seen = None
 
     # ---- what the broker says
 

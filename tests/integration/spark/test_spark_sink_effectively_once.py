@@ -10,6 +10,7 @@ import threading
 from itertools import count
 
 import pytest
+from pyspark.sql.datasource import WriterCommitMessage
 from tools.standalone_process import StandaloneProcess
 
 from geminga.client import Timeout
@@ -232,6 +233,28 @@ def test_rows_of_a_task_that_is_no_more_are_found_at_commit(standalone, topic, q
     committing._tasks_seen.clear()
     with pytest.raises(ReplayDiffersError, match=r"tasks \[2\] of it began to write"):
         writer.commit(messages, 5)
+
+
+@pytest.mark.parametrize("is_new_run", [True, False])
+def test_rows_of_a_task_that_is_no_more_are_found_though_the_process_committed_as_many_before(
+    standalone, topic, query, is_new_run
+) -> None:
+    """Spark's processes outlive queries: a batch that failed may come again in the one that committed those before."""
+    writer = stream_writer(standalone, topic)
+    rows = some_rows(90)
+
+    def write(batch: int, run: str) -> list[WriterCommitMessage]:
+        return [
+            run_task(writer, arrow_batches(COLUMNS, rows[partition::2]), partition, query=query, batch=batch, run=run)
+            for partition in range(2)
+        ]
+
+    writer.commit(write(4, "first"), 4)
+    run_task(writer, arrow_batches(COLUMNS, rows[2::3]), 2, query=query, batch=5, run="first")
+    if not is_new_run:  # what a function of foreachBatch tries again by itself
+        writer.abort([None, None, None], 5)
+    with pytest.raises(ReplayDiffersError, match=r"tasks \[2\] of it began to write"):
+        writer.commit(write(5, "second" if is_new_run else "first"), 5)
 
 
 def test_replay_with_other_entry_limits_is_an_error(standalone, topic, query) -> None:

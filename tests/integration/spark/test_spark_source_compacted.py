@@ -130,3 +130,21 @@ def test_what_is_gone_and_was_never_compacted_is_loss(broker, client, topic, kee
     with pytest.raises(DataLossError, match="are gone"):
         stream.batch()
     stream.stop()
+
+
+def test_watch_behind_what_compaction_left_is_quiet_until_something_comes(broker, client, topic, options) -> None:
+    """Behind the last message that readers of the compacted topic get there are some that they never get."""
+    publish(client, topic, range(3))
+    with client.create_producer(topic, batching_enabled=False) as producer:
+        for key in ("k1", "k2"):
+            producer.send(b"", partition_key=key)
+        compact_topic(broker, topic)
+        stream = Stream({**options, "startingOffsets": "earliest", "longPollMs": "20"})
+        assert values(stream.batch()) == [b"0"]
+        assert not stream.plan()
+        (watch,) = stream.reader._driver._watches.values()
+        assert not stream.plan()
+        assert [watch] == list(stream.reader._driver._watches.values())
+        producer.send(b"3", partition_key="k3")
+        assert values(stream.batch()) == [b"3"]
+    stream.stop()

@@ -12,10 +12,12 @@ import pytest
 
 import geminga
 from geminga.client import TopicNotFound
+from geminga.client.blocking import Client
 from geminga.spark.source_rules.errors import DataLossError, TopicError
 from pyspark_geminga import DefaultSource
-from support.connector.rolled_topics import LEDGER_ENTRIES, publish, subscriptions, trim
-from support.connector.spark_source import Stream, values
+from support.connector.rolled_topics import LEDGER_ENTRIES, backlog, publish, subscriptions, trim
+from support.connector.spark_source import Stream, read_batch, rows_of, values
+from support.processes.raw_protocol import publish_entry
 from support.worlds.rest import Rest
 
 _names = count(1)
@@ -106,6 +108,162 @@ def test_replayed_batch_of_a_subscription_that_was_deleted_with_it_is_loss(
     with pytest.raises(DataLossError, match=r"are gone.*the topic or its subscription was deleted"):
         stream.read()
     stream.stop()
+
+
+def test_topic_that_is_new_at_a_replay_of_the_first_batch_is_held_from_its_beginning(
+    broker, client, topic, options
+) -> None:
+    """It is read from its beginning, though the stream began at the latest message."""
+    for letter in "ab":
+        publish(client, f"{topic}-{letter}", 3)
+    stream = Stream({**options, "topic": "", "topics": f"{topic}-a", "startingOffsets": "latest"})
+    assert stream.plan()
+    stream.restart(topics=f"{topic}-a,{topic}-b")
+    assert stream.read() == []
+    assert backlog(broker, f"{topic}-b", "mine") == 3
+    assert len(stream.batch()) == 3
+    stream.stop()
+
+
+@pytest.mark.parametrize("is_available_now", [False, True])
+def test_topic_that_was_deleted_before_a_replay_that_has_nothing_of_it_is_loss(
+    broker, client, topic, options, is_available_now
+) -> None:
+    for letter in "ab":
+        publish(client, f"{topic}-{letter}", 3)
+    given = {**options, "topic": "", "topicsPattern": f"{topic}-.", "startingOffsets": "latest"}
+    stream = Stream(given, is_available_now=is_available_now)
+    assert stream.plan()
+    publish(client, f"{topic}-b", 5)
+    stream.reader.stop()
+    delete(broker, f"{topic}-b")
+    stream.restart()
+    assert stream.read() == []
+    with pytest.raises(DataLossError, match=f"{topic}-b was deleted"):
+        stream.plan()
+    stream.stop()
+
+
+@pytest.mark.parametrize("is_gone_when_planned", [True, False])
+def test_replayed_batch_of_a_topic_that_the_options_leave_out_since_has_its_proof_too(
+    broker, client, topic, options, is_gone_when_planned
+) -> None:
+    for letter in "ab":
+        publish(client, f"{topic}-{letter}", LEDGER_ENTRIES)
+    stream = Stream({**options, "topic": "", "topics": f"{topic}-a,{topic}-b"})
+    assert len(stream.batch()) == 2 * LEDGER_ENTRIES
+    sent = publish(client, f"{topic}-b", 3, first=100)
+    stream.restart()
+    assert stream.plan()
+    stream.commit(-2)
+    if is_gone_when_planned:
+        trim(broker, f"{topic}-b")
+    stream.restart(topics=f"{topic}-a")
+    parts = stream.reader.partitions(stream.start_of(1), json.loads(stream.log[1]))
+    trim(broker, f"{topic}-b")
+    assert values(rows_of(stream.reader, list(parts))) == sent
+    assert not stream.plan()
+    stream.stop()
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_planned_batch_of_a_new_topic_whose_ledger_is_deleted_before_it_is_read_fails(
+    broker, client, topic, options, is_restarted, is_held
+) -> None:
+    """Where such a topic begins is in the offset: "its beginning" would be what is left of it."""
+    given = options if is_held else {name: value for name, value in options.items() if name != "subscription"}
+    given = {**given, "topic": "", "topicsPattern": f"{topic}-.", "topicDiscoveryIntervalMs": "0", "numPartitions": "1"}
+    publish(client, f"{topic}-a", 3)
+    stream = Stream(given)
+    assert stream.plan()
+    with client.subscribe(f"{topic}-b", "keep") as keep:
+        publish(client, f"{topic}-b", LEDGER_ENTRIES - 3)
+        assert stream.plan()
+        publish(client, f"{topic}-b", LEDGER_ENTRIES, first=100)
+        keep.unsubscribe()
+    if is_held:
+        delete(broker, f"{topic}-b", "/subscription/mine")
+    trim(broker, f"{topic}-b")
+    if is_restarted:
+        stream.restart()
+    with pytest.raises(DataLossError, match="are gone"):
+        stream.read()
+    stream.stop()
+
+
+def publish_chunked(client: Client, topic: str, size: int) -> bytes:
+    value = b"x" * size
+    options = {"batching_enabled": False, "chunking_enabled": True, "chunk_max_message_size": 4096}
+    with client.create_producer(topic, **options) as producer:
+        producer.send(value)
+    return value
+
+
+@pytest.mark.parametrize("more", [1, LEDGER_ENTRIES])
+@pytest.mark.parametrize("limit", [4000, 9000, 13_000])
+def test_cursor_holds_the_beginning_of_a_chunked_message_that_is_not_read_yet(
+    broker, client, topic, options, limit, more
+) -> None:
+    """Batches end anywhere, also between chunks: their ledger must stay until the last one is read."""
+    publish(client, topic, 1)
+    stream = Stream({**options, "maxBytesPerTrigger": str(limit)})
+    assert len(stream.batch()) == 1
+    publish(client, topic, LEDGER_ENTRIES - 4)
+    sent = publish_chunked(client, topic, 30_000)
+    behind = publish(client, topic, more, first=100)
+    found: list[bytes] = []
+    for rows in stream.batches():
+        found += values(rows)
+        trim(broker, topic)
+    assert found[LEDGER_ENTRIES - 4 :] == [sent, *behind]
+    publish(client, topic, 1)
+    assert stream.batch()
+    assert backlog(broker, topic, "mine") == 1
+    stream.stop()
+
+
+def test_cursor_of_a_topic_that_pauses_in_the_middle_of_a_chunked_message_holds_it(
+    broker, client, topic, options
+) -> None:
+    """At the very end of a ledger, while other topics go on: nobody knows yet what comes."""
+    names = [f"{topic}-{letter}" for letter in "ab"]
+    for name in names:
+        publish(client, name, 1)
+    stream = Stream({**options, "topic": "", "topics": ",".join(names)})
+    assert len(stream.batch()) == 2
+    publish(client, names[0], LEDGER_ENTRIES - 4)
+    chunk = {"uuid": "u", "num_chunks_from_msg": 6, "total_chunk_msg_size": 6}
+    for number in range(3):
+        publish_entry(broker, names[0], b"x", chunk_id=number, **chunk)
+    assert len(stream.batch()) == LEDGER_ENTRIES - 4
+    publish(client, names[1], 1)
+    assert len(stream.batch()) == 1
+    for number in range(3, 6):
+        publish_entry(broker, names[0], b"x", chunk_id=number, **chunk)
+    trim(broker, names[0])
+    assert values(stream.batch()) == [b"xxxxxx"]
+    stream.stop()
+
+
+@pytest.mark.parametrize("tasks", ["1", "4"])
+def test_chunked_message_whose_beginning_went_before_a_query_began_is_none_of_its(
+    broker, client, topic, options, tasks
+) -> None:
+    publish(client, topic, LEDGER_ENTRIES - 3)
+    publish_chunked(client, topic, 30_000)
+    sent = publish(client, topic, 2)
+    trim(broker, topic)
+    stream = Stream({**options, "numPartitions": tasks})
+    assert values(stream.batch()) == sent
+    stream.restart()
+    assert values(stream.read()) == sent
+    stream.stop()
+    batch = {name: value for name, value in options.items() if name not in ("longPollMs", "subscription")}
+    assert values(read_batch(batch)) == sent
+    given = json.dumps({topic: f"{stream.offset().topics[topic].ledger_id}:2:0"})
+    with pytest.raises(DataLossError, match="has no beginning any more"):
+        read_batch({**batch, "startingOffsets": given})
 
 
 @pytest.mark.parametrize("limit", [{}, {"maxMessagesPerTrigger": "5"}])

@@ -12,7 +12,7 @@ import pytest
 
 import geminga
 import geminga.admin.blocking
-from geminga.client import BatchSource, ConnectError, open_batches
+from geminga.client import BatchSource, ConnectError, EntryBatch, EntryStream, ReadError, open_batches
 from geminga.client.blocking import Client
 from geminga.spark.process.clients import ClientSession, session_for
 from geminga.spark.rules.client_options import ClientConfiguration
@@ -31,6 +31,7 @@ from geminga.spark.source_rules.offsets import BEGINNING, ReadPosition, StreamOf
 from geminga.spark.source_rules.options import ReaderConfiguration, SourceOptions, TopicChoice
 from geminga.spark.source_rules.planner import TopicRange
 from support.house.forks import forked
+from support.processes.raw_protocol import publish_entry
 
 _numbers = count(1)
 
@@ -285,3 +286,30 @@ def test_what_was_waited_with_is_gone_and_nobody_is_asked_any_more(broker, clien
     assert latest(start) is start  # one is too few, and waits from now on, not since the other one came
     assert driver._waiting_since is not None and driver._waiting_since >= began_s * 1000
     session.run(driver.close)
+
+
+def test_pieces_of_chunked_messages_that_wait_have_a_bound_in_bytes(broker, session, topic):
+    def publish_piece(uuid: str, number: int, total: int = 1200) -> None:
+        fields = {"uuid": uuid, "chunk_id": number, "num_chunks_from_msg": 2, "total_chunk_msg_size": total}
+        publish_entry(broker, topic, b"x" * 600, **fields)
+
+    def read(start: tuple[int, int]) -> EntryStream[EntryBatch]:
+        stream: EntryStream[EntryBatch] = session.client.entry_stream(topic, start)
+        source = BatchSource(stream, chunked_bytes_max=1300)
+        session.run(lambda: stream.open(source))
+        return stream
+
+    for uuid, number in [("left", 0), ("a", 0), ("a", 1), ("b", 0), ("c", 0), ("b", 1), ("c", 1)]:
+        publish_piece(uuid, number)
+    stream = read((-1, -1))
+    (whole,) = session.run(lambda: stream.take(10_000))  # what nobody ends gives way and is no hindrance
+    assert len(whole.payload(0)) == 1200
+    with pytest.raises(ReadError, match=r":5 can not be read: .*gave way to others, as more than 100 .*1300 bytes"):
+        session.run(lambda: stream.take(10_000))
+    assert stream.attached_count <= 4
+    session.run(stream.close)
+    publish_piece("d", 0, total=1301)
+    stream = read((whole.ledger_id, 7))
+    with pytest.raises(ReadError, match=r":7 can not be read: .* a message of more than 1300 bytes"):
+        session.run(lambda: stream.take(10_000))
+    session.run(stream.close)

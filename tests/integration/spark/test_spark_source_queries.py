@@ -97,6 +97,27 @@ def test_limits_hold_with_available_now_and_the_named_cursor_follows(spark_sessi
     assert stats["mine"]["msgBacklog"] == 1  # 17: the last batch (one entry), until the next run
 
 
+def test_query_that_begins_at_the_end_of_its_topic_waits_for_what_comes(spark_session, broker, client, tmp_path):
+    with client.create_producer("queries-at-end") as producer:
+        last = producer.send(b"before")
+        at = {"persistent://public/default/queries-at-end": f"{last.ledger_id()}:{last.entry_id() + 1}:0"}
+        given = {"service.url": broker.service_url, "topic": "queries-at-end", "startingOffsets": json.dumps(at)}
+        stream = spark_session.readStream.format("pulsar").options(**given).load()
+        found: list[bytes] = []
+
+        def take(frame, _) -> None:
+            found.extend(bytes(row.value) for row in frame.collect())
+
+        query = stream.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path)).start()
+        try:
+            query.processAllAvailable()
+            producer.send(b"after")
+            query.processAllAvailable()
+        finally:
+            query.stop()
+    assert found == [b"after"]
+
+
 def test_filters_are_pushed_where_spark_was_told_so_and_give_the_same_rows(spark_session, broker, client):
     # 12: a reader that takes filters fails unless a setting of Spark's allows it.
     for name in "ab":

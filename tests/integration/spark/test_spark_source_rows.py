@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
 
 import pytest
 
@@ -22,7 +21,7 @@ from geminga.spark.pipelines.sampling import sample
 from geminga.spark.rules.metadata_columns import ALL_COLUMNS
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.connector.spark_source import Stream, read_batch, values
-from support.processes.raw_protocol import RawConnection, frame, producer_frame
+from support.processes.raw_protocol import publish_entry
 
 
 @pytest.fixture(scope="module")
@@ -36,17 +35,6 @@ def broker() -> Iterator[geminga.Standalone]:
 @pytest.fixture
 def options(broker, topic) -> dict[str, str]:
     return {"service.url": broker.service_url, "topic": topic}
-
-
-def publish_entry(broker: geminga.Standalone, topic: str, payload: bytes, **fields: Any) -> None:
-    """An entry with metadata of one's own, as no client would send it."""
-    with RawConnection(broker.broker_port) as raw:
-        raw.send(producer_frame(topic))
-        name = raw.expect(pb.BaseCommand.PRODUCER_SUCCESS).producer_success.producer_name
-        metadata = pb.MessageMetadata(producer_name=name, sequence_id=0, publish_time=1, **fields).SerializeToString()
-        command = pb.BaseCommand(type=pb.BaseCommand.SEND, send=pb.CommandSend(producer_id=0, sequence_id=0))
-        raw.send(frame(command, len(metadata).to_bytes(4, "big") + metadata + payload))
-        raw.expect(pb.BaseCommand.SEND_RECEIPT)
 
 
 @pytest.mark.parametrize("compression", list(CompressionType))
@@ -140,6 +128,31 @@ def test_chunked_message_that_is_not_whole_yet_does_not_hold_a_batch_up(broker, 
     assert values(stream.batch()) == [b"before"]
     publish_entry(broker, topic, b"whole", uuid="u", chunk_id=1, num_chunks_from_msg=2, total_chunk_msg_size=9)
     assert values(stream.batch()) == [b"halfwhole"]
+    stream.stop()
+
+
+def test_range_that_ends_behind_a_piece_of_a_message_from_before_it_has_what_lies_between(
+    broker, client, topic, options
+):
+    """The look back for that message's beginning drops what was prefetched: it is read again, not taken for read."""
+    piece = {"uuid": "u", "num_chunks_from_msg": 3, "total_chunk_msg_size": 3}
+    publish_entry(broker, topic, b"x", chunk_id=0, **piece)
+    # Longer than an entry is waited for.
+    given = {
+        "startingOffsets": "earliest",
+        "numPartitions": "1",
+        "pulsar.client.initialBackoffIntervalNanos": "500000000",
+    }
+    stream = Stream({**options, **given})
+    assert stream.batch() == []
+    with client.create_producer(topic) as producer:
+        sent = [b"%d" % number for number in range(5)]
+        for value in sent:
+            producer.send(value)
+    publish_entry(broker, topic, b"x", chunk_id=1, **piece)
+    assert values(stream.batch()) == sent
+    publish_entry(broker, topic, b"x", chunk_id=2, **piece)
+    assert values(stream.batch()) == [b"xxx"]
     stream.stop()
 
 

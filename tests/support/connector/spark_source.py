@@ -66,10 +66,10 @@ class Stream:
         return json.loads(self.log[batch - 1])
 
     def plan(self) -> bool:
-        """Ask for the next batch; whether there is one (its end is in the log then)."""
+        """Ask for the next batch; whether there is one (its end is in the log then). The first one is always made."""
         start = self.start_of(len(self.log))
         end = self._through_json(self.reader.latestOffset(start, self.reader.getDefaultReadLimit()))
-        if json.dumps(end) == json.dumps(start):
+        if self.log and json.dumps(end) == json.dumps(start):
             return False
         self.log.append(json.dumps(end))
         return True

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import socket
-from typing import Self
+from typing import Any, Self
 
+import geminga
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 
@@ -102,3 +103,14 @@ def flow_frame(permits: int, *, consumer_id: int = 0) -> bytes:
     command = pb.BaseCommand(type=pb.BaseCommand.FLOW)
     command.flow.consumer_id, command.flow.messagePermits = consumer_id, permits
     return frame(command)
+
+
+def publish_entry(broker: geminga.Standalone, topic: str, payload: bytes, **fields: Any) -> None:
+    """An entry with metadata of one's own, as no client would send it."""
+    with RawConnection(broker.broker_port) as raw:
+        raw.send(producer_frame(topic))
+        name = raw.expect(pb.BaseCommand.PRODUCER_SUCCESS).producer_success.producer_name
+        metadata = pb.MessageMetadata(producer_name=name, sequence_id=0, publish_time=1, **fields).SerializeToString()
+        command = pb.BaseCommand(type=pb.BaseCommand.SEND, send=pb.CommandSend(producer_id=0, sequence_id=0))
+        raw.send(frame(command, len(metadata).to_bytes(4, "big") + metadata + payload))
+        raw.expect(pb.BaseCommand.SEND_RECEIPT)

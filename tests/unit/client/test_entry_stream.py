@@ -7,8 +7,13 @@ import asyncio
 import pytest
 
 import geminga.client as gc
-from geminga.client._batch_source import CHUNKED_PENDING_MAX
+from geminga.client._batch_source import CHUNKED_BYTES_MAX, CHUNKED_PENDING_MAX
 from geminga.client._entry_stream import GATHER_MS, WINDOW_BYTES_DEFAULT
+from geminga.spark.source.positions import Probe
+from geminga.spark.source.range_read import RangeReader
+from geminga.spark.source_rules.offsets import BEGINNING
+from geminga.spark.source_rules.options import ReaderConfiguration
+from geminga.spark.source_rules.planner import TopicRange
 from geminga.wire.pulsar.commands import topic_migrated
 from support.worlds.client_world import URL, BrokerOnNode
 from support.worlds.scripted_broker import run_with_broker
@@ -190,8 +195,36 @@ def test_stream_of_a_topic_that_is_not_there_leaves_nothing_behind() -> None:
     run_with_broker(scenario)
 
 
+def test_what_was_prefetched_over_a_lost_connection_is_not_taken_for_read() -> None:
+    """A task of Spark ends its range at the last entry that it saw: not at one that went before it was taken."""
+
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        await publish(client, 10)
+        probe = Probe(client, TOPIC, "probe")
+        wanted = TopicRange(TOPIC, BEGINNING, await probe.end())
+        await probe.close()
+        reader = RangeReader(client, wanted, ReaderConfiguration())
+        await reader.open()
+        stream = reader._stream
+        assert stream is not None
+        await stream.on_arrival()
+        await stream.last_message_id()  # whose answer comes behind them
+        assert stream.last_seen == (wanted.end.ledger_id, 9)
+        for connection in list(client.pool._connections.values()):
+            connection.abort(gc.ConnectError("cut by the test"))
+        found: list[bytes] = []
+        while (pieces := await reader.next()) is not None:
+            found += [piece.entry.payload(0) for piece in pieces]
+        assert found == [b"%d" % number for number in range(10)]
+        assert stream.attached_count == 2
+        assert stream.is_attached
+        await reader.close()
+
+    run_with_broker(scenario, initial_backoff_ms=5000)
+
+
 def test_limits_have_names() -> None:
-    assert (WINDOW_BYTES_DEFAULT, CHUNKED_PENDING_MAX) == (16 << 20, 100)
+    assert (WINDOW_BYTES_DEFAULT, CHUNKED_PENDING_MAX, CHUNKED_BYTES_MAX) == (16 << 20, 100, 1 << 30)
 
 
 def test_producer_of_one_topic_takes_encoded_entries_and_one_of_partitions_does_not() -> None:

@@ -30,7 +30,7 @@ class TaskCommit(WriterCommitMessage):
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
     #: What its rows are in; None: the guarantee has none, or there were no rows.
     transaction: TaskTransaction | None = None
-    #: The run of the query; empty: none.
+    #: The run of the query; empty: none, or not known.
     run: str = ""
     #: The query's id; empty: none.
     query: str = ""

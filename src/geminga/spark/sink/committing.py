@@ -1,8 +1,8 @@
 """What the driver makes sure of before it says that a batch is written: a message of each task, all of one batch.
 
 Tasks can not see how many they are. So the driver looks for plans of this batch that none of its tasks has: they were
-left by an earlier attempt with more tasks, whose rows are then in the topic twice. It looks once for each sink and
-number of tasks, at the plans next behind its own.
+left by an earlier attempt with more tasks, whose rows are then in the topic twice. It looks at the plans next behind
+its own, once for each run of a query and number of tasks, and again when an attempt has failed; without a run, always.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ STRAY_PLANS_MAX: Final = 16
 #: Sinks whose number of tasks a driver remembers; beyond, one more look does no harm.
 _SINKS_MAX: Final = 1000
 
-#: Sink -> number of tasks at its last commit, of this process.
-_tasks_seen: dict[str, int] = {}
+#: Sink -> run and number of tasks at its last commit, of this process, which outlives runs.
+_tasks_seen: dict[str, tuple[str, int]] = {}
 
 
 def check_numbered(options: SinkOptions, commits: Sequence[TaskCommit], batch_id: int | None, what: str) -> None:
@@ -37,11 +37,17 @@ def check_numbered(options: SinkOptions, commits: Sequence[TaskCommit], batch_id
     for sink_id, given in identities:
         if batch_id is not None and given != batch_id:
             raise SinkError(f"{what}: its tasks wrote batch {given} of sink {sink_id}")
-        if _tasks_seen.get(sink_id) != len(commits):
+        run = commits[0].run
+        if not run or _tasks_seen.get(sink_id) != (run, len(commits)):
             _check_no_stray_plans(options, sink_id, given, len(commits), what)
             if len(_tasks_seen) >= _SINKS_MAX:
                 _tasks_seen.clear()
-            _tasks_seen[sink_id] = len(commits)
+            _tasks_seen[sink_id] = (run, len(commits))
+
+
+def forget_tasks() -> None:
+    """An attempt has failed, and may have had any number of tasks: the next commit of each sink looks."""
+    _tasks_seen.clear()
 
 
 def _check_no_stray_plans(options: SinkOptions, sink_id: str, batch_id: int, tasks: int, what: str) -> None:

@@ -85,15 +85,17 @@ class SinkPlan:
         sink_id, batch_id = self._numbers_of(context, guarantee)
         identity = TaskIdentity(sink_id, batch_id, partition, attempt)
         given = (session_for(self.options.client), self.options, schema, identity)
-        if guarantee is Guarantee.EFFECTIVELY_ONCE:
-            numbered = EffectivelyOnceWriter(*given)
-            rows = numbered.write(reader, batches)
-            return TaskCommit(partition, attempt, rows, sink_id, batch_id, numbered.checksum, guarantee)
-        rows, transaction = ExactlyOnceWriter(*given).write(reader, batches)
         run = query = context.getLocalProperty(QUERY_ID_PROPERTY) if context is not None else None
         if context is not None and query:
             run = context.getLocalProperty(RUN_PROPERTY)  # without a query it is a job group that anybody may set
-        fields = (sink_id, batch_id, 0, guarantee, transaction, run or "", query or "")
+        checksum, transaction = 0, None
+        if guarantee is Guarantee.EFFECTIVELY_ONCE:
+            numbered = EffectivelyOnceWriter(*given)
+            rows = numbered.write(reader, batches)
+            checksum = numbered.checksum
+        else:
+            rows, transaction = ExactlyOnceWriter(*given).write(reader, batches)
+        fields = (sink_id, batch_id, checksum, guarantee, transaction, run or "", query or "")
         return TaskCommit(partition, attempt, rows, *fields)
 
     def _guarantee(self, context: TaskContext | None) -> Guarantee:
@@ -170,6 +172,10 @@ class SinkPlan:
             from geminga.spark.sink.exactly_once import abort_batch
 
             abort_batch(self.options, decided, what)
+        if self.options.guarantee is Guarantee.EFFECTIVELY_ONCE:
+            from geminga.spark.sink.committing import forget_tasks
+
+            forget_tasks()
         if len(decided) < len(commits) or (self.options.guarantee not in (None, Guarantee.EXACTLY_ONCE)):
             _log.warning("%s failed: rows of the tasks that were done or under way are in the topics", what)
 

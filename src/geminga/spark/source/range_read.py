@@ -55,8 +55,6 @@ class RangeReader:
         self._is_done = False
         #: What is worth the way from the loop to the task.
         self._bytes_min = min(config.arrow_batch_bytes, config.window_bytes // _WINDOW_PART)
-        #: Chunks without beginning that were reported.
-        self._reported = 0
         #: The last entry that came; before the first one, what lies before the range.
         self._last = (wanted.start.ledger_id, wanted.start.entry_id - 1)
         #: Entries of the ledgers that were closed when the reading began; empty: the broker does not tell.
@@ -218,10 +216,14 @@ class RangeReader:
     def _check_chunks(self) -> None:
         assert self._source is not None
         gone = self._source.chunks_without_beginning
-        if len(gone) > self._reported:
-            ledger_id, entry_id = gone[self._reported]
-            self._reported = len(gone)
-            self._lost(f"{self._range.topic}: the chunked message of {ledger_id}:{entry_id} has no beginning any more")
+        if gone:
+            ledger_id, entry_id = gone[0]
+            gone.clear()
+            text = f"{self._range.topic}: the chunked message of {ledger_id}:{entry_id} has no beginning any more"
+            if self._config.is_first_read:
+                _log.warning("%s: that went before the topic was read for the first time", text)
+            else:
+                self._lost(text)
 
     def _lost(self, text: str) -> None:
         if self._config.fail_on_data_loss:

@@ -16,11 +16,11 @@ from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from geminga.client import Client, EntryStream, ReadError
+from geminga.client import Client, EntryStream, PulsarException, ReadError
 from geminga.spark.source.positions import in_parallel
-from geminga.spark.source_rules.admission import Budget, Counted, Limits
+from geminga.spark.source_rules.admission import Budget, ChunkHead, Counted, Limits
 from geminga.spark.source_rules.errors import ReadTimeoutError
-from geminga.spark.source_rules.offsets import ReadPosition
+from geminga.spark.source_rules.offsets import BEGINNING, ReadPosition
 from geminga.spark.source_rules.options import ReaderConfiguration
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.consumer_codec import MessageHeadDecoder
@@ -32,6 +32,8 @@ WINDOW_BYTES: Final = 4 << 20
 #: ... that those of a query run ahead together, and one does at least, however many they are.
 WINDOWS_BYTES_MAX: Final = 256 << 20
 WINDOW_BYTES_LEAST: Final = 16 << 10
+#: Bytes of the one message that a watch may be sent.
+_WATCH_WINDOW_BYTES: Final = 1
 #: After so long without an entry the broker is asked whether there is anything left, milliseconds; doubled each time.
 FIRST_WAIT_MS: Final = 250
 
@@ -86,6 +88,40 @@ class HeadSource:
             yield EntryHead(head.ledger_id, head.entry_id, max(1, counted.messages), size, counted)
 
 
+class WatchSource(HeadSource):
+    """Passes over chunks that end no message: a watch neither holds them nor rings for what is no row yet."""
+
+    def read(self, frames: Sequence[Frame]) -> Iterable[EntryHead]:
+        """The heads of entries in which a message ends."""
+        for head in super().read(frames):
+            if head.counted.messages or head.counted.chunk is None:
+                yield head
+            else:
+                self._stream.window.arrived(1, head.size_bytes)
+                self._stream.window.taken(1, head.size_bytes)
+
+
+async def open_watch(
+    client: Client, topic: str, at: ReadPosition, name: str, *, is_read_compacted: bool
+) -> EntryStream[EntryHead]:
+    """A stream that is sent one message from ``at`` on, when there is one. Raises what subscribing raises."""
+    stream: EntryStream[EntryHead] = client.entry_stream(
+        topic,
+        at.entry,
+        window_bytes=_WATCH_WINDOW_BYTES,
+        permits_max=1,
+        name=name,
+        is_read_compacted=is_read_compacted,
+        wants_heads=True,
+    )
+    try:
+        await stream.open(WatchSource(stream))
+    except (PulsarException, asyncio.CancelledError):
+        await stream.close()
+        raise
+    return stream
+
+
 def count_entry(ledger_id: int, entry_id: int, data: bytes) -> Counted:
     """What the headers of a stored entry say; raises DecodeError, ValueError."""
     begin, end = metadata_bounds(data)
@@ -96,11 +132,13 @@ def _counted(ledger_id: int, entry_id: int, encoded: bytes, payload_bytes: int) 
     metadata = pb.MessageMetadata.FromString(encoded)
     is_batch = metadata.HasField("num_messages_in_batch")
     messages = metadata.num_messages_in_batch if is_batch else 1
+    chunk = None
     if metadata.num_chunks_from_msg > 1:
-        messages = 1 if metadata.chunk_id == metadata.num_chunks_from_msg - 1 else 0
+        chunk = ChunkHead(metadata.uuid, metadata.chunk_id, metadata.num_chunks_from_msg)
+        messages = 1 if chunk.number == chunk.pieces - 1 else 0
     is_whole = metadata.compression and metadata.num_chunks_from_msg <= 1
     size = metadata.uncompressed_size if is_whole else payload_bytes
-    return Counted(ledger_id, entry_id, messages, size, metadata.publish_time, is_batch)
+    return Counted(ledger_id, entry_id, messages, size, metadata.publish_time, is_batch, chunk)
 
 
 class Scout:
@@ -183,6 +221,35 @@ class Scout:
     async def close(self) -> None:
         """Harmless twice."""
         await self._stream.close()
+
+
+async def begin_of_unfinished(
+    client: Client,
+    topic: str,
+    start: ReadPosition,
+    end: ReadPosition,
+    config: ReaderConfiguration,
+    window_bytes: int = WINDOW_BYTES,
+) -> ReadPosition | None:
+    """Where the first chunked message begins that has pieces in [start, end) and is not whole there.
+
+    None: all are whole. BEGINNING: one began before ``start``. Raises ReadTimeoutError, and what the client
+    raises.
+    """
+    scout = Scout(client, topic, start, config, window_bytes)
+    begun: dict[str | bytes, ReadPosition] = {}
+    try:
+        while (entry := await scout.next(end)) is not None:
+            if entry.chunk is None:
+                continue
+            uuid, number, pieces = entry.chunk
+            if number == pieces - 1:
+                begun.pop(uuid, None)
+            else:
+                begun.setdefault(uuid, ReadPosition(entry.ledger_id, entry.entry_id) if not number else BEGINNING)
+    finally:
+        await scout.close()
+    return min(begun.values(), default=None)
 
 
 class Scouts:

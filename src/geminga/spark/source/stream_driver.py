@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from geminga.client import Client, EntryBatch, EntryStream, TopicNotFound, open_batches
+from geminga.client import Client, EntryStream, TopicNotFound
+from geminga.client.consumer_rules.look_back import FIRST_STEP_ENTRIES
 from geminga.runtime import get_logger
 from geminga.spark.source.batch_plan import check_given, starts_at_time, warn_beyond
 from geminga.spark.source.compacted import is_held_compacted
@@ -25,7 +26,7 @@ from geminga.spark.source.positions import (
     in_parallel,
     lost_text,
 )
-from geminga.spark.source.scout import Scouts
+from geminga.spark.source.scout import EntryHead, Scouts, begin_of_unfinished, open_watch, window_of
 from geminga.spark.source.subscriptions import Cursors
 from geminga.spark.source.task_read import TaskPlan
 from geminga.spark.source_rules.admission import Limits
@@ -33,13 +34,9 @@ from geminga.spark.source_rules.errors import DataLossError
 from geminga.spark.source_rules.lag import Lag
 from geminga.spark.source_rules.offsets import BEGINNING, EARLIEST, LATEST, ReadPosition, StreamOffset
 from geminga.spark.source_rules.options import SourceOptions
-from geminga.spark.source_rules.planner import TopicRange, plan, ranges_of
+from geminga.spark.source_rules.planner import TopicRange, entries_before, plan, ranges_of
 
 _log = get_logger(__name__)
-
-#: Bytes of the one message that a watch may be sent.
-_WATCH_WINDOW: Final = 1
-
 
 #: At the topics for one batch, each because one was deleted since the last.
 _LOOKS_MAX: Final = 3
@@ -47,7 +44,7 @@ _LOOKS_MAX: Final = 3
 
 @dataclass(slots=True)
 class _Watch:
-    stream: EntryStream[EntryBatch]
+    stream: EntryStream[EntryHead]
     at: ReadPosition
 
 
@@ -163,16 +160,36 @@ class StreamDriver:
     async def _starts(self, start: StreamOffset, ends: Mapping[str, ReadPosition]) -> dict[str, ReadPosition]:
         """Where a batch begins if not where the last one ended; goes into its offset, so that a replay means the same.
 
-        It is what a symbolic start means now, and the beginning of topics that were deleted and made anew.
+        It is what a symbolic start means now, and the beginning of topics that are read for the first time, or were
+        deleted and made anew.
         """
+        if start.init == LATEST:
+            return {}
         if start.init == EARLIEST:
             found = {topic: self._probes[topic].first for topic in ends if topic in self._probes}
         elif isinstance(start.init, int):
             found = await starts_at_time(self._client, ends, start.init, self._options.reader)
         else:
-            anew = [topic for topic, was in self._renewed.items() if start.topics.get(topic) == was and topic in ends]
-            return dict.fromkeys(anew, BEGINNING)
+            read = start.topics
+            anew = {topic for topic, was in self._renewed.items() if read.get(topic) == was and topic in ends}
+            new = [topic for topic, end in ends.items() if read.get(topic, BEGINNING) == BEGINNING < end]
+            found = {**dict.fromkeys(anew, BEGINNING), **await self._beginnings({*anew, *new})}
         return {topic: min(position, ends[topic]) for topic, position in found.items()}
+
+    async def _beginnings(self, topics: set[str]) -> dict[str, ReadPosition]:
+        """Where the topics begin now, as far as brokers say: "its beginning" would be wherever it is at a replay."""
+        reader = self._options.reader
+        found: dict[str, ReadPosition] = {}
+        if reader.is_read_compacted:  # such a topic begins before its first ledger
+            return found
+
+        async def ask(topic: str) -> None:
+            first = await first_position(self._client, topic, reader.name)
+            if first is not None:
+                found[topic] = first
+
+        await in_parallel(topics, ask)
+        return found
 
     async def _fill(
         self, begins: Mapping[str, ReadPosition], ends: Mapping[str, ReadPosition], limits: Limits
@@ -330,19 +347,20 @@ class StreamDriver:
                 return
             del self._watches[topic]
             await watch.stream.close()
-        stream: EntryStream[EntryBatch] = self._client.entry_stream(
-            topic, at.entry, window_bytes=_WATCH_WINDOW, permits_max=1, name=self._options.reader.name
+        reader = self._options.reader
+        self._watches[topic] = _Watch(
+            await open_watch(self._client, topic, at, reader.name, is_read_compacted=reader.is_read_compacted), at
         )
-        await open_batches(stream)
-        self._watches[topic] = _Watch(stream, at)
 
     # ---- planned, done, over
 
     async def plan(self, start: StreamOffset, end: StreamOffset) -> list[TaskPlan]:
         """The tasks of a batch, new or replayed. Raises DataLossError if messages of it are gone."""
         if self._cursors is not None and not self._has_checked:
-            # A replayed batch comes before anybody asks for the next one: the cursors are its proof, too.
-            await self._discover(start)
+            # A replayed batch comes before anybody asks for the next one: the cursors are its proof, too. The next one
+            # is what the topics are held against, and what is new by then is read from its beginning.
+            await self._discover(None)
+            await self._cursors.create(self._topics, from_earliest=True)
         tasks = plan(start, end)
         firsts = [one for task in tasks for one in task if one.is_first and one.start.ledger_id >= 0]
         checked: set[str] = set()
@@ -354,7 +372,12 @@ class StreamDriver:
         await in_parallel(firsts, check)
         self._has_planned = True
         return [
-            TaskPlan(task, frozenset(one.topic for one in task if one.topic in checked), end.time_from_ms)
+            TaskPlan(
+                task,
+                frozenset(one.topic for one in task if one.topic in checked),
+                end.time_from_ms,
+                frozenset(one.topic for one in task if start.is_first_of(one.topic, end)),
+            )
             for task in tasks
         ]
 
@@ -363,7 +386,8 @@ class StreamDriver:
         if self._has_planned and one.start.ledger_id == one.end.ledger_id:
             return False  # the task looks only if what it gets first is of another ledger
         watch = self._watches.get(one.topic)
-        if watch is not None and watch.at == one.start and watch.stream.attached_count == 1:
+        is_kept = watch is not None and watch.stream.is_attached and watch.stream.attached_count == 1
+        if watch is not None and watch.at == one.start and is_kept:
             # Its next message was pushed to us as it came. It may go yet: if it lies in the ledger of the start, the
             # task finds that missing.
             first_seen = watch.stream.first_seen
@@ -374,6 +398,8 @@ class StreamDriver:
             first = await first_position(self._client, one.topic, self._options.reader.name)
         except TopicNotFound:
             return False  # deleted: the task says what that means
+        if await self._is_held_though_left(one):
+            return True
         if first is None or first.ledger_id <= one.start.ledger_id:
             return False  # it is there now, and may be gone when the task comes
         if await is_held_compacted(self._client, one.topic, first, self._options.reader):
@@ -384,12 +410,42 @@ class StreamDriver:
         _log.warning("%s (failOnDataLoss=false)", text)
         return True
 
+    async def _is_held_though_left(self, one: TopicRange) -> bool:
+        """Of a topic in a replayed batch that the options leave out since: its cursor is as good a proof."""
+        if self._cursors is None or one.topic in self._topics:
+            return False
+        try:
+            await self._cursors.create([one.topic], from_earliest=True)
+            return await self._cursors.holds(one.topic, one.start, self._probe(one.topic))
+        finally:
+            await self._cursors.forget(one.topic)
+
     async def commit(self, end: StreamOffset) -> None:
         """Spark has finished everything before ``end``: the durable cursor may move."""
         if self._cursors is not None:
             if not self._has_checked:
                 await self._discover(end)
-            await self._cursors.commit({topic: end.topics[topic] for topic in self._topics if topic in end.topics})
+            ends = {topic: end.topics[topic] for topic in self._topics if topic in end.topics}
+            await self._cursors.commit(ends, self._whole_before)
+
+    async def _whole_before(self, topic: str, at: tuple[int, int] | None, end: ReadPosition) -> ReadPosition:
+        """``end``, or before that where the first chunked message begins that is not whole there.
+
+        The task that reads it to its end needs its first pieces, which may lie in a ledger that goes with the cursor.
+        """
+        is_in_its_ledger = at is not None and at[0] == end.ledger_id
+        planned = self._planned.get(topic, BEGINNING)
+        if is_in_its_ledger and planned.ledger_id == end.ledger_id and end < planned:
+            return end  # the ledger has more, and stays
+        lengths = await self._probe(topic).ledger_lengths(max(0, at[0] if at is not None else end.ledger_id))
+        if is_in_its_ledger and any(one == end.ledger_id and end.entry_id < entries for one, entries in lengths):
+            return end
+        start = entries_before(end, lengths, FIRST_STEP_ENTRIES)
+        window = window_of(len(self._topics))
+        begin = await begin_of_unfinished(self._client, topic, start, end, self._options.reader, window)
+        if begin == BEGINNING:
+            return BEGINNING if at is None else ReadPosition(*at)
+        return begin or end
 
     async def close(self) -> None:
         """Leave the broker."""

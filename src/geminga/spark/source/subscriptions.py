@@ -5,15 +5,15 @@ It holds back the trimming of what the query has not read; it is never read from
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, TypeAlias
 
 from geminga.client import Client, Consumer, ConsumerBusy, ConsumerType, InitialPosition, MessageId, PulsarException
 from geminga.client.rules.backoff import Backoff
 from geminga.model import TopicName
 from geminga.runtime import get_logger, wait_ms
 from geminga.spark.source.positions import Probe, in_parallel
-from geminga.spark.source_rules.errors import SubscriptionBusyError
+from geminga.spark.source_rules.errors import SourceError, SubscriptionBusyError
 from geminga.spark.source_rules.offsets import ReadPosition
 
 _log = get_logger(__name__)
@@ -24,6 +24,9 @@ BUSY_WAIT_S: Final = 45.0
 _BUSY_FIRST_PAUSE_MS: Final = 100
 _BUSY_PAUSE_MAX_MS: Final = 2000
 
+#: (topic, where its cursor stands as ledger and entry, end of a batch) -> up to where it may be acknowledged.
+WholeBefore: TypeAlias = Callable[[str, tuple[int, int] | None, ReadPosition], Awaitable[ReadPosition]]
+
 
 class Cursors:
     """The subscription ``name`` on each topic of a stream; runs on the client's loop."""
@@ -33,8 +36,10 @@ class Cursors:
         self._busy_wait_s = busy_wait_s
         self.name = name
         self._consumers: dict[str, Consumer[bytes]] = {}
-        #: How far each was acknowledged by this run.
-        self._acknowledged: dict[str, ReadPosition] = {}
+        #: How far each was acknowledged by this run: (ledger id, entry id) of what comes next.
+        self._acknowledged: dict[str, tuple[int, int]] = {}
+        #: What was committed of each, which may lie further.
+        self._committed: dict[str, ReadPosition] = {}
 
     async def create(self, topics: list[str], *, from_earliest: bool) -> None:
         """Create the subscription where it does not exist.
@@ -93,33 +98,47 @@ class Cursors:
             return True
         return at[0] > start.ledger_id and not at[1] and not await probe.leaves_cursors()
 
-    async def commit(self, ends: Mapping[str, ReadPosition]) -> None:
-        """Acknowledge everything before ``ends``. What fails is logged: the next commit covers it."""
+    async def commit(self, ends: Mapping[str, ReadPosition], whole_before: WholeBefore) -> None:
+        """Acknowledge everything before ``ends``. What fails is logged: the next commit covers it.
+
+        ``whole_before``: a chunked message that is not read yet may begin before such an end.
+        """
 
         async def acknowledge(topic: str) -> None:
             end = ends[topic]
             consumer = self._consumers.get(topic)
-            if consumer is None or end.entry_id < 1 or self._acknowledged.get(topic, end) > end:
+            if consumer is None or end.entry_id < 1 or self._committed.get(topic, end) > end:
                 return
-            if self._acknowledged.get(topic) == end:
+            if self._committed.get(topic) == end:
                 return
-            # Of an entry that was read in part, nothing: it must stay.
-            last = MessageId(TopicName.parse(topic).partition, end.ledger_id, end.entry_id - 1)
             try:
-                # The first time it may be there from the run before, and its ledger gone: acknowledged again, it would
-                # move the cursor to the next one, where one that was made anew stands.
-                if topic in self._acknowledged or await _next_of(consumer) != end.entry:
-                    await consumer.acknowledge_cumulative(last)
-            except PulsarException as error:
+                await self._acknowledge(consumer, topic, end, whole_before)
+            except (PulsarException, SourceError) as error:
                 _log.warning("%s: acknowledging on %s up to %s: %s", topic, self.name, end, error)
                 return
-            self._acknowledged[topic] = end
+            self._committed[topic] = end
 
         await in_parallel(sorted(ends), acknowledge)
+
+    async def _acknowledge(
+        self, consumer: Consumer[bytes], topic: str, end: ReadPosition, whole_before: WholeBefore
+    ) -> None:
+        at = self._acknowledged.get(topic) or await _next_of(consumer)
+        # Where it stands from the run before, its ledger may be gone: acknowledged again, it would move the cursor to
+        # the next one, where one that was made anew stands.
+        if at is not None and at >= end.entry:
+            return
+        end = await whole_before(topic, at, end)
+        if (at is None or at < end.entry) and end.entry_id >= 1:
+            # Of an entry that was read in part, nothing: it must stay.
+            last = MessageId(TopicName.parse(topic).partition, end.ledger_id, end.entry_id - 1)
+            await consumer.acknowledge_cumulative(last)
+            self._acknowledged[topic] = end.entry
 
     async def forget(self, topic: str) -> None:
         """The topic is gone, and its subscription with it."""
         self._acknowledged.pop(topic, None)
+        self._committed.pop(topic, None)
         consumer = self._consumers.pop(topic, None)
         if consumer is not None:
             await consumer.close()

@@ -28,6 +28,8 @@ class TaskPlan:
     known_starts: frozenset[str] = frozenset()
     #: Of a stream that was started by a time; None: the configuration's holds.
     time_from_ms: int | None = None
+    #: Topics that are read for the first time.
+    first_reads: frozenset[str] = frozenset()
 
 
 def read_task(
@@ -39,7 +41,8 @@ def read_task(
         config = replace(config, time_from_ms=plan.time_from_ms)
     for wanted in plan.ranges:
         is_known = wanted.is_first and wanted.topic in plan.known_starts
-        yield from read_range(session, wanted, config, decode, is_start_known=is_known)
+        given = replace(config, is_first_read=True) if wanted.topic in plan.first_reads else config
+        yield from read_range(session, wanted, given, decode, is_start_known=is_known)
 
 
 def read_range(

@@ -14,6 +14,16 @@ from geminga.model.errors import invariant
 from geminga.spark.source_rules.offsets import ReadPosition
 
 
+class ChunkHead(NamedTuple):
+    """Which piece of a chunked message an entry is."""
+
+    uuid: str | bytes
+    #: From 0.
+    number: int
+    #: Of the whole message.
+    pieces: int
+
+
 class Counted(NamedTuple):
     """An entry as its headers tell: nothing of it was decompressed."""
 
@@ -26,6 +36,8 @@ class Counted(NamedTuple):
     publish_time_ms: int
     #: Whether ids of its messages have an index in the batch.
     is_batch: bool = True
+    #: None: the entry is no piece of a message.
+    chunk: ChunkHead | None = None
 
     @property
     def behind(self) -> ReadPosition:

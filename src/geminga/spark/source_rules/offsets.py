@@ -12,7 +12,7 @@ key   value
 ``d`` optional, of ranges over several ledgers: how many entries they have, and positions that divide them evenly
 ``f`` optional, of a query that was started by a time: that time in ms; rows published before it are left out
 ``s`` optional, in the first batch of a start by time: where each topic was started; in a later one, the beginning of
-      a topic that was deleted and made anew: the batch begins there instead of where the last one ended
+      a topic that is read for the first time, or was deleted and made anew: the batch begins there
 ===== ==============================================================================================================
 
 The start of a query is symbolic and a pure function of the options, as Spark asks for it several times and uses the
@@ -166,6 +166,10 @@ class StreamOffset:
         if self.init == LATEST:
             return None
         return end.starts.get(topic, BEGINNING)
+
+    def is_first_of(self, topic: str, end: StreamOffset) -> bool:
+        """Whether the batch up to ``end`` is the first of ``topic``, and begins where that began, or at a time."""
+        return self.init is not None or topic in end.starts or self.topics.get(topic, BEGINNING) == BEGINNING
 
 
 def _positions(data: object, name: str) -> dict[str, ReadPosition]:

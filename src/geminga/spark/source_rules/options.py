@@ -109,6 +109,8 @@ class ReaderConfiguration:
     poll_timeout_ms: int = POLL_TIMEOUT_MS_DEFAULT
     arrow_batch_bytes: int = ARROW_BATCH_BYTES_DEFAULT
     fail_on_data_loss: bool = True
+    #: Topics are read from their beginning, or a time, for the first time: what is gone by then was never theirs.
+    is_first_read: bool = False
     #: Publish times of the rows, in milliseconds: from the first up to and without the second.
     time_from_ms: int | None = None
     time_to_ms: int | None = None
@@ -434,6 +436,8 @@ def _reader(values: OptionValues, *, is_stream: bool) -> ReaderConfiguration:
         poll_timeout_ms=values.duration_ms("pollTimeoutMs", POLL_TIMEOUT_MS_DEFAULT),
         arrow_batch_bytes=values.size("arrowBatchBytes", ARROW_BATCH_BYTES_DEFAULT, 1),
         fail_on_data_loss=values.boolean("failOnDataLoss", default=True),
+        # A stream's batches are it or are not.
+        is_first_read=not is_stream and _start(values, is_stream=False).init is not None,
         # A stream's is in its offsets: where a query goes on, the option means nothing.
         time_from_ms=None if is_stream else values.time_ms("startingTime"),
         time_to_ms=None if is_stream else values.time_ms("endingTime"),

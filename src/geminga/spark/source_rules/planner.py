@@ -61,6 +61,8 @@ def ranges_of(start: StreamOffset, end: StreamOffset) -> list[TopicRange]:
 def plan(start: StreamOffset, end: StreamOffset) -> list[Task]:
     """The tasks of the batch [start, end): every message of it is in exactly one of them."""
     ranges = ranges_of(start, end)
+    if not ranges:
+        return []  # Spark makes the first batch also where its end is its start, as the options or a symbol say it
     invariant(end.tasks_max > 0, "an offset without a number of tasks can not be planned")
     if end.cuts:
         return [(piece,) for one in ranges for piece in _cut(one, end.cuts.get(one.topic, ()))]
@@ -122,6 +124,22 @@ def _even_cuts(spans: Iterable[tuple[int, int, int]], pieces: int) -> Iterable[R
     for ledger_id, first, entries in spans:
         yield from (ReadPosition(ledger_id, first + at - before) for at in wanted if before <= at < before + entries)
         before += entries
+
+
+def entries_before(end: ReadPosition, lengths: Sequence[tuple[int, int]], entries: int) -> ReadPosition:
+    """The position so many entries before ``end``; where the ledgers known begin if that is later.
+
+    ``lengths``: id and entries of closed ledgers, ascending.
+    """
+    if end.entry_id >= entries:
+        return ReadPosition(end.ledger_id, end.entry_id - entries)
+    left, ledger_id = entries - end.entry_id, end.ledger_id
+    for ledger_id_before, length in reversed([one for one in lengths if one[0] < end.ledger_id]):
+        ledger_id = ledger_id_before
+        if left <= length:
+            return ReadPosition(ledger_id, length - left)
+        left -= length
+    return ReadPosition(ledger_id, 0)
 
 
 def _cut(one: TopicRange, cuts: Sequence[ReadPosition]) -> list[TopicRange]:

@@ -46,6 +46,28 @@ def test_first_batch_replayed_has_the_same_rows_also_from_a_symbolic_start(clien
     stream.stop()
 
 
+def test_first_batch_is_made_where_there_is_nothing_to_read_yet(client, topic, options):
+    # Spark plans it in any case, with the end that is its start.
+    publish(client, topic, 3)
+    probe = Stream(options)
+    assert probe.plan()
+    at = probe.offset().topics[topic]
+    probe.stop()
+    for given in (
+        {"startingOffsets": json.dumps({topic: str(at)}), "subscription": "at"},
+        {"minMessagesPerTrigger": "11", "subscription": "min"},
+    ):
+        stream = Stream({**options, **given})
+        assert stream.plan()
+        assert stream.log[0] == json.dumps(stream.start_of(0))
+        assert stream.read() == []
+        stream.restart()
+        assert stream.read() == []
+        publish(client, topic, 7)
+        assert len(stream.batch()) == (7 if "startingOffsets" in given else 17)
+        stream.stop()
+
+
 def test_batch_index_of_a_starting_offset_is_not_ignored(client, topic, options):
     sent = publish(client, topic, 30, batch=10)
     end = Stream(options)
