@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeAlias
 
-from geminga.broker.synchronization.ports import Guard
+from geminga.broker.synchronization.ports import TopicClusters
 from geminga.broker.synchronization.stored_records import StoredRecords, Told
 from geminga.runtime import Clock, get_logger
 
@@ -26,14 +26,14 @@ NAMED_S: Final = 20.0
 class NewClusters:
     """See the module."""
 
-    __slots__ = ("_clock", "_guard", "_heard", "_next_s", "_records", "_seen_s", "_tell_all")
+    __slots__ = ("_clock", "_clusters", "_heard", "_next_s", "_records", "_seen_s", "_tell_all")
 
-    def __init__(self, records: StoredRecords, guard: Guard, clock: Clock, tell_all: TellAll) -> None:
+    def __init__(self, records: StoredRecords, clusters: TopicClusters, clock: Clock, tell_all: TellAll) -> None:
         self._records = records
         self._tell_all = tell_all
         #: Clusters that are known to be heard of.
         self._heard: frozenset[str] = frozenset()
-        self._guard = guard
+        self._clusters = clusters
         self._clock = clock
         self._next_s = 0.0
         #: Since when each was seen, seconds.
@@ -41,7 +41,7 @@ class NewClusters:
 
     async def hear(self, cluster: str) -> None:
         """An event came from there. Raises GemingaError."""
-        if cluster in self._heard or not await self._guard.knows(cluster):
+        if cluster in self._heard or not await self._clusters.knows(cluster):
             return
         told = await self._records.told()
         if cluster not in told.heard:
@@ -53,7 +53,7 @@ class NewClusters:
         now_s = self._clock.monotonic()
         if now_s < self._next_s:
             return self._next_s
-        others = await self._guard.others()
+        others = await self._clusters.others()
         told = await self._records.told()
         now = told.among(others)
         if now != told:

@@ -48,7 +48,19 @@ class EventTopic(Protocol):
         ...
 
 
-class Guard(Protocol):
+class TopicClusters(Protocol):
+    """Which clusters the topic is copied to, and which there are."""
+
+    async def others(self) -> Sequence[str]:
+        """The clusters that the topic is copied to. Raises MetadataError."""
+        ...
+
+    async def knows(self, cluster: str) -> bool:
+        """Whether there is such a cluster. Raises MetadataError."""
+        ...
+
+
+class Guard(TopicClusters, Protocol):
     """What this cluster stores that another one's change must not take away."""
 
     async def keeps(self, path: str) -> str:
@@ -65,14 +77,6 @@ class Guard(Protocol):
 
     async def removed(self, path: str) -> None:
         """A path is gone: what this cluster has to itself of it goes, too. Raises MetadataError."""
-        ...
-
-    async def others(self) -> Sequence[str]:
-        """The clusters that the topic is copied to. Raises MetadataError."""
-        ...
-
-    async def knows(self, cluster: str) -> bool:
-        """Whether there is such a cluster. Raises MetadataError."""
         ...
 
     async def doubts(self) -> str:

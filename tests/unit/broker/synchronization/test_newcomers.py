@@ -42,7 +42,7 @@ def test_each_is_told_once_when_it_has_been_named_for_a_while() -> None:
         records = StoredRecords(MemoryMetadataStore(runtime))
         await records.joined_ms()
         told = Told()
-        new = NewClusters(records, told, runtime.clock, told.tell_all)  # type: ignore[arg-type]
+        new = NewClusters(records, told, runtime.clock, told.tell_all)
 
         async def look() -> None:
             while (next_s := await new.look()) and world.now < end_s:
@@ -72,7 +72,7 @@ def test_each_is_told_once_when_it_has_been_named_for_a_while() -> None:
         found = await records.told()
         assert (found.clusters, found.former) == ({"north", "south", "west"}, set())
         # Another leader tells them no more.
-        new = NewClusters(records, told, runtime.clock, told.tell_all)  # type: ignore[arg-type]
+        new = NewClusters(records, told, runtime.clock, told.tell_all)
         end_s += NAMED_S + 2 * LOOK_S
         await look()
         assert len(told.calls) == 4
