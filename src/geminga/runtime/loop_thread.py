@@ -226,6 +226,8 @@ def _call_all(queue: SimpleQueue[Callable[[], None] | None]) -> None:
             function()
         except Exception as error:
             _log.error("a callback raised %s: %s", type(error).__name__, error, exc_info=error)
+        # Nothing of it waits for the next one: a listener's call knows its consumer, with which this thread is to end.
+        del function
 
 
 async def _take_nothing(items: deque[Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from itertools import count
@@ -17,6 +18,8 @@ from geminga.client import (
     CryptoKeyReader,
     EncryptionKeyInfo,
     InitialPosition,
+    InvalidConfiguration,
+    InvalidMessage,
     MessageId,
     Timeout,
     UnexpectedError,
@@ -99,6 +102,51 @@ def test_listener_runs_on_a_thread_that_may_use_the_client(client, topic) -> Non
         assert hearing.receive(5_000).data() == b"QUESTION"
     assert done.wait(5)
     assert threads == ["geminga-listener"]
+
+
+def test_thread_of_a_listener_ends_with_its_consumer(client, topic) -> None:
+    heard: SimpleQueue[threading.Thread] = SimpleQueue()
+    consumer = client.subscribe(topic, "s", message_listener=lambda *_: heard.put(threading.current_thread()))
+    client.create_producer(topic).send(b"x")
+    thread = heard.get(timeout=5)
+    consumer.close()
+    del consumer
+    thread.join(5)
+    assert not thread.is_alive()
+
+
+async def _coroutine_function(*_: object) -> None:
+    raise AssertionError
+
+
+@pytest.mark.parametrize("wrong", [_coroutine_function, 5])
+def test_listener_that_could_not_be_called_is_refused(client, topic, wrong) -> None:
+    """Each message was handed to it, and nothing was done."""
+    with client.create_table_view(topic) as view, client.create_producer(topic) as producer:
+        refused = [
+            lambda: client.subscribe(topic, "s", message_listener=wrong),
+            lambda: client.create_reader(topic, MessageId.earliest, reader_listener=wrong),
+            lambda: view.for_each(wrong),
+            lambda: view.for_each_and_listen(wrong),
+        ]
+        for call in refused:
+            with pytest.raises(InvalidConfiguration, match=r"(listener|callback)=.*: expected .*a function of a"):
+                call()
+        with pytest.raises(InvalidMessage, match=r"callback=.*: expected a function"):
+            producer.send_nowait(b"x", wrong)
+
+
+def test_listener_that_gives_a_coroutine_is_told_of(client, topic, monkeypatch) -> None:
+    told: SimpleQueue[str] = SimpleQueue()
+    log = logging.Handler()
+    monkeypatch.setattr(log, "emit", lambda record: told.put(record.getMessage()))
+    logging.getLogger("geminga").addHandler(log)
+    try:
+        with client.subscribe(topic, "s", message_listener=lambda *_: _coroutine_function()):
+            client.create_producer(topic).send(b"x")
+            assert "gave a coroutine: expected a plain function" in told.get(timeout=5)
+    finally:
+        logging.getLogger("geminga").removeHandler(log)
 
 
 def test_reader_reads_from_the_beginning_to_the_end(client, topic) -> None:

@@ -118,6 +118,24 @@ def test_producer_goes_on_after_senseless_fields() -> None:
     run_with_broker(scenario)
 
 
+def test_callback_that_nobody_would_await_is_refused_with_its_message() -> None:
+    """It was called, and what it gave thrown away."""
+
+    async def heard(error: object, message_id: object) -> None:
+        raise AssertionError
+
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        for options in [{}, {"batching_enabled": False}, {"interceptors": [gc.ProducerInterceptor()]}]:
+            producer = await client.create_producer(TOPIC, **options)
+            for fields in [{}, {"partition_key": "k"}]:
+                with pytest.raises(gc.InvalidMessage, match="no coroutine function"):
+                    producer.send_nowait(b"x", heard, **fields)
+            await producer.flush()
+            assert producer.last_sequence_id() == -1
+
+    run_with_broker(scenario)
+
+
 @pytest.mark.parametrize("target", [-1, 1 << 64, True, "text", None, gc.MessageId(-1, 1 << 70, 1), 0.5])
 def test_seek_that_can_not_be_leaves_the_consumer_where_it_is(target) -> None:
     async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:

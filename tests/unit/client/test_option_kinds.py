@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import random  # noqa: TID251
+from functools import partial
 
 import pytest
 
@@ -119,6 +120,55 @@ def test_kinds_take_what_they_say() -> None:
     assert not kinds.With("a reader", "read").takes(type("Reader", (), {"read": None}))
     assert kinds.TEXTS.takes({"a": "b"})
     assert not kinds.TEXTS.takes({"a": None})
+
+
+async def _coroutine_function(*_: object) -> None:
+    """What nobody would await."""
+
+
+class _Backoff:
+    async def next(self, redelivery_count: int) -> int:
+        return redelivery_count
+
+
+class _Before(gc.ProducerInterceptor):
+    async def before_send(self, producer, message):  # type: ignore[override]
+        return message
+
+
+class _Heard(gc.ConsumerInterceptor):
+    async def on_acknowledge(self, consumer, message_id, error):  # type: ignore[override]
+        pass
+
+
+class _Router:
+    async def __call__(self, message: object, partitions: int) -> int:
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("options", "given"),
+    [
+        (gc.ProducerOptions, {"message_router": _coroutine_function}),
+        (gc.ProducerOptions, {"message_router": partial(_coroutine_function, 1)}),
+        (gc.ProducerOptions, {"message_router": _Router()}),
+        (gc.ProducerOptions, {"interceptors": [_Before()]}),
+        (ConsumerOptions, {"interceptors": [gc.ConsumerInterceptor(), _Heard()]}),
+        (ConsumerOptions, {"negative_ack_redelivery_backoff": _Backoff()}),
+    ],
+)
+def test_coroutine_function_that_nobody_would_await_is_refused(options, given) -> None:
+    """What an interceptor was to hear of was lost in silence, but for Python's own warning."""
+    with pytest.raises(gc.InvalidConfiguration, match="no coroutine function"):
+        options(**given).check()
+
+
+def test_listener_and_key_reader_may_be_coroutine_functions() -> None:
+    class Keys(gc.CryptoKeyReader):
+        async def get_private_key(self, key_name: str, metadata: object) -> gc.EncryptionKeyInfo:
+            return gc.EncryptionKeyInfo(b"")
+
+    ConsumerOptions(message_listener=_coroutine_function, crypto_key_reader=Keys()).check()
 
 
 def test_random_options_end_in_a_client_error_or_work() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading  # noqa: TID251  (threads are what is tested)
 from collections import deque
+from functools import partial
 
 import pytest
 
@@ -124,6 +125,21 @@ def test_callback_thread_passes_errors_on(thread) -> None:
 
     with pytest.raises(ValueError, match="x"):
         thread.run(lambda: calls.call(fail))
+
+
+def test_callback_thread_holds_nothing_of_what_it_called() -> None:
+    """A listener's call knows its consumer, and by it the thread itself: none ever ended."""
+    calls = [CallbackThread("held by its call")]
+    (there,) = [one for one in threading.enumerate() if one.name == "held by its call"]
+    called = threading.Event()
+
+    def call(calls: CallbackThread) -> None:
+        called.set()
+
+    calls[0].put(partial(call, calls.pop()))
+    assert called.wait(5)
+    there.join(5)
+    assert not there.is_alive()
 
 
 def test_items_of_one_thread_arrive_in_order_whatever_the_limit(thread) -> None:

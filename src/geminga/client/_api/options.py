@@ -398,7 +398,7 @@ _PRODUCER_KINDS: Final[Mapping[str, Kind]] = {
     "chunk_max_message_size": SIZE_BYTES,
     "message_routing_mode": Member(PartitionsRoutingMode),
     "hashing_scheme": Member(HashingScheme),
-    "message_router": Either(NOTHING, Function("a function of a message and the number of partitions")),
+    "message_router": Either(NOTHING, Function("a function of a message and the number of partitions", is_plain=True)),
     "lazy_start_partitioned_producers": FLAG,
     "auto_update_partitions_interval_ms": TIME_MS,
     "properties": TEXTS,
@@ -407,7 +407,14 @@ _PRODUCER_KINDS: Final[Mapping[str, Kind]] = {
     "crypto_key_reader": Either(NOTHING, With("a CryptoKeyReader", "get_public_key")),
     "crypto_failure_action": Member(CryptoFailureAction),
     "interceptors": Many(
-        With("a ProducerInterceptor", "before_send", "on_send_acknowledgement", "on_partitions_change", "close")
+        With(
+            "a ProducerInterceptor",
+            "before_send",
+            "on_send_acknowledgement",
+            "on_partitions_change",
+            "close",
+            are_plain=True,
+        )
     ),
     "initial_subscription_name": TEXT,
 }

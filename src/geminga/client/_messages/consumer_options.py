@@ -321,7 +321,7 @@ _DEAD_LETTER_KINDS: Final[Mapping[str, Kind]] = {
     "retry_letter_topic": Either(NOTHING, TEXT),
 }
 
-_BACKOFF: Final = Either(NOTHING, With("a RedeliveryBackoff", "next"))
+_BACKOFF: Final = Either(NOTHING, With("a RedeliveryBackoff", "next", are_plain=True))
 
 _CONSUMER_KINDS: Final[Mapping[str, Kind]] = {
     "consumer_type": Member(ConsumerType),
@@ -374,6 +374,7 @@ _CONSUMER_KINDS: Final[Mapping[str, Kind]] = {
             "on_ack_timeout_send",
             "on_partitions_change",
             "close",
+            are_plain=True,
         )
     ),
     "stats_interval_ms": TIME_MS,

@@ -6,6 +6,7 @@ import base64
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from difflib import get_close_matches
+from inspect import CO_COROUTINE
 from typing import Final, Generic, TypeVar
 
 from geminga.client._api.errors import InvalidMessage
@@ -164,9 +165,15 @@ def check_names(fields: Mapping[str, object]) -> None:
 
 
 def check_callback(callback: object) -> None:
-    """Raise InvalidMessage for what can not be called: nobody would hear of the message."""
-    if callback is not None and not callable(callback):
-        raise InvalidMessage(f"callback={callback!r:.100}: expected a function of an error and a message id, or None")
+    """Raise InvalidMessage for what can not be called, or only awaited: nobody would hear of the message."""
+    if callback is None:
+        return
+    code = getattr(callback, "__code__", None)
+    if not callable(callback) or (code is not None and code.co_flags & CO_COROUTINE):
+        raise InvalidMessage(
+            f"callback={callback!r:.100}: expected a function of an error and a message id, no coroutine function, "
+            "or None"
+        )
 
 
 def _check(name: str, value: object, kind: Kind) -> None:

@@ -21,6 +21,7 @@ from geminga.client._api.message_id import MessageId
 from geminga.client._api.producer import MessageFields, SendCallback
 from geminga.client._api.producer import Producer as AsyncProducer
 from geminga.client._api.transaction import Transaction as AsyncTransaction
+from geminga.client._producing.messages import check_callback
 from geminga.model.errors import LocalError
 from geminga.runtime import Raised, attempt
 from geminga.runtime.loop_thread import ForkedError, HandOver, LoopThread, loop_thread
@@ -152,6 +153,7 @@ class ProducerFacade(Facade[AsyncProducer[T]], Generic[T]):
 
     def _post(self, content: T | None, callback: SendCallback | None, fields: Mapping[str, object]) -> None:
         if callback is not None:
+            check_callback(callback)
             callback = self._on_callback_thread(callback)
         txn = fields.get("txn")
         if isinstance(txn, TransactionFacade):

@@ -7,6 +7,7 @@ of an enumeration.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from reprlib import Repr
@@ -130,30 +131,41 @@ class Instance:
 
 
 class Function:
-    """Something that can be called."""
+    """Something that can be called; ``is_plain``: and whose result nobody has to await."""
 
-    __slots__ = ("expected",)
+    __slots__ = ("_is_plain", "expected")
 
-    def __init__(self, expected: str) -> None:
-        self.expected = expected
+    def __init__(self, expected: str, *, is_plain: bool = False) -> None:
+        self._is_plain = is_plain
+        self.expected = f"{expected}, no coroutine function" if is_plain else expected
 
     def takes(self, value: object) -> bool:
         """See :class:`Kind`."""
-        return callable(value)
+        return callable(value) and not (self._is_plain and _is_coroutine_function(value))
 
 
 class With:
-    """An object with certain methods, or with attributes called so."""
+    """An object with certain methods, or with attributes called so; ``are_plain``: none has to be awaited."""
 
-    __slots__ = ("_names", "expected")
+    __slots__ = ("_are_plain", "_names", "expected")
 
-    def __init__(self, expected: str, *names: str) -> None:
+    def __init__(self, expected: str, *names: str, are_plain: bool = False) -> None:
         self._names = names
-        self.expected = f"{expected} (an object with {', '.join(names)})"
+        self._are_plain = are_plain
+        plain = ", no coroutine function among them" if are_plain else ""
+        self.expected = f"{expected} (an object with {', '.join(names)}{plain})"
 
     def takes(self, value: object) -> bool:
         """See :class:`Kind`. A class is no object of its own."""
-        return not isinstance(value, type) and all(hasattr(value, name) for name in self._names)
+        if isinstance(value, type) or not all(hasattr(value, name) for name in self._names):
+            return False
+        return not (self._are_plain and any(_is_coroutine_function(getattr(value, name)) for name in self._names))
+
+
+def _is_coroutine_function(value: object) -> bool:
+    # An object that can be called has its function at its class.
+    is_object = callable(value) and inspect.iscoroutinefunction(type(value).__call__)
+    return is_object or inspect.iscoroutinefunction(value)
 
 
 class Many:
