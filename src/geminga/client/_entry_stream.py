@@ -157,6 +157,7 @@ class EntryStream(Generic[E]):
         self._link = Link(
             cluster,
             str(topic),
+            "entry stream",
             attach=self._attach,
             on_failed=self.fail,
         )

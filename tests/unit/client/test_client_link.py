@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
+import re
 
 import pytest
 
 import geminga.client as gc
 from geminga.client._api.interceptors import ProducerInterceptor
 from geminga.client._client import Client
-from geminga.client._transport.link import LASTED_MS, Link
+from geminga.client._transport.link import AWAY_TOLD_MS, LASTED_MS, Link
+from geminga.model.errors import ServerError
 from geminga.runtime import next_turn, wait_ms
+from geminga.runtime.log import WARNING_INTERVAL_S
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.hot import encode_send_receipts
-from support.worlds.client_world import URL
-from support.worlds.scripted_broker import polite, run_against
+from support.worlds.client_world import URL, BrokerOnNode
+from support.worlds.scripted_broker import polite, run_against, run_with_broker
 
 Type = pb.BaseCommand
 
@@ -25,8 +29,8 @@ def receipt(command: pb.BaseCommand) -> list[bytes]:
     return [encode_send_receipts(command.send.producer_id, 1, 2, 1, [(command.send.sequence_id,) * 2])]
 
 
-def close_producer(assigned_url: str = "") -> bytes:
-    request = pb.CommandCloseProducer(producer_id=0, request_id=(1 << 64) - 1)
+def close_producer(assigned_url: str = "", producer_id: int = 0) -> bytes:
+    request = pb.CommandCloseProducer(producer_id=producer_id, request_id=(1 << 64) - 1)
     if assigned_url:
         request.assignedBrokerServiceUrl = assigned_url
     return commands.encode_command(pb.BaseCommand(type=Type.CLOSE_PRODUCER, close_producer=request))
@@ -101,6 +105,59 @@ def test_error_that_time_does_not_mend_ends_the_producer(kind: type[gc.PulsarExc
 
     run_against(script, scenario)
     assert len(made) == 2
+
+
+def test_who_does_not_come_back_is_told_of_now_and_again_and_when_he_is_back(caplog) -> None:
+    """A consumer that waits for messages raises nothing: the log alone says that its broker is away."""
+    away = [False]
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.SEND:
+            return [close_producer(producer_id=command.send.producer_id)] if away[0] else receipt(command)
+        if command.type == Type.LOOKUP and away[0]:
+            return [commands.lookup_failed(command.lookupTopic.request_id, ServerError.SERVICE_NOT_READY, "away")]
+        return polite(command)
+
+    def told(level: int) -> list[str]:
+        found = [record.getMessage() for record in caplog.records if record.levelno == level]
+        caplog.clear()
+        return found
+
+    async def scenario(client: gc.Client) -> None:
+        producers = [await client.create_producer(f"t{number}", send_timeout_millis=0) for number in range(3)]
+        away[0] = True
+        for producer in producers:
+            producer.send_nowait(b"x")
+        await wait_ms(AWAY_TOLD_MS - 1_000)
+        assert told(logging.WARNING) == []
+        await wait_ms(2_000)
+        # One line for all of them.
+        (line,) = told(logging.WARNING)
+        assert re.fullmatch(r"the producer of persistent://public/default/t\d is away for 10.\d s, and .*: away", line)
+        await wait_ms(WARNING_INTERVAL_S * 1_000 - 3_000)
+        assert told(logging.WARNING) == []
+        await wait_ms(3_000)
+        assert len(told(logging.WARNING)) == 1
+        away[0] = False
+        for producer in producers:
+            await producer.flush()
+        back = told(logging.INFO)
+        assert sum(" is back after 7" in line for line in back) == len(producers)
+
+    with caplog.at_level(logging.INFO, logger="geminga.client"):
+        run_against(script, scenario, maximum_backoff_ms=500)
+
+
+def test_consumer_says_of_what_subscription_it_is_while_it_is_away(caplog) -> None:
+
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        await client.subscribe("t", "billing")
+        await broker.abandon()
+        await wait_ms(1_000)
+
+    with caplog.at_level(logging.INFO, logger="geminga.client._transport.link"):
+        run_with_broker(scenario)
+    assert "the consumer (billing) of persistent://public/default/t is back after " in caplog.text
 
 
 @pytest.mark.parametrize("kind", [gc.ProducerBusy, gc.ServiceUnitNotReady, gc.BrokerMetadataError])

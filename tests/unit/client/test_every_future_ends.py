@@ -205,7 +205,7 @@ def test_what_nobody_foresaw_in_a_reconnect_ends_it_with_an_error() -> None:
         async def attach(connection) -> None:
             raise KeyError("attached")
 
-        link = Link(client.cluster, "persistent://public/default/t", attach=attach, on_failed=failures.append)
+        link = Link(client.cluster, "persistent://public/default/t", "test", attach=attach, on_failed=failures.append)
         link.lost()
         await wait_ms(5000)
         assert [type(failure) for failure in failures] == [gc.UnexpectedError]

@@ -137,7 +137,9 @@ class TopicConsumer:
         self._phase = Phase.NEW
         #: Of the pool: which cluster the places are of.
         self._moves = cluster.pool.moves
-        self._link = Link(cluster, str(topic), attach=self._attach, on_failed=self._on_failed)
+        self._link = Link(
+            cluster, str(topic), f"consumer ({subscription.name})", attach=self._attach, on_failed=self._on_failed
+        )
 
     # ---- connection
 

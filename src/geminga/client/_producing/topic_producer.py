@@ -87,7 +87,7 @@ class TopicProducer(Sending[T]):
             schema=builder.schema,
             timeout_s=cluster.timeout_s,
         )
-        self._link = Link(cluster, topic, attach=self._attach, on_failed=partial(self._end, State.FAILED))
+        self._link = Link(cluster, topic, "producer", attach=self._attach, on_failed=partial(self._end, State.FAILED))
         #: Of the client to other clusters, before what is in the buffer was written.
         self._moves = self._link.moves
         self._closing: asyncio.Task[None] | None = None

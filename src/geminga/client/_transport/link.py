@@ -4,6 +4,8 @@ The first attempt is awaited by whoever makes the producer or consumer, retriabl
 operation timeout. After that, a loss starts a task that tries until it succeeds, is closed, or fails with an error
 that trying again can not mend. An attachment that ends at once, as where a broker accepts a producer and can not store
 what it sends, is one more attempt that failed: the delays go on growing.
+
+Attempts are logged at INFO. Who has been away for a while is a warning, one a minute for all links of a client.
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ MENDED_BY_TIME: Final = (
 )
 #: What was attached for so long has worked: after a loss the delays start small again.
 LASTED_MS: Final = 1_000
+#: Who is away for so long is told of as a warning: one that waits for messages hears of nothing else.
+AWAY_TOLD_MS: Final = 10_000
 #: The longest delay where it can be attached, but does not last: what is missing may be there at any moment.
 UNLASTING_MS_MAX: Final = 5_000
 
@@ -72,7 +76,9 @@ class Link:
         "_elsewhere",
         "_is_connecting",
         "_is_wanted",
+        "_lost_ms",
         "_moves",
+        "_name",
         "_on_failed",
         "_task",
         "_way",
@@ -85,12 +91,15 @@ class Link:
         self,
         cluster: Cluster,
         topic: str,
+        what: str,
         *,
         attach: Callable[[ClientConnection], Awaitable[None]],
         on_failed: Callable[[PulsarException], None],
     ) -> None:
+        """``what`` of the topic it keeps connected, for the log."""
         self._cluster = cluster
         self.topic = topic
+        self._name = f"the {what} of {topic}"
         self._attach = attach
         self._on_failed = on_failed
         self._backoff = Backoff(cluster.options.initial_backoff_ms, cluster.options.maximum_backoff_ms)
@@ -99,6 +108,8 @@ class Link:
         self._is_connecting = False
         #: When it was attached last; None once that counts no more.
         self._attached_ms: float | None = None
+        #: Since when it is away; None while it is attached.
+        self._lost_ms: float | None = None
         self._assigned_url = ""
         #: The cluster that the topic moved to; None: it is where the client's service URL leads.
         self._elsewhere: ServiceUrl | None = None
@@ -129,6 +140,8 @@ class Link:
         """The connection is gone or the broker closed us; ``assigned_url``: the broker that has the topic now."""
         self.connection = None
         self._assigned_url = assigned_url
+        if self._lost_ms is None:
+            self._lost_ms = self._now_ms()
         if self._task is None and not self.is_closed and not self._is_connecting:
             self._task = spawn(self._reconnect(), name=f"reconnect {self.topic}")
 
@@ -184,6 +197,7 @@ class Link:
         """Try it once; False: another attempt follows, and nobody keeps the frames of this one until then."""
         outcome = await attempt_await(self._attempt_in_time())
         if not isinstance(outcome, Raised):
+            self._is_back()
             return True
         # What nobody foresaw ends the trying, not those who wait for it.
         error = again(as_client_error(outcome.error, f"reconnecting {self.topic}"))
@@ -193,8 +207,21 @@ class Link:
         if not (error.retriable or isinstance(error, MENDED_BY_TIME)):
             self._on_failed(error)
             return True
-        _log.info("reconnecting %s: %s", self.topic, error)
+        self._is_away(error)
         return False
+
+    def _is_away(self, error: PulsarException) -> None:
+        away_ms = 0 if self._lost_ms is None else self._now_ms() - self._lost_ms
+        text = f"{self._name} is away for {away_ms / 1000:.1f} s, and tries again: {error}"
+        if away_ms < AWAY_TOLD_MS:
+            _log.info("%s", text)
+        else:
+            self._cluster.pool.away.warn(text)
+
+    def _is_back(self) -> None:
+        lost_ms, self._lost_ms = self._lost_ms, None
+        if lost_ms is not None:
+            _log.info("%s is back after %.1f s", self._name, (self._now_ms() - lost_ms) / 1000)
 
     async def _rest(self, delay_ms: float) -> None:
         pool = self._cluster.pool

@@ -12,7 +12,7 @@ from geminga.client._api.errors import AlreadyClosed, ConnectError, LookupError,
 from geminga.client._api.options import ClientOptions
 from geminga.client._transport.connection import ClientConnection
 from geminga.client._transport.service_urls import Address, ServiceUrls, parse_addresses, parse_proxy
-from geminga.runtime import Runtime, again, get_logger, spawn, value_of
+from geminga.runtime import Runtime, SparseWarnings, again, get_logger, spawn, value_of
 
 if TYPE_CHECKING:
     from geminga.runtime.tls.following import FollowedContext
@@ -58,6 +58,8 @@ class ConnectionPool:
         self.is_closed = False
         #: Called once, with the first connection; None: nothing begins then.
         self.begin: Callable[[], None] | None = None
+        #: Who has lost his connection and does not come back.
+        self.away = SparseWarnings(_log, runtime.clock.monotonic)
         #: How often it went on with another cluster.
         self.moves = 0
         #: Set when it does: who waits for the next attempt makes it now.
