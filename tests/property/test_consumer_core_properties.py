@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+import geminga.client as gc
 from geminga.client.consumer_rules.ack_grouping import AckGrouping
 from geminga.client.consumer_rules.batch_acker import BatchAcker
 from geminga.client.consumer_rules.chunk_assembly import Chunk, ChunkAssembly
 from geminga.client.consumer_rules.entry_bits import EntryBits
 from geminga.client.consumer_rules.negative_acks import NegativeAcks, precision_ms
 from geminga.client.consumer_rules.prefetch import FlowControl, PrefetchQueue
-from geminga.client.consumer_rules.redelivery_backoff import MultiplierRedeliveryBackoff
+from geminga.client.consumer_rules.redelivery_backoff import growing_delay_ms
 from geminga.client.consumer_rules.start_position import StartPosition
 from geminga.client.consumer_rules.unacked_tracker import UnackedTracker
 
@@ -165,7 +166,7 @@ def test_batch_acker_takes_many_as_it_takes_one_by_one(size, acknowledged, data)
     st.booleans(),
 )
 def test_negative_acks_are_due_never_early_and_at_most_a_bucket_late(delay_ms, steps, with_backoff) -> None:
-    backoff = MultiplierRedeliveryBackoff(100, 3000) if with_backoff else None
+    backoff = gc.MultiplierRedeliveryBackoff(100, 3000) if with_backoff else None
     nacks = NegativeAcks(delay_ms, backoff)
     width = precision_ms(100 if with_backoff else delay_ms)
     now = 0
@@ -276,7 +277,7 @@ TestUnacked.settings = settings(max_examples=60, stateful_step_count=30, deadlin
 
 @given(st.lists(st.tuples(ENTRIES, st.integers(0, 8)), max_size=30), st.integers(1, 30))
 def test_unacked_tracker_with_backoff_waits_as_long_as_it_says(received, ticks) -> None:
-    backoff = MultiplierRedeliveryBackoff(2, 40)
+    backoff = gc.MultiplierRedeliveryBackoff(2, 40)
     tracker = UnackedTracker(10, 3, backoff)
     due: dict[tuple[int, int], int] = {}
     for tick in range(ticks + 20):
@@ -479,6 +480,7 @@ def test_start_position_delivers_what_is_behind_it(start, start_index, is_inclus
 
 @given(st.integers(1, 1000), st.floats(1, 10), st.integers(0, 2000))
 def test_redelivery_backoff_grows_to_its_limit(minimum, multiplier, count) -> None:
-    backoff = MultiplierRedeliveryBackoff(minimum, 60_000, multiplier)
+    backoff = gc.MultiplierRedeliveryBackoff(minimum, 60_000, multiplier)
     assert minimum <= backoff.next(count) <= backoff.next(count + 1) <= 60_000
     assert backoff.next(0) == minimum
+    assert backoff.next(count) == growing_delay_ms(count, minimum, 60_000, multiplier)

@@ -101,6 +101,7 @@ if TYPE_CHECKING:
     from geminga.client._messages.consumer import Consumer
     from geminga.client._messages.consumer_interceptors import ConsumerInterceptor
     from geminga.client._messages.consumer_options import (
+        BatchReceivePolicy,
         ConsumerArguments,
         ConsumerCryptoFailureAction,
         ConsumerDeadLetterPolicy,
@@ -110,6 +111,7 @@ if TYPE_CHECKING:
         InitialPosition,
         KeySharedMode,
         MessageListener,
+        MultiplierRedeliveryBackoff,
         ReaderArguments,
         RegexSubscriptionMode,
     )
@@ -118,8 +120,7 @@ if TYPE_CHECKING:
     from geminga.client._producing.factory import ProducerArguments
     from geminga.client._reader import Reader, ReaderListener
     from geminga.client._table_view import TableListener, TableView
-    from geminga.client.consumer_rules.batch_receive import BatchReceivePolicy
-    from geminga.client.consumer_rules.redelivery_backoff import MultiplierRedeliveryBackoff, RedeliveryBackoff
+    from geminga.client.consumer_rules.redelivery_backoff import RedeliveryBackoff
     from geminga.client.rules.stats import ConsumerStats
     from geminga.client.rules.transaction import TransactionState
     from geminga.model.txn_id import TxnId
@@ -162,17 +163,16 @@ _MODULES: Final = {
     "client._messages.consumer": "Consumer",
     "client._messages.consumer_interceptors": "ConsumerInterceptor",
     "client._messages.consumer_options": (
-        "ConsumerArguments ConsumerCryptoFailureAction ConsumerDeadLetterPolicy ConsumerKeySharedPolicy "
-        "ConsumerOptions ConsumerType InitialPosition KeySharedMode MessageListener ReaderArguments "
-        "RegexSubscriptionMode"
+        "BatchReceivePolicy ConsumerArguments ConsumerCryptoFailureAction ConsumerDeadLetterPolicy "
+        "ConsumerKeySharedPolicy ConsumerOptions ConsumerType InitialPosition KeySharedMode MessageListener "
+        "MultiplierRedeliveryBackoff ReaderArguments RegexSubscriptionMode"
     ),
     "client._messages.entry_batch": "EntryBatch",
     "client._messages.message": "EncryptionContext Message",
     "client._producing.factory": "ProducerArguments",
     "client._reader": "Reader ReaderListener",
     "client._table_view": "TableListener TableView",
-    "client.consumer_rules.batch_receive": "BatchReceivePolicy",
-    "client.consumer_rules.redelivery_backoff": "MultiplierRedeliveryBackoff RedeliveryBackoff",
+    "client.consumer_rules.redelivery_backoff": "RedeliveryBackoff",
     "client.rules.stats": "ConsumerStats",
     "client.rules.transaction": "TransactionState",
     "model.txn_id": "TxnId",

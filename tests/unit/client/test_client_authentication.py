@@ -86,6 +86,9 @@ def test_no_plugin_and_the_one_that_is_off_are_nobody() -> None:
     ("plugin", "parameters", "told"),
     [
         ("", "hidden1", "without a plugin"),
+        (None, "hidden1", "plugin=None: expected text"),
+        ("token", None, "parameters=<NoneType>: expected text"),
+        ("token", b"hidden1", "parameters=<bytes>: expected text"),
         (f"{JAVA}.AuthenticationAthenz", "hidden1", "AuthenticationAthenz' is not built; expected AuthenticationToken"),
         ("com.example.AuthenticationToken", "hidden1", "com.example.AuthenticationToken' is not built"),
         ("token", "token:", "expected token:TEXT or file"),

@@ -12,10 +12,8 @@ from geminga.client._messages.consumer_interceptors import ConsumerInterceptor
 from geminga.client._messages.consumer_options import ConsumerArguments, ConsumerOptions, ReaderArguments
 from geminga.client.consumer_rules import chunk_assembly
 from geminga.client.consumer_rules import dead_letter_names as names
-from geminga.client.consumer_rules.batch_receive import BatchReceivePolicy
 from geminga.client.consumer_rules.chunk_assembly import PIECE_OVERHEAD_BYTES, Chunk, ChunkAssembly, ChunkBounds
 from geminga.client.consumer_rules.prefetch import FlowControl
-from geminga.client.consumer_rules.redelivery_backoff import MultiplierRedeliveryBackoff
 from geminga.client.consumer_rules.start_position import StartPosition
 from geminga.client.consumer_rules.topic_pattern import TopicPattern, changes
 from geminga.client.consumer_rules.unacked_tracker import UnackedTracker
@@ -125,28 +123,42 @@ def test_pattern_beyond_re2_is_pythons_unless_it_must_be_linear() -> None:
 
 
 def test_batch_receive_ends_at_its_first_limit_and_needs_one() -> None:
-    policy = BatchReceivePolicy(10, 1000, 100)
+    policy = gc.BatchReceivePolicy(10, 1000, 100)
     assert not policy.is_enough(9, 999, 100)
     assert policy.is_enough(10, 0, 100)
     assert policy.is_enough(0, 1000, 100)
     assert policy.is_enough(5, 0, 5), "the queue can not hold more"
-    with pytest.raises(ConfigurationError):
-        BatchReceivePolicy(-1, -1, -1)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: gc.BatchReceivePolicy(-1, -1, -1),
+        lambda: gc.BatchReceivePolicy("10"),  # type: ignore[arg-type]
+        lambda: gc.MultiplierRedeliveryBackoff(0),
+        lambda: gc.MultiplierRedeliveryBackoff(5, 1),
+        lambda: gc.MultiplierRedeliveryBackoff(1, 5, float("nan")),
+        lambda: gc.MultiplierRedeliveryBackoff(1, 5, 0.5),
+        lambda: ConsumerOptions(unacked_messages_timeout_ms=1000, unacked_messages_tick_ms=2000).check(),
+    ],
+)
+def test_policies_that_can_not_be_are_refused_with_the_clients_own_error(make) -> None:
+    """They raised an error of servers, which is no PulsarException."""
+    with pytest.raises(gc.InvalidConfiguration, match=r"expected|at least"):
+        make()
 
 
 def test_cores_refuse_what_can_not_be() -> None:
-    with pytest.raises(ConfigurationError, match="backoff"):
-        MultiplierRedeliveryBackoff(0)
     with pytest.raises(ConfigurationError, match="ack timeout"):
         UnackedTracker(10, 20)
     with pytest.raises(InvariantError):
         FlowControl(-1)
-    assert MultiplierRedeliveryBackoff(10, 10).next(5) == 10
-    assert MultiplierRedeliveryBackoff(1, 1000, 1e300).next(9) == 1000
+    assert gc.MultiplierRedeliveryBackoff(10, 10).next(5) == 10
+    assert gc.MultiplierRedeliveryBackoff(1, 1000, 1e300).next(9) == 1000
 
 
-@pytest.mark.parametrize("backoff", [None, MultiplierRedeliveryBackoff(100, 1000)])
-def test_unacked_tracker_forgets_everything_at_once(backoff: MultiplierRedeliveryBackoff | None) -> None:
+@pytest.mark.parametrize("backoff", [None, gc.MultiplierRedeliveryBackoff(100, 1000)])
+def test_unacked_tracker_forgets_everything_at_once(backoff: gc.MultiplierRedeliveryBackoff | None) -> None:
     tracker = UnackedTracker(10, 10, backoff)
     tracker.add((1, 1))
     assert (1, 1) in tracker

@@ -28,6 +28,8 @@ from geminga.client._api.authentication import (
     AuthenticationToken,
 )
 from geminga.client._api.errors import InvalidConfiguration
+from geminga.client._api.options import check_argument
+from geminga.client.rules.option_kinds import TEXT, problem_of_type
 
 #: Packages of Pulsar's Java classes; another class of the same last name is another plugin.
 _PACKAGES: Final = ("org.apache.pulsar.client.impl.auth", "org.apache.pulsar.client.impl.auth.oauth2", "")
@@ -35,6 +37,11 @@ _PACKAGES: Final = ("org.apache.pulsar.client.impl.auth", "org.apache.pulsar.cli
 
 def authentication_from(plugin: str, parameters: str) -> Authentication | None:
     """What a plugin and its parameters say; None for no plugin. Raises InvalidConfiguration."""
+    check_argument("plugin", plugin, TEXT)
+    # It may be a secret.
+    wrong = problem_of_type("parameters", parameters, TEXT)
+    if wrong is not None:
+        raise InvalidConfiguration(wrong)
     name = plugin.strip()
     if not name:
         if parameters.strip():

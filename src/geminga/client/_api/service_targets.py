@@ -5,24 +5,40 @@ The providers are in :mod:`geminga.client.failover`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from geminga.client._api.authentication import Authentication
 from geminga.client._api.errors import InvalidConfiguration
-from geminga.client._api.options import ClientOptions
+from geminga.client._api.options import ClientOptions, check_kinds
+from geminga.client.rules.option_kinds import NOTHING, TEXT, Either, Kind, With
 from geminga.runtime import Runtime
+
+_TARGET_KINDS: Final[Mapping[str, Kind]] = {
+    "service_url": TEXT,
+    "authentication": Either(NOTHING, With("an Authentication", "method_name", "data")),
+    "tls_trust_certs_file_path": TEXT,
+    "tls_certificate_file_path": TEXT,
+    "tls_private_key_file_path": TEXT,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceTarget:
-    """A cluster: its service URL, and what differs there from the client's own options; empty: nothing does."""
+    """A cluster: its service URL, and what differs there from the client's own options; empty: nothing does.
+
+    Raises InvalidConfiguration for what is none of these; a URL is looked at by the provider that takes it.
+    """
 
     service_url: str
     authentication: Authentication | None = None
     tls_trust_certs_file_path: str = ""
     tls_certificate_file_path: str = ""
     tls_private_key_file_path: str = ""
+
+    def __post_init__(self) -> None:
+        check_kinds(self, _TARGET_KINDS)
 
     def options(self, own: ClientOptions) -> ClientOptions:
         """The client's options for this cluster."""

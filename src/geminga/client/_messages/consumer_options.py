@@ -5,23 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from geminga.client._api.errors import InvalidConfiguration
 from geminga.client._api.message_id import MessageId
 from geminga.client._api.options import check_kinds
 from geminga.client.consumer_rules import ack_grouping, chunk_assembly, negative_acks
-from geminga.client.consumer_rules.batch_receive import BatchReceivePolicy
-from geminga.client.consumer_rules.redelivery_backoff import RedeliveryBackoff
+from geminga.client.consumer_rules.redelivery_backoff import RedeliveryBackoff, growing_delay_ms
 from geminga.client.rules.option_kinds import (
     COUNT,
     COUNT_POSITIVE,
     FLAG,
+    INT64_MAX,
     NOTHING,
     TEXT,
     TEXTS,
     TIME_MS,
     TIME_MS_MAX,
+    TIME_MS_POSITIVE,
     Either,
     Function,
     Instance,
@@ -115,6 +117,56 @@ class ConsumerKeySharedPolicy:
                     f"sticky_ranges: {list(self.sticky_ranges)}: expected ranges in 0 ... 65535 that do not overlap"
                 )
             last = end
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReceivePolicy:
+    """The first limit that is reached ends the wait; a limit of 0 or less does not count, but one must.
+
+    A batch is never empty because of a limit: one message larger than ``max_num_bytes`` comes alone. Raises
+    InvalidConfiguration for limits that can not be.
+    """
+
+    max_num_message: int = -1
+    max_num_bytes: int = 10 * 1024 * 1024
+    timeout_ms: int = 100
+
+    def __post_init__(self) -> None:
+        check_kinds(self, _BATCH_RECEIVE_KINDS)
+        if self.max_num_message <= 0 and self.max_num_bytes <= 0 and self.timeout_ms <= 0:
+            raise InvalidConfiguration("batch receive policy: at least one of the limits must be above 0")
+
+    def is_enough(self, message_count: int, size_bytes: int, count_max: int) -> bool:
+        """Whether what waits is a batch; ``count_max`` is what the prefetch queue can hold."""
+        wanted = min(self.max_num_message, count_max) if self.max_num_message > 0 else count_max
+        return message_count >= wanted or 0 < self.max_num_bytes <= size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class MultiplierRedeliveryBackoff:
+    """``min_delay_ms * multiplier ** redelivery_count``, at most ``max_delay_ms`` (Pulsar's defaults).
+
+    Raises InvalidConfiguration for delays and a multiplier that can not be.
+    """
+
+    min_delay_ms: int = 1000
+    max_delay_ms: int = 60_000
+    multiplier: float = 2.0
+
+    def __post_init__(self) -> None:
+        check_kinds(self, _DELAY_KINDS)
+        multiplier = self.multiplier
+        if isinstance(multiplier, bool) or not isinstance(multiplier, int | float) or not 1 <= multiplier < inf:
+            raise InvalidConfiguration(f"multiplier={multiplier!r:.100}: expected a number of 1 or more")
+        if self.min_delay_ms > self.max_delay_ms:
+            raise InvalidConfiguration(
+                f"redelivery backoff from {self.min_delay_ms} to {self.max_delay_ms} ms: "
+                "expected min_delay_ms <= max_delay_ms"
+            )
+
+    def next(self, redelivery_count: int) -> int:
+        """Milliseconds to wait."""
+        return growing_delay_ms(redelivery_count, self.min_delay_ms, self.max_delay_ms, self.multiplier)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +270,11 @@ class ConsumerOptions:
             raise InvalidConfiguration(
                 f"unacked_messages_timeout_ms={timeout_ms}: expected 0 or at least {ACK_TIMEOUT_MS_MIN}"
             )
+        tick_ms = self.unacked_messages_tick_ms
+        if timeout_ms and tick_ms > timeout_ms:
+            raise InvalidConfiguration(
+                f"unacked_messages_tick_ms={tick_ms}: expected at most unacked_messages_timeout_ms ({timeout_ms})"
+            )
         if self.key_shared_policy is not None:
             if self.consumer_type is not ConsumerType.KeyShared:
                 raise InvalidConfiguration("key_shared_policy: only with ConsumerType.KeyShared")
@@ -320,6 +377,14 @@ _DEAD_LETTER_KINDS: Final[Mapping[str, Kind]] = {
     "initial_subscription_name": Either(NOTHING, TEXT),
     "retry_letter_topic": Either(NOTHING, TEXT),
 }
+
+_BATCH_RECEIVE_KINDS: Final[Mapping[str, Kind]] = {
+    "max_num_message": Number(-INT64_MAX, INT64_MAX),
+    "max_num_bytes": Number(-INT64_MAX, INT64_MAX),
+    "timeout_ms": Number(-TIME_MS_MAX, TIME_MS_MAX),
+}
+
+_DELAY_KINDS: Final[Mapping[str, Kind]] = {"min_delay_ms": TIME_MS_POSITIVE, "max_delay_ms": TIME_MS_POSITIVE}
 
 _BACKOFF: Final = Either(NOTHING, With("a RedeliveryBackoff", "next", are_plain=True))
 

@@ -102,6 +102,7 @@ from geminga.client._consuming.factory import Topics
 from geminga.client._entry_stream import EntryStream
 from geminga.client._messages.consumer_interceptors import ConsumerInterceptor
 from geminga.client._messages.consumer_options import (
+    BatchReceivePolicy,
     ConsumerCryptoFailureAction,
     ConsumerDeadLetterPolicy,
     ConsumerKeySharedPolicy,
@@ -109,6 +110,7 @@ from geminga.client._messages.consumer_options import (
     ConsumerType,
     InitialPosition,
     KeySharedMode,
+    MultiplierRedeliveryBackoff,
     ReaderArguments,
     RegexSubscriptionMode,
 )
@@ -123,8 +125,7 @@ from geminga.client.blocking._producer import MessageFields, Producer
 from geminga.client.blocking._reader import Reader
 from geminga.client.blocking._table_view import TableView
 from geminga.client.blocking._transaction import Transaction
-from geminga.client.consumer_rules.batch_receive import BatchReceivePolicy
-from geminga.client.consumer_rules.redelivery_backoff import MultiplierRedeliveryBackoff, RedeliveryBackoff
+from geminga.client.consumer_rules.redelivery_backoff import RedeliveryBackoff
 from geminga.client.rules.stats import ConsumerStats
 from geminga.client.rules.transaction import TransactionState
 from geminga.model.txn_id import TxnId

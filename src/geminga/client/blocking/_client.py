@@ -19,6 +19,7 @@ from geminga.client._consuming.factory import Topics
 from geminga.client._messages.consumer import Consumer as AsyncConsumer
 from geminga.client._messages.consumer_interceptors import ConsumerInterceptor
 from geminga.client._messages.consumer_options import (
+    BatchReceivePolicy,
     ConsumerCryptoFailureAction,
     ConsumerDeadLetterPolicy,
     ConsumerKeySharedPolicy,
@@ -38,7 +39,6 @@ from geminga.client.blocking._producer import Producer
 from geminga.client.blocking._reader import Reader
 from geminga.client.blocking._table_view import TableView
 from geminga.client.blocking._transaction import Transaction
-from geminga.client.consumer_rules.batch_receive import BatchReceivePolicy
 from geminga.client.consumer_rules.redelivery_backoff import RedeliveryBackoff
 from geminga.client.schema._protocol import TopicSchema, VersionedSchema
 from geminga.model.txn_id import TxnId

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Generic, NamedTuple, TypeVar, cast
+from typing import Final, Generic, NamedTuple, TypeVar, cast
 
+from geminga.client._api.options import check_argument
+from geminga.client.rules.option_kinds import Instance, Member
 from geminga.client.schema._base import Schema, SchemaSerializationError
 from geminga.client.schema._protocol import SchemaInfo, SchemaType
 from geminga.wire.pulsar.schema_info import (
@@ -19,6 +21,8 @@ from geminga.wire.pulsar.schema_info import (
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+_SCHEMA: Final = Instance(Schema, "a schema such as StringSchema()")
 
 
 class KeyValueEncoding(Enum):
@@ -39,7 +43,13 @@ class KeyValueSchema(Schema[KeyValue[K, V]]):
     """Pairs of a key and a value, each with a schema of its own."""
 
     def __init__(self, key: Schema[K], value: Schema[V], encoding: KeyValueEncoding = KeyValueEncoding.INLINE) -> None:
-        """``encoding``: with SEPARATED, messages are routed, compacted and shared by the key."""
+        """``encoding``: with SEPARATED, messages are routed, compacted and shared by the key.
+
+        Raises InvalidConfiguration for what is no schema, or no encoding.
+        """
+        check_argument("key", key, _SCHEMA)
+        check_argument("value", value, _SCHEMA)
+        check_argument("encoding", encoding, Member(KeyValueEncoding))
         self._key, self._value, self._encoding = key, value, encoding
         self._info = key_value_schema("KeyValue", KeyValueParts(key.info, value.info, encoding.value))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import reprlib
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, ClassVar, Final, TypeVar
@@ -78,8 +79,7 @@ class AvroSchema(Schema[T]):
         if self._codec is not None:
             self._definition = self._codec.definition(set())
         else:
-            text = schema_definition if isinstance(schema_definition, str) else json.dumps(schema_definition)
-            self._definition = load_json(text.encode())
+            self._definition = _definition_of(schema_definition)
         self._info = SchemaInfo("AVRO", SchemaType.AVRO, _dump_definition(self._definition))
         #: As it is written by.
         self._parsed: Any = self._parse(self._definition)
@@ -172,6 +172,16 @@ def load_json(data: bytes) -> Json:
     except (ValueError, RecursionError) as error:
         raise SchemaSerializationError(f"{len(data)} bytes are no JSON: {_words(error)}") from error
     return document
+
+
+def _definition_of(given: object) -> Json:
+    try:
+        text = given if isinstance(given, str) else json.dumps(given)
+        return load_json(text.encode())
+    except (SchemaSerializationError, TypeError, ValueError, RecursionError) as error:
+        raise InvalidConfiguration(
+            f"schema_definition={reprlib.repr(given)}: expected Avro's JSON: {_words(error)}"
+        ) from error
 
 
 def _dump_definition(definition: Json) -> bytes:

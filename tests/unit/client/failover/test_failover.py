@@ -171,6 +171,8 @@ def test_a_client_stays_where_it_is_while_nobody_answers() -> None:
         (lambda: AutoClusterFailover(url("east"), url("west")), "secondaries"),
         (lambda: AutoClusterFailover(url("east"), ["west"]), "invalid service URL 'west'"),
         (lambda: AutoClusterFailover(5, [url("west")]), "primary: expected a service URL"),  # type: ignore[arg-type]
+        (lambda: ServiceTarget(5), "service_url=5: expected text"),  # type: ignore[arg-type]
+        (lambda: ServiceTarget(url("west"), "token"), "authentication="),  # type: ignore[arg-type]
         (lambda: AutoClusterFailover(url("east"), [url("west")], failover_delay_s=-1), "failover_delay_s"),
         (lambda: AutoClusterFailover(url("east"), [url("west")], check_interval_s=0), "check_interval_s"),
         (lambda: ControlledClusterFailover(url("east"), "file:///x"), "url_provider"),

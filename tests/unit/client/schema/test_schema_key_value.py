@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from geminga.client._api.errors import InvalidConfiguration
 from geminga.client.schema._base import SchemaSerializationError
 from geminga.client.schema._key_value import KeyValue, KeyValueEncoding, KeyValueSchema
 from geminga.client.schema._primitives import Int32Schema, StringSchema
@@ -51,6 +52,22 @@ def test_separated_takes_the_key_from_the_message() -> None:
         SEPARATED.encode(KeyValue("k", None))
     with pytest.raises(SchemaSerializationError, match="needs a key"):
         SEPARATED.encode_key(KeyValue(None, 7))
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        ((1, StringSchema()), "key=1: expected a schema such as"),
+        ((StringSchema(), StringSchema), "value=.*: expected a schema such as"),
+        (
+            (StringSchema(), StringSchema(), "SEPARATED"),
+            "encoding='SEPARATED': expected one of KeyValueEncoding.INLINE",
+        ),
+    ],
+)
+def test_what_is_no_schema_is_refused_when_it_is_made(parts: Any, told: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=told):
+        KeyValueSchema(*parts)
 
 
 @pytest.mark.parametrize("odd", ["k", ("a", "b", "c"), {"k": 1}])
