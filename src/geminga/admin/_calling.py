@@ -73,8 +73,13 @@ class Lanes:
             if not answer.done():
                 answer.set_result(None)
 
-        self._threads.submit(lane, lambda: found.append(answer_to(self._caller, request)), done)
-        await answer
+        errand = self._caller.errand()
+        self._threads.submit(lane, lambda: found.append(answer_to(errand, request)), done)
+        try:
+            await answer
+        except asyncio.CancelledError:
+            errand.give_up()
+            raise
         return value_of(found.pop())
 
     async def close(self) -> None:
@@ -116,7 +121,7 @@ class PolicyRow(NamedTuple):
         return self.owner == "topic"
 
     def path_of(self, owner: str) -> str:
-        """Raises ValueError, InvalidTopicNameError."""
+        """Raises ValueError."""
         place = _paths.topic(owner) if self.owner == "topic" else f"namespaces/{_paths.namespace(owner)}"
         return f"/admin/v2/{place}/{self.path}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import select
+import socket
 import ssl
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -36,6 +37,58 @@ Headers = Mapping[str, str]
 
 class _UnwrittenError(ConnectionResetError):
     """The connection was closed before a whole request was written: nobody has carried it out."""
+
+
+class Errand:
+    """One request on its way, which another thread may give up: what it waits for then ends."""
+
+    __slots__ = ("_caller", "_held", "_is_given_up")
+
+    def __init__(self, caller: HttpCaller) -> None:
+        self._caller = caller
+        #: Its connection. Who takes it out of here has it: the one that carries the request out, or that gives it up.
+        self._held: deque[http.client.HTTPConnection] = deque()
+        self._is_given_up = False
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
+    ) -> tuple[bytes, Headers]:
+        """As :meth:`HttpCaller.request`; UnreachableError once it is given up."""
+        return self._caller.request(method, path, query, body, content_type, self)
+
+    def give_up(self) -> None:
+        """Hang up, and ask nobody any more. What is connecting goes on doing so for as long as it may."""
+        self._is_given_up = True
+        try:
+            sock = self._held.pop().sock
+            if sock is not None:
+                # Not TLS's own, which would change what the other thread reads by.
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
+        except (IndexError, OSError):
+            pass  # it has none, or that is over
+
+    def check_wanted(self) -> None:
+        """Raise ConnectionAbortedError once it is given up."""
+        if self._is_given_up:
+            raise ConnectionAbortedError("nobody waits for the answer any more")
+
+    def hold(self, connection: http.client.HTTPConnection) -> None:
+        """It waits for this one from here on. Raises ConnectionAbortedError once it is given up."""
+        self._held.append(connection)
+        self.check_wanted()
+
+    def let_go(self) -> bool:
+        """It waits for none any more; False: that was hung up on."""
+        try:
+            self._held.pop()
+        except IndexError:
+            return False
+        return True
 
 
 class HttpCaller:
@@ -70,6 +123,10 @@ class HttpCaller:
             while connections:
                 connections.pop().close()
 
+    def errand(self) -> Errand:
+        """For one request that may be given up."""
+        return Errand(self)
+
     def request(
         self,
         method: str,
@@ -77,13 +134,14 @@ class HttpCaller:
         query: Mapping[str, Any] | None = None,
         body: bytes | None = None,
         content_type: str = JSON,
+        errand: Errand | None = None,
     ) -> tuple[bytes, Headers]:
         """Body and headers (small letters) of the answer, wherever the broker sends it on to. Raises AdminError."""
         asked = query_text(query)
         url = f"{self._base}{path}{'?' + asked if asked else ''}"
         what = f"{method} {url}"
         for _ in range(REDIRECTS_MAX):
-            status, data, headers = self._once(method, url, body, content_type)
+            status, data, headers = self._once(method, url, body, content_type, errand)
             if status in (301, 302, 307, 308):
                 url = self._elsewhere(what, status, url, headers.get("Location", ""))
                 continue
@@ -103,7 +161,7 @@ class HttpCaller:
         return place
 
     def _once(
-        self, method: str, url: str, body: bytes | None, content_type: str
+        self, method: str, url: str, body: bytes | None, content_type: str, errand: Errand | None
     ) -> tuple[int, bytes, http.client.HTTPMessage]:
         parts = urlsplit(url)
         where = f"{parts.scheme}://{parts.netloc}"
@@ -116,18 +174,20 @@ class HttpCaller:
                 if "\n" in value or "\r" in value:
                     # http.client would repeat all of it.
                     raise ValueError(f"the header {name} has a line's end in its value, which no header can have")
+        errand = Errand(self) if errand is None else errand
         connection, is_kept = self._take(where)
         try:
             try:
-                self._write(connection, method, target, body, headers)
+                self._write(connection, method, target, body, headers, errand)
                 answer = self._read(connection)
             except _STALE as error:
                 # What was written may have been carried out: a second DELETE would be told that there is nothing.
                 if not is_kept or (method != "GET" and not isinstance(error, _UnwrittenError)):
                     raise
+                errand.let_go()
                 connection.close()
                 connection = self._new(where)
-                self._write(connection, method, target, body, headers)
+                self._write(connection, method, target, body, headers, errand)
                 answer = self._read(connection)
         except (OSError, http.client.HTTPException, UnicodeError) as error:  # the last: of a name that no host can have
             connection.close()
@@ -136,13 +196,22 @@ class HttpCaller:
             connection.close()
             raise
         status, data, answered, is_over = answer
-        self._give(where, connection, is_over=is_over)
+        self._give(where, connection, is_over=not errand.let_go() or is_over)
         return status, data, answered
 
     @staticmethod
     def _write(
-        connection: http.client.HTTPConnection, method: str, target: str, body: bytes | None, headers: Headers
+        connection: http.client.HTTPConnection,
+        method: str,
+        target: str,
+        body: bytes | None,
+        headers: Headers,
+        errand: Errand,
     ) -> None:
+        if connection.sock is None:
+            errand.check_wanted()
+            connection.connect()
+        errand.hold(connection)
         data = body if body is not None or method == "GET" else b""
         try:
             connection.request(method, target, body=data, headers=dict(headers))

@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
+from geminga.model.errors import InvalidTopicNameError
 from geminga.model.topic_name import TopicName
+
+
+class BadTopicNameError(InvalidTopicNameError, ValueError):
+    """Not a topic name; a ValueError, as for every bad name here."""
 
 
 def text(name: str | int) -> str:
@@ -16,22 +21,31 @@ def text(name: str | int) -> str:
 
 def namespace(name: str) -> str:
     """``tenant/namespace``; raises ValueError."""
-    tenant, slash, local = name.partition("/")
+    tenant, slash, local = name.partition("/") if isinstance(name, str) else ("", "", "")
     if not slash or not tenant or not local or "/" in local:
         raise ValueError(f"a namespace is tenant/namespace, not {name!r}")
     return f"{text(tenant)}/{text(local)}"
 
 
 def topic(name: str) -> str:
-    """``domain/tenant/namespace/topic``; raises InvalidTopicNameError."""
-    parsed = TopicName.parse(name)
+    """``domain/tenant/namespace/topic``; raises BadTopicNameError."""
+    parsed = _parsed(name)
     return f"{parsed.domain}/{place(name)}"
 
 
 def place(name: str) -> str:
     """The same without the domain."""
-    parsed = TopicName.parse(name)
+    parsed = _parsed(name)
     return f"{namespace(parsed.namespace)}/{text(parsed.local_name)}"
+
+
+def _parsed(name: str) -> TopicName:
+    if not isinstance(name, str):
+        raise BadTopicNameError(f"a topic is tenant/namespace/topic, not {name!r}")
+    try:
+        return TopicName.parse(name)
+    except InvalidTopicNameError as error:
+        raise BadTopicNameError(str(error)) from None
 
 
 def subscription(name: str) -> str:

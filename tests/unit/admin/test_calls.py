@@ -241,11 +241,13 @@ def test_what_stands_in_a_row_stands_in_the_request() -> None:
 
 def test_bad_names_are_refused_before_anything_is_sent() -> None:
     client, recorder = _recorded()
-    for name in ("default", "a/b/c", "/b", "a/"):
+    for name in ("default", "a/b/c", "/b", "a/", None, 5):
         with pytest.raises(ValueError, match="tenant/namespace"):
             client.namespaces.bundles(name)
-    with pytest.raises(InvalidTopicNameError):
-        client.topics.stats("persistent://only/two")
+    for name in ("persistent://only/two", "", None, 5):
+        with pytest.raises(ValueError, match="topic") as raised:
+            client.topics.stats(name)
+        assert isinstance(raised.value, InvalidTopicNameError), "what commands and servers know it by"
     with pytest.raises(ValueError, match="latest, earliest or an object"):
         client.subscriptions.create("orders", "s", "newest")
     with pytest.raises(ValueError, match="for topics"):

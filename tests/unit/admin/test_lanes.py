@@ -7,6 +7,9 @@ import threading  # noqa: TID251 - requests are answered on threads
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
+from geminga.admin import connect
 from geminga.admin._calling import REQUESTS_MAX, Lanes, Request
 from geminga.runtime import next_turn
 
@@ -23,6 +26,12 @@ class Holding:
             self.held += 1
             assert self.go_on.wait(60), "nobody told it to go on"
         return b"1", {}
+
+    def errand(self) -> Holding:
+        return self
+
+    def give_up(self) -> None:
+        pass
 
     def close(self) -> None:
         pass
@@ -65,6 +74,44 @@ def test_a_request_does_not_wait_for_one_that_was_cut_off() -> None:
         assert await answered == 1
 
     run(story)
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_a_request_that_was_cut_off_is_waited_for_by_nobody(before: int) -> None:
+    """A service that was told to stop waited half a minute for a broker that hung. ``before``: on a kept connection."""
+    asked: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                asked.append(head)
+                if len(asked) > before:
+                    hangs.set()
+                    await reader.read()
+                    return
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]")
+        finally:
+            writer.close()
+            await writer.wait_closed()
+            ended.set()
+
+    async def story() -> None:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        async with server, asyncio.timeout(30), connect(f"http://127.0.0.1:{port}", timeout_s=600) as admin:
+            for _ in range(before):
+                assert await admin.tenants.list() == []
+            asking = asyncio.ensure_future(admin.tenants.list())
+            await hangs.wait()
+            asking.cancel()
+            await asyncio.wait([asking])
+            assert asking.cancelled()
+            # It is hung up on, and not asked again.
+            await ended.wait()
+        assert len(asked) == before + 1
+
+    hangs, ended = asyncio.Event(), asyncio.Event()
+    asyncio.run(story())
 
 
 def test_requests_that_were_cut_off_count_until_they_are_answered() -> None:
