@@ -12,9 +12,14 @@ class AdminError(Exception):
     """
 
     def __init__(self, what: str, status: int, reason: str) -> None:
+        self._what = what
         self.status: Final = status
         self.reason: Final = reason
         super().__init__(f"{what}: {status} {reason}" if status else f"{what}: {reason}")
+
+    def __reduce__(self) -> tuple[type[AdminError], tuple[str, int, str]]:
+        # Or no other process could read it.
+        return type(self), (self._what, self.status, self.reason)
 
 
 class UnreachableError(AdminError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import ssl
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -65,6 +66,16 @@ class _Server(ThreadingHTTPServer):
     def shutdown_request(self, request: Any) -> None:
         super().shutdown_request(request)
         self.closed.put(None)
+
+
+@pytest.mark.parametrize(
+    "kind", [errors.AdminError, *errors.AdminError.__subclasses__()], ids=lambda kind: kind.__name__
+)
+def test_errors_travel_between_processes(kind: type[errors.AdminError]) -> None:
+    """A pool of multiprocessing whose worker raised one waited for ever for what it could not read."""
+    error = kind("GET http://localhost:8080/x", 404, "not there")
+    found = pickle.loads(pickle.dumps(error))
+    assert (type(found), str(found), found.status, found.reason) == (kind, str(error), 404, "not there")
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from array import array
 
@@ -101,6 +102,13 @@ def test_batch_that_is_none_is_refused() -> None:
     metadata = pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=0, num_messages_in_batch=2)
     with pytest.raises(BatchFormatError):
         EntryBatch(b"\0\0\0\2\x18\x01x", 0, metadata, 1, 1)
+
+
+def test_message_that_is_to_go_to_another_process_says_what_may_go() -> None:
+    message: Message[bytes] = Message(single(), 0)
+    with pytest.raises(TypeError, match=r"a message stays in its process: .*data\(\)"):
+        pickle.dumps(message)
+    assert copy.copy(message).data() == b"payload"
 
 
 def test_message_ids_compare_hash_pickle_and_travel() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from base64 import b64decode
 from binascii import Error as Base64Error
-from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Generic, Never, TypeVar, cast
 
 from geminga.client._api.message_id import MessageId
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -57,6 +57,12 @@ class Message(Generic[T]):
     def __init__(self, entry: EntryBatch, index: int) -> None:
         self._entry = entry
         self._index = index
+
+    def __copy__(self) -> Message[T]:
+        return Message(self._entry, self._index)
+
+    def __reduce__(self) -> Never:
+        raise TypeError("a message stays in its process: hand on its data(), value(), properties() or message_id()")
 
     # ---- content
 

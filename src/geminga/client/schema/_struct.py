@@ -150,6 +150,16 @@ class AvroSchema(Schema[T]):
         except _UNFIT as error:
             raise InvalidConfiguration(f"no Avro schema: {_words(error)}") from error
 
+    def __getstate__(self) -> dict[str, Any]:
+        # What is fastavro's is made anew, in another process maybe.
+        return {name: value for name, value in vars(self).items() if name not in ("_fastavro", "_parsed", "_writers")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._fastavro = load_fastavro()
+        self._parsed = self._parse(self._definition)
+        self._writers = {}
+
     def __repr__(self) -> str:
         return f"AvroSchema({self._codec.python_type.__qualname__ if self._codec is not None else '...'})"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import dataclasses
+import pickle
 from typing import Any
 
 import pytest
@@ -25,6 +26,21 @@ DEFINITION: dict[str, Any] = {
     "name": "Other",
     "fields": [{"name": "x", "type": "double"}, {"name": "z", "type": "string", "default": "zz"}],
 }
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (struct.AvroSchema(Point), Point(3)),
+        (struct.AvroSchema(schema_definition=DEFINITION), {"x": 3.0, "z": "a"}),
+        (struct.JsonSchema(Point), Point(3)),
+    ],
+)
+def test_schemas_travel_between_processes(schema: Any, value: object) -> None:
+    found = pickle.loads(pickle.dumps(schema))
+    assert found.info == schema.info
+    assert found.decode(schema.encode(value)) == value
+    assert schema.decode(found.encode(value), writer=found.info) == value
 
 
 def test_json_is_compact_utf8() -> None:

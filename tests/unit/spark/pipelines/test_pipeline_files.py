@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 from dataclasses import replace
 
@@ -70,6 +71,13 @@ def problems(text: str) -> list[tuple[int, str, str]]:
     with pytest.raises(PipelineError) as caught:
         parsed(text)
     return [(one.line, one.path, one.text) for one in caught.value.problems]
+
+
+def test_errors_of_a_definition_travel_between_processes() -> None:
+    with pytest.raises(PipelineError) as raised:
+        parse_pipeline(read_document(GOOD.replace("2h", "2 moons")), file="weekly.yaml")
+    found = pickle.loads(pickle.dumps(raised.value))
+    assert (str(found), found.problems, found.file) == (str(raised.value), raised.value.problems, raised.value.file)
 
 
 def test_a_file_is_what_it_says() -> None:

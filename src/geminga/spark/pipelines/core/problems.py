@@ -34,6 +34,10 @@ class PipelineError(ConfigurationError):
             sentences.append(f"and {len(self.problems) - len(sentences)} more, which `geminga pipeline validate` lists")
         super().__init__("; ".join(sentences))
 
+    def __reduce__(self) -> tuple[type[PipelineError], tuple[Sequence[Problem], str]]:
+        # Or no other process could read it.
+        return type(self), (self.problems, self.file)
+
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """``did you mean x?`` or, without a near one, what there is."""
