@@ -45,6 +45,14 @@ def test_options_that_can_not_be_are_named(options, named) -> None:
         ConsumerOptions(**options).check()
 
 
+@pytest.mark.parametrize("option", ["dead_letter_topic", "retry_letter_topic"])
+def test_topics_of_letters_that_can_not_be_are_refused_before_there_is_a_letter(option) -> None:
+    """Each letter went round for good."""
+    policy = gc.ConsumerDeadLetterPolicy(1, **{option: "a/b"})
+    with pytest.raises(gc.InvalidTopicName, match=f"{option}: .*'a/b'"):
+        ConsumerOptions(consumer_type=gc.ConsumerType.Shared, dead_letter_policy=policy).check()
+
+
 @pytest.mark.parametrize(
     "policy",
     [

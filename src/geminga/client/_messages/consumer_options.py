@@ -8,9 +8,10 @@ from enum import Enum, IntEnum
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
-from geminga.client._api.errors import InvalidConfiguration
+from geminga.client._api.errors import InvalidConfiguration, InvalidTopicName
 from geminga.client._api.message_id import MessageId
 from geminga.client._api.options import check_kinds
+from geminga.client._api.topic_names import parse_topic
 from geminga.client.consumer_rules import ack_grouping, chunk_assembly, negative_acks
 from geminga.client.consumer_rules.redelivery_backoff import RedeliveryBackoff, growing_delay_ms
 from geminga.client.rules.option_kinds import (
@@ -183,8 +184,15 @@ class ConsumerDeadLetterPolicy:
     retry_letter_topic: str | None = None
 
     def check(self) -> None:
-        """Raise InvalidConfiguration for a count that can not be."""
+        """Raise InvalidConfiguration for a count that can not be, InvalidTopicName."""
         check_kinds(self, _DEAD_LETTER_KINDS)
+        for name in ("dead_letter_topic", "retry_letter_topic"):
+            topic = getattr(self, name)
+            if topic:
+                try:
+                    parse_topic(topic)
+                except InvalidTopicName as error:
+                    raise InvalidTopicName(f"{name}: {error}") from None
 
 
 #: Called for each message; may be a coroutine function, which is awaited before the next message.
@@ -263,7 +271,7 @@ class ConsumerOptions:
     stats_interval_ms: int = 60_000
 
     def check(self) -> None:
-        """Raise InvalidConfiguration for values that can not be."""
+        """Raise InvalidConfiguration for values that can not be, InvalidTopicName."""
         check_kinds(self, _CONSUMER_KINDS)
         timeout_ms = self.unacked_messages_timeout_ms
         if timeout_ms and timeout_ms < ACK_TIMEOUT_MS_MIN:
