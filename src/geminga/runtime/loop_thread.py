@@ -33,6 +33,10 @@ class ForkedError(LocalError):
     """Used in a child of the process that made it."""
 
 
+class OwnThreadError(LocalError):
+    """A call that waits for the loop, made on the loop's own thread: it would wait for itself."""
+
+
 class _Outcome(Generic[R]):
     """What a call on the loop came to, taken once by the thread that waits.
 
@@ -85,11 +89,11 @@ class LoopThread:
     def run(self, make: Callable[[], Coroutine[object, object, R]]) -> R:
         """Carry out the coroutine that ``make`` gives (it is called on the loop), and return or raise as it does.
 
-        Raises ForkedError in a forked child, LocalError on the loop's own thread, where waiting would never end.
+        Raises ForkedError in a forked child, OwnThreadError on the loop's own thread, where waiting would never end.
         """
         self.check()
         if threading.get_ident() == self._thread.ident:
-            raise LocalError("a blocking call on the loop's own thread would wait for itself")
+            raise OwnThreadError("a blocking call on the loop's own thread would wait for itself")
         outcome: _Outcome[R] = _Outcome()
         task: list[asyncio.Task[None]] = []
 

@@ -21,8 +21,12 @@ from geminga.client import (
     InvalidConfiguration,
     InvalidMessage,
     MessageId,
+    OutgoingMessage,
+    Producer,
+    ProducerInterceptor,
     Timeout,
     UnexpectedError,
+    WrongLoop,
     blocking,
 )
 from geminga.client.schema import StringSchema
@@ -147,6 +151,21 @@ def test_listener_that_gives_a_coroutine_is_told_of(client, topic, monkeypatch) 
             assert "gave a coroutine: expected a plain function" in told.get(timeout=5)
     finally:
         logging.getLogger("geminga").removeHandler(log)
+
+
+def test_blocking_call_from_the_loop_says_that_it_would_wait_for_itself(client, topic) -> None:
+    """An interceptor that asked the client heard that the client is closed."""
+
+    class Asking(ProducerInterceptor):
+        def before_send(self, producer: Producer[object], message: OutgoingMessage) -> OutgoingMessage:
+            client.get_topic_partitions(producer.topic())
+            return message
+
+    with (
+        client.create_producer(topic, interceptors=[Asking()]) as producer,
+        pytest.raises(WrongLoop, match="would wait for itself"),
+    ):
+        producer.send(b"x")
 
 
 def test_reader_reads_from_the_beginning_to_the_end(client, topic) -> None:

@@ -15,6 +15,7 @@ from geminga.client._api.errors import (
     MemoryBufferIsFull,
     ProducerQueueIsFull,
     PulsarException,
+    WrongLoop,
     as_client_error,
 )
 from geminga.client._api.message_id import MessageId
@@ -24,7 +25,7 @@ from geminga.client._api.transaction import Transaction as AsyncTransaction
 from geminga.client._producing.messages import check_callback
 from geminga.model.errors import LocalError
 from geminga.runtime import Raised, attempt
-from geminga.runtime.loop_thread import ForkedError, HandOver, LoopThread, loop_thread
+from geminga.runtime.loop_thread import ForkedError, HandOver, LoopThread, OwnThreadError, loop_thread
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -73,6 +74,8 @@ def _as_client_error(error: LocalError) -> PulsarException:
             "this object was made before the process forked: its connections belong to the parent; "
             "make another client in the child"
         )
+    if isinstance(error, OwnThreadError):
+        return WrongLoop(f"{error}: interceptors, routers and schemas are called there, and use no blocking client")
     return AlreadyClosed(str(error))
 
 
