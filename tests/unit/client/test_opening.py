@@ -106,6 +106,30 @@ def test_cancelled_while_it_opens_nothing_is_left_open(index) -> None:
     run_with_broker(scenario)
 
 
+def test_what_is_used_before_it_is_awaited_says_so() -> None:
+    """Who moves over forgets an await: he heard of a just-started coroutine, to which nothing can be sent."""
+
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        for make in makers(client):
+            opening = make()
+            uses = [
+                lambda it: it.send(b"x"),
+                lambda it: it.send(b"x", partition_key="k"),
+                lambda it: it.send_nowait(b"x"),
+                lambda it: it.receive(5000),
+                lambda it: it.topic(),
+                lambda it: aiter(it),
+            ]
+            for use in uses:
+                with pytest.raises((TypeError, AttributeError), match=r"it is not open: await it first"):
+                    use(opening)
+            assert not hasattr(opening, "topic")
+            async with opening as opened:
+                assert isinstance(opened, gc.TableView) or opened.topic() == TOPIC
+
+    run_with_broker(scenario)
+
+
 def test_one_that_is_never_used_warns() -> None:
     async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
         for make, name in zip(

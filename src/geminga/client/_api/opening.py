@@ -12,7 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Generator
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+#: To who uses what he has not awaited.
+NOT_OPEN: Final = (
+    "it is not open: await it first (producer = await client.create_producer(...)), or enter it by async with"
+)
 
 
 class Closable(Protocol):
@@ -56,8 +61,10 @@ class Opening(Coroutine[Any, Any, O_co]):
 
     # ---- a coroutine, so that asyncio.create_task and asyncio.run take it
 
-    def send(self, value: object, /) -> object:
-        """See :class:`collections.abc.Coroutine`."""
+    def send(self, value: object, /, **fields: object) -> object:
+        """See :class:`collections.abc.Coroutine`; TypeError for a message: a producer is to be awaited first."""
+        if value is not None or fields:
+            raise TypeError(NOT_OPEN)
         return self._coroutine.send(value)
 
     def throw(self, *error: Any) -> object:  # noqa: ANN401 - as its base
@@ -67,6 +74,14 @@ class Opening(Coroutine[Any, Any, O_co]):
     def close(self) -> None:
         """Give it up before it was used: it does not warn then."""
         self._coroutine.close()
+
+    if not TYPE_CHECKING:  # a type checker knows what it has not
+
+        def __getattr__(self, name: str) -> object:
+            raise AttributeError(f"{name}: {NOT_OPEN}", name=name, obj=self)
+
+        def __aiter__(self) -> object:
+            raise TypeError(NOT_OPEN)
 
     def __repr__(self) -> str:
         return f"<Opening of {self._coroutine!r}: to be awaited, or entered>"
