@@ -82,6 +82,24 @@ def test_no_plugin_and_the_one_that_is_off_are_nobody() -> None:
     assert authentication_from(f"{JAVA}.AuthenticationDisabled", "") is None
 
 
+@pytest.mark.parametrize("given", [None, b"hidden1", 5])
+def test_function_that_gives_no_token_is_told_and_what_it_gave_is_not(given: object) -> None:
+    """It was that an object can not be used in an await expression."""
+
+    async def give() -> object:
+        return given
+
+    kind = type(given).__name__
+    told = f"the function that gives the token gave {kind}: expected text"
+    with pytest.raises(ErrorGettingAuthenticationData, match=told):
+        AuthenticationToken(lambda: given).data()  # type: ignore[arg-type, return-value]
+    for made in (give, lambda: give()):
+        data = AuthenticationToken(made).data()  # type: ignore[arg-type]
+        assert not isinstance(data, bytes)
+        with pytest.raises(ErrorGettingAuthenticationData, match=told):
+            asyncio.run(data)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("plugin", "parameters", "told"),
     [

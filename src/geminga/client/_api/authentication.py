@@ -8,7 +8,7 @@ from inspect import iscoroutinefunction
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
-from geminga.client._api.errors import InvalidConfiguration
+from geminga.client._api.errors import ErrorGettingAuthenticationData, InvalidConfiguration
 from geminga.client.rules.option_kinds import TEXT, Either, Function, problem, problem_of_type
 from geminga.runtime.local_file import read_local_file
 
@@ -46,7 +46,8 @@ class AuthenticationToken:
         return "AuthenticationToken(...)"
 
     def data(self) -> bytes | Awaitable[bytes]:
-        """The token; raises what the function raises, OSError for the file."""
+        """The token; raises what the function raises, ErrorGettingAuthenticationData if it gives no text, OSError for
+        the file."""
         if isinstance(self._token, str):
             if self._token.startswith("file:"):
                 return read_local_file(urlsplit(self._token).path).strip()
@@ -54,11 +55,18 @@ class AuthenticationToken:
         if iscoroutinefunction(self._token):
             return _encoded(self._token)
         token = self._token()
-        return token.encode() if isinstance(token, str) else _encoded(lambda: token)
+        return _encoded(lambda: token) if isinstance(token, Awaitable) else _bytes_of(token)
 
 
 async def _encoded(give: Callable[[], Awaitable[str]]) -> bytes:
-    return (await give()).encode()
+    return _bytes_of(await give())
+
+
+def _bytes_of(token: str) -> bytes:
+    if not isinstance(token, str):
+        kind = type(token).__name__
+        raise ErrorGettingAuthenticationData(f"the function that gives the token gave {kind}: expected text")
+    return token.encode()
 
 
 class AuthenticationBasic:
