@@ -61,7 +61,7 @@ class ClassReader(RecordTypeReader):
             digits = {name: digits_among(field.metadata) for name, field in fields.items()}
         else:
             return None
-        hints = _hints(python_type)
+        hints = _hints(python_type) | _given_types(python_type)
         hints |= {name: Annotated[hints[name], one] for name, one in digits.items() if one is not None}
         for name, default in defaults.items():
             try:
@@ -87,6 +87,18 @@ def _hints(python_type: type) -> dict[str, Any]:
         raise InvalidConfiguration(
             f"{python_type.__qualname__}: {error}; classes that annotations name must be found in the module"
         ) from error
+
+
+def _given_types(python_type: type) -> dict[str, Any]:
+    """Of a generic model's fields, with what was given for its variables."""
+    generic = getattr(python_type, "__pydantic_generic_metadata__", {})
+    if not generic.get("args"):
+        return {}
+    fields: dict[str, Any] = python_type.model_fields  # type: ignore[attr-defined]
+    return {
+        name: Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
+        for name, field in fields.items()
+    }
 
 
 def _default_of(field: dataclasses.Field[Any]) -> object:

@@ -8,6 +8,7 @@ int                         long                                        number
 ``Int32``, ``Float32``      int, float                                  number
 bytes                       bytes                                       text in UTF-8
 list[T], dict[str, T]       array, map                                  list, object
+tuple[T, ...]               array                                       list
 T | None                    union with null                             null
 A | B                       union                                       what fits first
 Enum                        enum of the members' names                  the name
@@ -18,6 +19,7 @@ UUID                        string, uuid                                text
 Decimal                     bytes, decimal(38, 18) or ``AvroDecimal``   text
 Literal["a", "b"]           string, or long of ints                     the same
 dataclass, pydantic model   record                                      object
+NewType, ``type A = ...``   of what it stands for                       the same
 ==========================  ==========================================  ======================
 
 In JSON, bytes and enums are as the official Python client has them.
@@ -72,10 +74,18 @@ class ArrayCodec(TypeCodec):
         dump = self._items.dump
         return [_at(index, dump, item, is_json) for index, item in enumerate(super().dump(value, is_json))]
 
-    def load(self, value: Any, is_json: bool) -> list[Any]:  # noqa: ANN401
+    def load(self, value: Any, is_json: bool) -> Sequence[Any]:  # noqa: ANN401
         """Each item."""
         load = self._items.load
         return [_at(index, load, item, is_json) for index, item in enumerate(super().load(value, is_json))]
+
+
+class TupleCodec(ArrayCodec):
+    """The same, loaded as a tuple."""
+
+    def load(self, value: Any, is_json: bool) -> Sequence[Any]:  # noqa: ANN401
+        """Each item."""
+        return tuple(super().load(value, is_json))
 
 
 class MapCodec(TypeCodec):
@@ -283,8 +293,10 @@ class TypeReader:
             # null first, whatever the order in Python: as the official Python client declares what may be None.
             ordered = sorted(arguments, key=lambda branch: branch is not type(None))
             return UnionCodec([self.codec_of(branch, depth + 1) for branch in ordered])
-        if origin in (list, Sequence) or (origin is tuple and arguments[1:] == (Ellipsis,)):
+        if origin in (list, Sequence):
             return ArrayCodec(self.codec_of(arguments[0], depth + 1))
+        if origin is tuple and arguments[1:] == (Ellipsis,):
+            return TupleCodec(self.codec_of(arguments[0], depth + 1))
         if origin in (dict, Mapping):
             if arguments[0] is not str:
                 raise InvalidConfiguration(f"{annotation}: keys of maps are str")
@@ -295,6 +307,10 @@ class TypeReader:
             return self._class(annotation)
         if annotation is None:
             return plain_codec(type(None))
+        # A NewType, and what ``type Name = ...`` gives.
+        named = getattr(annotation, "__supertype__", None) or getattr(annotation, "__value__", None)
+        if named is not None:
+            return self.codec_of(named, depth + 1)
         raise InvalidConfiguration(f"{annotation!r} has no type in Avro")
 
     def _class(self, python_type: type) -> TypeCodec:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
-from typing import Any
+from typing import Annotated, Any, Generic, TypeVar
 
 import pydantic
 import pytest
@@ -13,7 +13,10 @@ import pytest
 from geminga.client._api.errors import InvalidConfiguration
 from geminga.client.schema._base import SchemaSerializationError
 from geminga.client.schema._models import codec_of_class
+from geminga.client.schema._scalars import AvroType
 from geminga.client.schema._struct import AvroSchema, JsonSchema
+
+T = TypeVar("T")
 
 
 @dataclasses.dataclass
@@ -123,6 +126,22 @@ def test_namespaces_and_names_of_generic_models() -> None:
 
     Box.__name__ = "Box[int]"
     assert definition(Box)["name"] == "Box_int"
+
+
+class Page(pydantic.BaseModel, Generic[T]):
+    items: list[T]
+    short: Annotated[int, AvroType("int")] = 0
+
+
+@pytest.mark.parametrize("kind", [AvroSchema, JsonSchema])
+def test_generic_models_have_the_types_that_they_were_given(kind: Any) -> None:
+    """It was that the variable has no type in Avro."""
+    fields = definition(Page[str])["fields"]
+    assert [field["type"] for field in fields] == [{"type": "array", "items": "string"}, "int"]
+    schema = kind(Page[str])
+    assert schema.decode(schema.encode(Page[str](items=["a"], short=2))) == Page[str](items=["a"], short=2)
+    with pytest.raises(InvalidConfiguration, match="field items of Page"):
+        kind(Page)
 
 
 def test_two_classes_of_one_name_are_refused() -> None:

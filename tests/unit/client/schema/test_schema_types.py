@@ -7,11 +7,12 @@ import datetime as dt
 import enum
 import io
 import json
+import sys
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Annotated, Any, Literal, Optional, Union
+from typing import Annotated, Any, Literal, NewType, Optional, Union
 
 import fastavro
 import pyarrow as pa
@@ -32,6 +33,7 @@ class Color(enum.Enum):
     blue = "blue value"
 
 
+UserId = NewType("UserId", int)
 NOW = dt.datetime(1970, 1, 1, 0, 0, 1, 5, tzinfo=dt.UTC)
 
 
@@ -52,7 +54,6 @@ TYPES: list[tuple[Any, Any, Any, Any, Any]] = [
     (None, "null", None, None, None),
     (list[int], {"type": "array", "items": "long"}, [1], [1], [1]),
     (Sequence[str], {"type": "array", "items": "string"}, ["a"], ["a"], ["a"]),
-    (tuple[int, ...], {"type": "array", "items": "long"}, [1, 2], [1, 2], [1, 2]),
     (dict[str, bytes], {"type": "map", "values": "bytes"}, {"k": b"v"}, {"k": b"v"}, {"k": "v"}),
     (Mapping[str, int], {"type": "map", "values": "long"}, {"k": 1}, {"k": 1}, {"k": 1}),
     (int | None, ["null", "long"], None, None, None),
@@ -69,6 +70,9 @@ TYPES: list[tuple[Any, Any, Any, Any, Any]] = [
         str(uuid.UUID(int=1)),
         str(uuid.UUID(int=1)),
     ),
+    (UserId, "long", UserId(5), 5, 5),
+    (list[UserId], {"type": "array", "items": "long"}, [UserId(5)], [5], [5]),
+    (tuple[int, ...], {"type": "array", "items": "long"}, (1, 2), [1, 2], [1, 2]),
 ]
 
 
@@ -151,6 +155,13 @@ def test_numbers_are_promoted_when_they_are_loaded() -> None:
 def test_obstacles_are_named_by_their_place() -> None:
     with pytest.raises(SchemaSerializationError, match=r"\['k'\]: \[1\]: "):
         codec(dict[str, list[int]]).dump({"k": [1, "x"]}, False)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="the statement is of Python 3.12")
+def test_name_of_a_type_is_that_type() -> None:
+    names: dict[str, Any] = {}
+    exec("type Ids = list[int]", names)
+    assert codec(names["Ids"]).definition(set()) == {"type": "array", "items": "long"}
 
 
 @pytest.mark.parametrize(
