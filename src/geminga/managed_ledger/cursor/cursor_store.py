@@ -349,12 +349,24 @@ class CursorStore:
         except StorageError as failure:
             error = failure
             _log.warning("%s/%s: no new cursor ledger: %s", self._place.name, self._cursor.name, failure)
-            self._write_failed()
             if not isinstance(failure, LedgerFencedError) and await self._write_state_to_node():
                 error = None
         self._completed(waiters, error)
 
     async def _open_ledger(self) -> None:
+        """Another cursor ledger, with the whole state and named by the node. Raises StorageError.
+
+        Where that fails, or is called off, the one before is left, too: the node may name the other by now.
+        """
+        is_named = False
+        try:
+            await self._begin_ledger()
+            is_named = True
+        finally:
+            if not is_named:
+                self._write_failed()
+
+    async def _begin_ledger(self) -> None:
         name = self._cursor.name
         handle = await self._services.create_ledger(self._place.name, self._place.persistence, cursor_name=name)
         crash_point(points.CURSOR_LEDGER_CREATED)
@@ -426,11 +438,7 @@ class CursorStore:
         elif (record := self._node.state_record()) is not None:
             await self._node.write_state(record)
         else:
-            try:
-                await self._open_ledger()
-            except StorageError as failure:
-                self._write_failed()
-                raise failure
+            await self._open_ledger()
 
     async def _write_state_to_node(self) -> bool:
         """Store the whole state in the node if it fits; False if it does not, or the store refuses."""
@@ -439,15 +447,19 @@ class CursorStore:
             return False
         # Acknowledgments that come while this is written make it dirty again; the parts stay to be rewritten.
         self._is_dirty = False
+        # Also without an answer: then the node may not name it any more.
+        self._leave_ledger()
+        is_written = False
         try:
             await self._node.write_state(record)
+            is_written = True
         except StorageError as error:
             _log.warning("%s/%s: the cursor's node was not written: %s", self._place.name, self._cursor.name, error)
-            self._is_dirty = True
             return False
+        finally:
+            self._is_dirty |= not is_written
         crash_point(points.CURSOR_STATE_IN_NODE)
         old, self._node.ledger_id = self._node.ledger_id, -1
-        self._leave_ledger()
         self.last_marker, self.persisted_mark_delete = None, record.mark_delete
         if self._segments is not None:
             self._segments.forget_loaded()
@@ -472,7 +484,7 @@ class CursorStore:
         if are_batches_read and (self._is_dirty or self._has_ledger or self.ledger_id < 0):
             error = await self._close_ledger()
             if error is not None:
-                self._write_failed()
+                self._write_failed()  # it may be that it was not closed
                 if await self._write_state_to_node():
                     error = None
         elif self._is_dirty or self._has_ledger:
