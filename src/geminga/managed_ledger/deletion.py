@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from geminga.managed_ledger.cursor.cursor_node import CursorNode
 from geminga.managed_ledger.cursor.cursor_store import CursorStore
 from geminga.managed_ledger.log.stored_list import StoredList
 from geminga.managed_ledger.rules.attached import attached_ids
@@ -39,9 +40,11 @@ class DeletedLog(Protocol):
 
 
 async def delete_nodes(
-    log: DeletedLog, services: StorageServices, cursors: Iterable[DeletedCursor]
+    log: DeletedLog, services: StorageServices, cursors: Iterable[DeletedCursor], unanswered: Iterable[CursorNode]
 ) -> tuple[tuple[int, ...], Sequence[FileDeletion]]:
     """Delete the nodes; the ledgers and lake files they named. The list lock is held: no cursor comes, no ledger.
+
+    ``unanswered``: nodes of cursors that may be there though there is no such cursor.
 
     Raises LedgerFencedError, MetadataError; a later call, after opening it anew, goes on.
     """
@@ -62,6 +65,8 @@ async def delete_nodes(
                 ledger_ids.append(store.ledger_id)
             cursor.store = None
         await cursor.close()
+    for node in unanswered:
+        await node.remove()
     crash_point(points.DELETE_CURSORS_GONE)
     await stored.delete_node()
     crash_point(points.DELETE_NODE_GONE)
