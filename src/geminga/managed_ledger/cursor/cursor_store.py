@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol
 
-from geminga.managed_ledger.cursor.cursor_ledger import NO_REFS, CursorLedger
+from geminga.managed_ledger.cursor.cursor_ledger import NO_REFS, CursorLedger, leave
 from geminga.managed_ledger.cursor.cursor_node import CursorNode, NotedCursor
 from geminga.managed_ledger.cursor.cursor_segments import CursorSegments, SegmentedCursor
 from geminga.managed_ledger.rules.cursor_format import Recovered, Refs, WritePlan, plan_write
@@ -318,19 +318,11 @@ class CursorStore:
 
     def _write_failed(self) -> None:
         """Whatever the last plan cleaned is not known to be on disk."""
-        self._leave_ledger()
+        leave(self._ledger)
         self._is_dirty = True
         if self._segments is not None:
             self._segments.forget_loaded()
             self._cursor.on_memory_changed()
-
-    def _leave_ledger(self) -> OpenLedger | None:
-        """The cursor ledger that is written, which is written no more."""
-        ledger = self._ledger
-        if ledger is None:
-            return None
-        handle, ledger.handle = ledger.handle, None
-        return handle
 
     async def _recover_from(self, error: StorageError, waiters: list[AckDone]) -> None:
         """A write to the cursor ledger failed: its last complete state counts until a better one is stored."""
@@ -448,7 +440,7 @@ class CursorStore:
         # Acknowledgments that come while this is written make it dirty again; the parts stay to be rewritten.
         self._is_dirty = False
         # Also without an answer: then the node may not name it any more.
-        self._leave_ledger()
+        leave(self._ledger)
         is_written = False
         try:
             await self._node.write_state(record)
@@ -507,7 +499,7 @@ class CursorStore:
         try:
             if self._is_dirty or not self._has_ledger:
                 await self._open_ledger()
-            handle = self._leave_ledger()
+            handle = leave(self._ledger)
             if handle is not None:
                 await handle.close()
         except StorageError as error:
@@ -555,7 +547,7 @@ class CursorStore:
 
     async def delete_ledgers(self) -> None:
         """After :meth:`delete_node`: the ledger goes too."""
-        self._leave_ledger()
+        leave(self._ledger)
         await self._delete_ledger(self.ledger_id)
 
     async def _delete_ledger(self, ledger_id: int) -> None:

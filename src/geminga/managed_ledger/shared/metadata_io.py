@@ -90,9 +90,9 @@ class MetadataNode:
                 if await self._settle(store, path):
                     return
                 continue
-            except StorageError:
+            except StorageError as error:
                 self._in_doubt = None
-                raise
+                raise error
             self._written(result.stat)
             return
         raise UnknownOutcomeError(f"{path}: {UNKNOWN_ATTEMPTS_MAX} writes in a row without an answer")
