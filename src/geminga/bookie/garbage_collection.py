@@ -378,11 +378,11 @@ class GarbageCollector:
                 storage.logs.sizes[writer.log_id] = writer.offset
             try:
                 await storage.write_checkpoint(new_runs, gives_back=writer is None)
-            except OSError:
+            except OSError as error:
                 storage.logs.sizes.update(sizes)
                 if writer is not None:
                     del storage.logs.sizes[writer.log_id]
-                    await storage.logs.abandon(writer)
+                await self._leave_unnamed(moved_runs, writer, error)
                 raise
             crash_point(points.GC_BEFORE_UNLINK)
             if writer is not None:
@@ -397,6 +397,20 @@ class GarbageCollector:
             await storage.keep_reserve()
             storage.stats.removed_logs += len(removed)
             crash_point(points.GC_AFTER_UNLINK)
+
+    async def _leave_unnamed(self, runs: Iterable[IndexRun], writer: LogWriter | None, error: OSError) -> None:
+        """The checkpoint that was to name these could not be written: see ``LedgerStorage.unlink_unnamed``."""
+        storage = self._storage
+        await storage.unlink_unnamed(runs, error)
+        if writer is None:
+            return
+        if is_disk_full(error):
+            await storage.logs.abandon(writer)
+            return
+        try:
+            await storage.logs.close_writer(writer)
+        except OSError as failure:
+            _log.warning("closing %s: %s", storage.logs.path(writer.log_id), failure)
 
     async def _is_written(self, run: IndexRun, *, is_needed: bool) -> bool:
         """Whether the run has a file now. Where it is not needed, the old one may stay: it has rows of deleted ledgers

@@ -128,14 +128,18 @@ class LedgerStorage:
             assert entries is not None
             crash_point(points.FLUSH_SWAPPED)
             flushed_bytes = self.cache.flushing_bytes
-            runs = self.index.runs
+            made: list[IndexRun] = []
             if entries or self._flush_dirty:
                 run = await self._write_entries(entries)
                 run.state_ids.extend(sorted(self._flush_dirty))
                 await self.write_run(run)
                 crash_point(points.FLUSH_RUN_WRITTEN)
-                runs = [*runs, run]
-            await self.write_checkpoint(runs, mark=self._flush_mark)
+                made = [run]
+            try:
+                await self.write_checkpoint([*self.index.runs, *made], mark=self._flush_mark)
+            except OSError as error:
+                await self.unlink_unnamed(made, error)
+                raise
             crash_point(points.FLUSH_MARK_WRITTEN)
             self.cache.end_flush()
             self._flush_dirty = set()
@@ -285,10 +289,20 @@ class LedgerStorage:
                 await next_turn()
             await self.write_run(merged)
             crash_point(points.MERGE_RUN_WRITTEN)
-            await self.write_checkpoint([*kept, merged])
+            try:
+                await self.write_checkpoint([*kept, merged])
+            except OSError as error:
+                await self.unlink_unnamed([merged], error)
+                raise
             crash_point(points.MERGE_MARK_WRITTEN)
             self.stats.merges += 1
             await self.unlink_runs(old)
+
+    async def unlink_unnamed(self, runs: Iterable[IndexRun], error: OSError) -> None:
+        """The checkpoint that was to name these could not be written. On a full disk it is nowhere, and each attempt
+        would leave its runs; after any other error it may be in place, and the next start finds what it names."""
+        if is_disk_full(error):
+            await self.unlink_runs(runs)
 
     async def unlink_runs(self, runs: Iterable[IndexRun]) -> None:
         """Remove files of runs that the checkpoint no longer names."""

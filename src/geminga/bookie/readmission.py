@@ -77,23 +77,30 @@ async def _readmit(storage: LedgerStorage, ledger_id: int, master_key: bytes) ->
     """See the module. Everything that was added before it was deleted is behind the mark. Raises OSError."""
     async with storage.lock:
         runs: list[IndexRun] = []
+        made: list[IndexRun] = []
         replaced: list[IndexRun] = []
-        for run in storage.index.runs:
-            if ledger_id not in run.ledger_ids and ledger_id not in run.state_ids:
-                runs.append(run)
-                continue
-            await next_turn()
-            kept = _without(run, ledger_id)
-            await storage.write_run(kept)
-            runs.append(kept)
-            replaced.append(run)
-        fenced = IndexRun()
-        fenced.state_ids.append(ledger_id)
-        await storage.write_run(fenced, [LedgerStateRow(ledger_id, master_key, is_fenced=True)])
-        crash_point(points.READMIT_RUNS_WRITTEN)
         deleted = BitMap64(storage.states.deleted)
         deleted.discard(ledger_id)
-        await storage.write_checkpoint([*runs, fenced], deleted=deleted)
+        try:
+            for run in storage.index.runs:
+                if ledger_id not in run.ledger_ids and ledger_id not in run.state_ids:
+                    runs.append(run)
+                    continue
+                await next_turn()
+                kept = _without(run, ledger_id)
+                await storage.write_run(kept)
+                runs.append(kept)
+                made.append(kept)
+                replaced.append(run)
+            fenced = IndexRun()
+            fenced.state_ids.append(ledger_id)
+            await storage.write_run(fenced, [LedgerStateRow(ledger_id, master_key, is_fenced=True)])
+            made.append(fenced)
+            crash_point(points.READMIT_RUNS_WRITTEN)
+            await storage.write_checkpoint([*runs, fenced], deleted=deleted)
+        except OSError as error:
+            await storage.unlink_unnamed(made, error)
+            raise
         storage.states.deleted.discard(ledger_id)
         storage.states.know(ledger_id, master_key)
         storage.states.fence(ledger_id)

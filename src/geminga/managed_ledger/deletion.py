@@ -1,8 +1,10 @@
-"""Deleting a managed ledger: its node is claimed, its cursors go, then its node, then (by the factory) its ledgers.
+"""Deleting a managed ledger: its node is claimed, its cursors and their ledgers go, its node, then (by the factory) its
+ledgers.
 
 The claim is a write of the list as it is. It fails if another owner changed the list since we read it: then nothing
 was touched. Afterwards each node is deleted under the version that we know (``metadata_io``), so that an owner who
-comes in between loses nothing that he wrote. Ledgers go last: cut off before that, they are orphans, never missing.
+comes in between loses nothing that he wrote. Ledgers go behind the node that names them: cut off before that, they are
+orphans, never missing.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from geminga.managed_ledger.cursor.cursor_node import CursorNode
 from geminga.managed_ledger.cursor.cursor_store import CursorStore
 from geminga.managed_ledger.log.stored_list import StoredList
 from geminga.managed_ledger.rules.attached import attached_ids
@@ -39,9 +42,12 @@ class DeletedLog(Protocol):
 
 
 async def delete_nodes(
-    log: DeletedLog, services: StorageServices, cursors: Iterable[DeletedCursor]
+    log: DeletedLog, services: StorageServices, cursors: Iterable[DeletedCursor], unanswered: Iterable[CursorNode]
 ) -> tuple[tuple[int, ...], Sequence[FileDeletion]]:
-    """Delete the nodes; the ledgers and lake files they named. The list lock is held: no cursor comes, no ledger.
+    """Delete the nodes; the ledgers and lake files that the log's named. The list lock is held: no cursor comes, no
+    ledger.
+
+    ``unanswered``: nodes of cursors that may be there though there is no such cursor.
 
     Raises LedgerFencedError, MetadataError; a later call, after opening it anew, goes on.
     """
@@ -58,10 +64,12 @@ async def delete_nodes(
         store = cursor.store
         if store is not None:
             await store.delete_node()
-            if store.ledger_id >= 0:
-                ledger_ids.append(store.ledger_id)
             cursor.store = None
+            # At once: where a later one's node can not be deleted now, nobody would know of it any more.
+            await store.delete_ledgers()
         await cursor.close()
+    for node in unanswered:
+        await node.remove()
     crash_point(points.DELETE_CURSORS_GONE)
     await stored.delete_node()
     crash_point(points.DELETE_NODE_GONE)

@@ -358,7 +358,8 @@ class ManagedLedger:
             await self._appender.drain()
         try:
             async with self.stored.lock():
-                ledger_ids, noted = await delete_nodes(self, self._services, self.cursor_set.all())
+                cursors = self.cursor_set
+                ledger_ids, noted = await delete_nodes(self, self._services, cursors.all(), cursors.unanswered.values())
         finally:
             self.cursors.clear()
             self.tail.drop()

@@ -165,8 +165,8 @@ class Trimmer:
         def rule() -> TrimRule:
             return TrimRule(*retention(), services.clock.wall_ms(), through)
 
-        going = self._trimmable(rule())
-        if not going:
+        trimmable = frozenset(self._trimmable(rule()))
+        if not trimmable:
             return _NOTHING
         for cursor_name, cursor in tuple(self._cursors.items()):
             if self._cursors.get(cursor_name) is cursor and not cursor.is_closed:
@@ -174,16 +174,17 @@ class Trimmer:
         crash_point(points.TRIM_FLUSHED)
         # A cursor may have been reset meanwhile, or the policy changed: what counts is what is so when the list is
         # written.
-        going = [ledger_id for ledger_id in self._trimmable(rule()) if ledger_id in going]
+        going = [ledger_id for ledger_id in self._trimmable(rule()) if ledger_id in trimmable]
         if not going:
             return _NOTHING
-        offloaded = [info for info in stored.ledgers.infos if info.ledger_id in going and info.offload_context]
+        gone = frozenset(going)
+        offloaded = [info for info in stored.ledgers.infos if info.ledger_id in gone and info.offload_context]
         noted: Sequence[FileDeletion] = ()
         if offloaded:
             from geminga.managed_ledger.offload import lake_files
 
             noted = await lake_files.note(services, name, stored.created_ms, offloaded)
-        await stored.put([info for info in stored.ledgers.infos if info.ledger_id not in going])
+        await stored.put([info for info in stored.ledgers.infos if info.ledger_id not in gone])
         crash_point(points.TRIM_LISTED)
         self._log.on_trimmed(going)
         return Trimmed(going, noted)

@@ -7,7 +7,7 @@ import pytest
 
 from geminga.bookie import garbage_collection
 from geminga.bookie.questions import CLOSE_ASK_S
-from geminga.model.errors import DiskFullError, NoSuchLedgerError
+from geminga.model.errors import DiskFullError, DiskIOError, NoSuchLedgerError
 from support.clusters.bookie_node import BookieNode, Ledgers, entries_of, run_bookie
 from support.house.python_calls import counted_calls
 
@@ -214,13 +214,14 @@ def test_compaction_on_a_disk_that_is_nearly_full_goes_in_steps_that_find_space(
     run_bookie(main)
 
 
-def test_compaction_that_finds_no_space_for_the_index_leaves_nothing_on_the_disk():
+@pytest.mark.parametrize("part", ["*.index*", "*/checkpoint*"])
+def test_compaction_that_finds_no_space_for_the_index_leaves_nothing_on_the_disk(part: str):
     async def main(case: BookieNode) -> None:
         await fill(case, range(1, 9))
         case.ledgers.live = {1, 8}
         await case.bookie.collect_garbage(compact_below=0.0)
         files, used = sorted(case.files("")), case.disk.used_bytes()
-        fault = case.disk.inject("write", "*.index*", error=errno.ENOSPC, times=None)
+        fault = case.disk.inject("write", part, error=errno.ENOSPC, times=None)
         for _ in range(3):
             with pytest.raises(DiskFullError):
                 await case.bookie.collect_garbage(compact_below=0.9)
@@ -231,6 +232,32 @@ def test_compaction_that_finds_no_space_for_the_index_leaves_nothing_on_the_disk
         for _ in range(2):
             assert await case.read(1, 0) == entries_of(1, 0, 1, size=100)
             await case.reopen()
+
+    run_bookie(main)
+
+
+def test_compaction_whose_checkpoint_is_in_place_and_perhaps_not_durable_leaves_what_that_names():
+    async def main(case: BookieNode) -> None:
+        await fill(case, range(1, 9))
+        case.ledgers.live = {1, 8}
+        await case.bookie.collect_garbage(compact_below=0.0)
+        renames: list[str] = []
+
+        def on_step(label: str) -> None:
+            # The disk fails when the new checkpoint has its name: that it has is not known to be durable.
+            if label == "rename /b/ledgers/checkpoint.tmp":
+                case.disk.inject("sync_dir", "/b/ledgers", error=errno.EIO)
+                renames.append(label)
+
+        case.disk.on_step = on_step
+        with pytest.raises(DiskIOError):
+            await case.bookie.collect_garbage(compact_below=0.9)
+        case.disk.on_step = None
+        assert (len(renames), case.fatal) == (1, ["bookie garbage collection"])
+        await case.bookie.close()
+        await case.open()
+        for ledger_id in (1, 8):
+            assert await case.read(ledger_id, *range(10)) == entries_of(ledger_id, 0, 10, size=100)
 
     run_bookie(main)
 

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from geminga.bookie import ledger_storage
 from geminga.bookie.limits import INDEX_RUNS_MAX
-from geminga.model.errors import InvariantError
+from geminga.model.errors import DiskFullError, InvariantError
 from support.clusters.bookie_node import BookieNode, entries_of, run_bookie
 
 
@@ -31,6 +33,42 @@ def test_index_runs_are_merged_and_their_files_removed():
         await case.reopen()
         for ledger_id in range(3):
             assert await case.read(ledger_id, *range(8)) == entries_of(ledger_id, 0, 8)
+
+    run_bookie(main)
+
+
+def test_flush_whose_checkpoint_finds_no_room_leaves_no_index_run_behind():
+    async def main(case: BookieNode) -> None:
+        await case.add(1, 0, entries_of(1, 0, 3))
+        await case.bookie.flush()
+        await case.add(1, 3, entries_of(1, 3, 3))
+        before = case.files(".index")
+        fault = case.disk.inject("write", "*/checkpoint.tmp", error=errno.ENOSPC, times=None)
+        for _ in range(3):
+            with pytest.raises(DiskFullError):
+                await case.bookie.flush()
+            assert case.files(".index") == before
+        fault.remove()
+        await case.bookie.flush()
+        assert len(case.files(".index")) == len(case.bookie.storage.index.runs) == 2
+        await case.reopen()
+        assert await case.read(1, *range(6)) == entries_of(1, 0, 6)
+
+    run_bookie(main)
+
+
+def test_merge_whose_checkpoint_finds_no_room_leaves_no_index_run_behind():
+    async def main(case: BookieNode) -> None:
+        for i in range(INDEX_RUNS_MAX + 3):
+            await case.add(1, i, entries_of(1, i, 1))
+            if i >= INDEX_RUNS_MAX:
+                # The flush has its checkpoint, the merge behind it has not.
+                case.disk.inject("write", "*/checkpoint.tmp", error=errno.ENOSPC, after=1)
+            await case.bookie.flush()
+        runs = case.bookie.storage.index.runs
+        assert len(case.files(".index")) == len(runs) == INDEX_RUNS_MAX + 3
+        await case.reopen()
+        assert await case.read(1, *range(9)) == entries_of(1, 0, 9)
 
     run_bookie(main)
 

@@ -73,6 +73,21 @@ def test_full_disk_refuses_and_a_later_call_takes_it():
     run_bookie(main)
 
 
+def test_readmission_whose_checkpoint_finds_no_room_leaves_no_index_run_behind():
+    async def main(case: BookieNode) -> None:
+        await with_deleted(case)
+        case.ledgers.live = {1, 2, 3, 5, 6}
+        for _ in range(3):
+            # The flush in front of it has its checkpoint.
+            case.disk.inject("write", "*/checkpoint.tmp", error=errno.ENOSPC, after=1)
+            assert isinstance(await readmit(case, 2), DiskFullError)
+            assert len(case.files(".index")) == len(case.bookie.storage.index.runs)
+        assert await readmit(case, 2) is None
+        assert len(case.files(".index")) == len(case.bookie.storage.index.runs)
+
+    run_bookie(main)
+
+
 def test_run_without_a_ledger_keeps_the_rows_and_states_of_others():
     run = IndexRun()
     run.state_ids.extend([1, 2])

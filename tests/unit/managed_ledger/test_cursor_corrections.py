@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.managed_ledger.rules.batch_acks import BatchAcks
 from geminga.managed_ledger.rules.cursor import CursorState
-from geminga.managed_ledger.rules.cursor_format import plan_write
+from geminga.managed_ledger.rules.cursor_format import MARKER_BYTES_MAX, plan_write, recovery
 from geminga.managed_ledger.rules.plain_ranges import PlainRanges
 from geminga.managed_ledger.rules.positions import LedgerInfo, LedgerList
 from geminga.model.position import EARLIEST, Position
@@ -171,3 +173,27 @@ def test_a_large_bit_set_that_is_forgotten_takes_no_memory() -> None:
     assert with_both > 10_000 > 200 > small
     acks.merge(1, 0, (1 << 100_000) - 1)
     assert acks.ledger_memory_bytes(1) == with_both
+
+
+def test_half_acknowledged_batches_of_a_million_messages_are_stored_in_entries_that_bookies_take() -> None:
+    ledgers = LedgerList([LedgerInfo(1, 100)])
+    state = CursorState(Position(1, -1))
+    # Every second message: each word takes ten bytes.
+    half = [0x5555555555555555 - (1 << 63)] * (1 << 14)
+    state.acknowledge([Position(1, entry_id) for entry_id in range(34)], [half] * 34, ledgers)
+    plan = plan_write(state, {})
+    entries = [*plan.segments, plan.marker(plan.refs(0))]
+    assert max(map(len, entries)) <= MARKER_BYTES_MAX
+    steps = recovery(len(entries) - 1, ledgers)
+    first, last = next(steps)
+    with pytest.raises(StopIteration) as stop:
+        while True:
+            first, last = steps.send(entries[first : last + 1])
+    assert list(stop.value.value.state.batches) == list(state.batches)
+
+
+def test_half_acknowledged_batches_of_some_messages_lie_in_the_marker_itself() -> None:
+    state = CursorState(Position(1, -1))
+    half = [0x5555555555555555] * 16
+    state.acknowledge([Position(1, i) for i in range(128)], [half] * 128, LedgerList([LedgerInfo(1, 200)]))
+    assert plan_write(state, {}).is_inline

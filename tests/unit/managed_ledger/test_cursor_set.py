@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from geminga.managed_ledger.shared.metadata_io import UNKNOWN_ATTEMPTS_MAX, cursor_path
+from geminga.managed_ledger.shared.metadata_io import UNKNOWN_ATTEMPTS_MAX, cursor_path, ledger_path
 from geminga.metadata.core.faults import WriteFault
-from geminga.model.errors import LedgerClosedError, UnknownOutcomeError
+from geminga.model.errors import LedgerClosedError, SessionExpiredError, UnknownOutcomeError
 from geminga.model.position import EARLIEST, LATEST
 from geminga.runtime import next_turn
 from support.worlds.ledger_world import NAME, read_all
@@ -116,5 +116,70 @@ def test_cursor_whose_deletion_failed_is_there(in_world):
         assert await ml.open_cursor("s") is cursor
         await ml.delete_cursor("s")
         assert ml.cursors == {}
+
+    in_world(scenario)
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_cursor_whose_creation_had_no_answer_is_taken_over_by_the_next_attempt(in_world, is_shared):
+    async def scenario(w):
+        w.new_process(is_shared=is_shared)
+        ml = await w.open()
+        await w.fill(ml, 3)
+        # The node is there, and then the store is away: whether it is can not be asked.
+        end = w.store.watch_node(cursor_path(NAME, "s"), lambda _: w.store.expire_session(1000))
+        w.faults.next_writes.append(WriteFault.UNKNOWN_AFTER)
+        with pytest.raises(SessionExpiredError):
+            await ml.open_cursor("s", initial=LATEST)
+        end()
+        assert (ml.cursors, (await _node_after(w)) is not None) == ({}, True)
+        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        assert not ml.tenure.is_fenced
+        assert len(await read_all(cursor)) == 3
+        await w.fill(ml, 1)
+        await ml.close()
+        assert (await w.reopen()).cursors["s"].backlog_count == 4
+
+    in_world(scenario)
+
+
+async def _node_after(w):
+    await w.world.sleep(2)
+    return await w.store.get(cursor_path(NAME, "s"))
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_cursor_whose_creation_had_no_answer_goes_when_it_or_the_log_is_deleted(in_world, is_deleted):
+    async def scenario(w):
+        ml = await w.open()
+        end = w.store.watch_node(cursor_path(NAME, "s"), lambda _: w.store.expire_session(1000))
+        w.faults.next_writes.append(WriteFault.UNKNOWN_AFTER)
+        with pytest.raises(SessionExpiredError):
+            await ml.open_cursor("s")
+        end()
+        assert await _node_after(w) is not None
+        if is_deleted:
+            await w.factory.delete(NAME)
+        else:
+            await ml.delete_cursor("s")
+            await ml.delete_cursor("s")
+            assert not ml.tenure.is_fenced
+        assert await w.store.get(cursor_path(NAME, "s")) is None
+        assert await w.store.exists(ledger_path(NAME)) is not is_deleted
+
+    in_world(scenario)
+
+
+@pytest.mark.parametrize("steps", range(5))
+def test_cursor_whose_creator_was_called_off_is_made_by_the_next(in_world, steps):
+    async def scenario(w):
+        ml = await w.open()
+        w.faults.delay_ms_max = 20
+        cut = asyncio.ensure_future(ml.open_cursor("s"))
+        await w.world.sleep(steps * 0.005)
+        cut.cancel()
+        await asyncio.wait([cut])
+        cursor = await ml.open_cursor("s")
+        assert (ml.cursors, ml.tenure.is_fenced) == ({"s": cursor}, False)
 
     in_world(scenario)

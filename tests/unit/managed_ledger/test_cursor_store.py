@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -433,3 +434,41 @@ def test_batches_are_closed_in_the_ledger_where_apaches_brokers_may_come_next(in
             assert record.cursor_ledger_id >= 0
 
     in_world(scenario)
+
+
+def test_acknowledgment_behind_a_close_that_had_no_answer_survives(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        positions = await w.fill(ml, 5)
+        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        assert await acknowledge(cursor, positions[:1]) is None
+        # The node takes the state, and then the store is away: whether it has it can not be asked.
+        end = w.store.watch_node(cursor_path(NAME, "s"), lambda _: w.store.expire_session(1000))
+        w.faults.next_writes.append(WriteFault.UNKNOWN_AFTER)
+        await cursor.close()
+        end()
+        await w.world.sleep(2)
+        assert await ml.open_cursor("s") is cursor
+        assert await acknowledge(cursor, positions[1:2]) is None
+        assert (await w.reopen()).cursors["s"].mark_delete_position == positions[1]
+
+    in_world(scenario)
+
+
+@pytest.mark.parametrize("steps", range(8, 13))
+def test_acknowledgment_is_stored_though_who_wrote_the_node_was_called_off(in_world, steps):
+    async def scenario(w):
+        ml, cursor, positions = await filled(w)
+        w.faults.delay_ms_max = 20
+        # Too much for the node, so that its properties are written along with a ledger.
+        cursor.acknowledge(positions[1::2])
+        cut = asyncio.ensure_future(cursor.set_cursor_properties({"a": "b"}))
+        await w.world.sleep(steps * 0.005)
+        cut.cancel()
+        await asyncio.wait([cut])
+        await cursor.flush()
+        assert not ml.tenure.is_fenced
+        cursor = (await w.reopen()).cursors["s"]
+        assert [cursor.state.is_acknowledged(position) for position in positions] == [False, True] * 4
+
+    in_world(scenario, NARROW)

@@ -77,6 +77,25 @@ def test_deletion_is_done_again_after_every_failure(in_world):
     in_world(scenario)
 
 
+def test_deletion_that_stops_at_a_cursor_has_deleted_the_ledgers_of_those_before(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        positions = await w.fill(ml, 25)
+        for name in ("a", "b"):
+            await acknowledge(await ml.open_cursor(name, initial=EARLIEST), positions[3:4])
+        before = {name: ml.cursors[name].store.ledger_id for name in ("a", "b")}
+        taken = await another_process(w).open(NAME)
+        await taken.cursors["b"].set_cursor_properties({"owner": "another"})
+        with pytest.raises(LedgerFencedError):
+            await w.factory.delete(NAME)
+        assert before["a"] not in await w.bookkeeper.ledger_ids()
+        assert before["b"] in await w.bookkeeper.ledger_ids()
+        await w.factory.delete(NAME)
+        assert await w.bookkeeper.ledger_ids() == []
+
+    in_world(scenario)
+
+
 def test_cursor_that_comes_while_it_is_deleted_is_refused_and_not_left_behind(in_world):
     async def scenario(w):
         refused = 0

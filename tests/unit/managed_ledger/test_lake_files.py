@@ -13,7 +13,7 @@ from geminga.managed_ledger.offload import lake_files, manifests
 from geminga.managed_ledger.rules.offload import record_of
 from geminga.managed_ledger.rules.positions import LedgerInfo
 from geminga.managed_ledger.shared.metadata_io import ledger_path
-from geminga.model.errors import CorruptionError, LedgerFencedError, StorageError
+from geminga.model.errors import CorruptionError, LedgerFencedError, SessionExpiredError, StorageError
 from geminga.wire.managed_ledger.offload_context import OffloadRecord, encode_offload_context
 from support.worlds.lake_world import POLICY, PROPERTIES, LakeWorld, MemoryLakeStore
 from support.worlds.ledger_world import NAME
@@ -305,5 +305,32 @@ def test_files_that_can_not_be_deleted_do_not_keep_those_behind_them():
         for _ in range(20):
             await w.factory.retry_lake_deletions()
         assert {deletion.uid for deletion in await lake_files.waiting(w.store)} == refused
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+def test_many_files_that_go_are_noted_at_once_and_each_of_them(is_away):
+    """The list of who trims is nobody else's meanwhile."""
+
+    async def scenario(w):
+        services = (await w.filled(1))._services
+        infos = [
+            LedgerInfo(
+                number, 1, offload_context=encode_offload_context(OffloadRecord(f"{number:032x}", "f", PROPERTIES))
+            )
+            for number in range(2 * lake_files.NOTED_AT_ONCE + 1)
+        ]
+        w.faults.delay_ms_max = 10
+        if is_away:
+            w.store.expire_session(1000)
+            with pytest.raises(SessionExpiredError):
+                await lake_files.note(services, OTHER, 1, infos)
+            await w.world.sleep(2)
+        before = w.world.now
+        noted = await lake_files.note(services, OTHER, 1, infos)
+        assert w.world.now - before < 1
+        assert [deletion.ledger_id for deletion in noted] == [info.ledger_id for info in infos]
+        assert {deletion.uid for deletion in await lake_files.waiting(w.store)} == {one.uid for one in noted}
 
     run(scenario)

@@ -83,5 +83,13 @@ class CursorLedger:
         return refs
 
 
+def leave(ledger: CursorLedger | None) -> OpenLedger | None:
+    """What was in force, which is written no more."""
+    if ledger is None:
+        return None
+    handle, ledger.handle = ledger.handle, None
+    return handle
+
+
 def _ignore(_first: int, _count: int, _error: StorageError | None) -> None:
     """A failed segment fails the marker behind it."""

@@ -24,6 +24,7 @@ _NO_LONGS: Final[Mapping[str, int]] = {}
 #: One object for all idle managed ledgers: an empty set takes 216 bytes.
 _NO_CURSORS: Final[frozenset[ManagedCursor]] = frozenset()
 _NO_NAMES: Final[frozenset[str]] = frozenset()
+_NO_NODES: Final[Mapping[str, CursorNode]] = {}
 
 
 class CursorOwner(CursorLog, CursorPlace, Protocol):
@@ -39,7 +40,7 @@ class CursorOwner(CursorLog, CursorPlace, Protocol):
 class CursorSet:
     """See the module."""
 
-    __slots__ = ("_going", "_owner", "_services", "_shared", "durable", "non_durable")
+    __slots__ = ("_going", "_owner", "_services", "_shared", "durable", "non_durable", "unanswered")
 
     def __init__(self, owner: CursorOwner, services: StorageServices, shared: CursorServices) -> None:
         self._owner = owner
@@ -48,6 +49,8 @@ class CursorSet:
         #: By name.
         self.durable: dict[str, ManagedCursor] = {}
         self.non_durable = _NO_CURSORS
+        #: Nodes, by name, that may be there though there is no such cursor: the store did not answer who made it.
+        self.unanswered = _NO_NODES
         #: Durable ones that are being deleted, by name.
         self._going = _NO_NAMES
 
@@ -80,7 +83,20 @@ class CursorSet:
                 check()
             texts = dict(cursor_properties) if cursor_properties else _NO_TEXTS
             cursor = self._new(name, self._state(initial, dict(properties) if properties else _NO_LONGS), texts)
-            store = self._store(cursor, CursorNode(cursor, owner.name, self._services, owner.on_fenced))
+            await self._create(name, cursor)
+            crash_point(points.CURSOR_CREATED)
+            self.durable[name] = cursor
+        return cursor
+
+    async def _create(self, name: str, cursor: ManagedCursor) -> None:
+        """Give it its node: that of an attempt before which had no answer, if there was one. Raises MetadataError."""
+        owner = self._owner
+        node = CursorNode(cursor, owner.name, self._services, owner.on_fenced)
+        if name in self.unanswered:
+            node.take_over(self._take_unanswered(name))
+        store = self._store(cursor, node)
+        is_made = False
+        try:
             await store.create_node()
             if self._services.is_shared:
                 try:
@@ -89,9 +105,16 @@ class CursorSet:
                 except LedgerFencedError:
                     await store.delete_node()
                     raise
-            crash_point(points.CURSOR_CREATED)
-            self.durable[name] = cursor
-        return cursor
+            is_made = True
+        finally:
+            # Also of who is called off.
+            if not is_made and node.may_be_there:
+                self.unanswered = {**self.unanswered, name: node}
+
+    def _take_unanswered(self, name: str) -> CursorNode:
+        node = self.unanswered[name]
+        self.unanswered = {known: other for known, other in self.unanswered.items() if known != name} or _NO_NODES
+        return node
 
     async def bring_back(self, name: str, record: CursorInfoRecord, stat: Stat) -> None:
         """A durable cursor whose node has ``record``, at its newest complete state. Raises StorageError."""
@@ -155,13 +178,21 @@ class CursorSet:
             cursor = self.durable.get(name)
             store = cursor.store if cursor is not None else None
             if cursor is None or store is None:
-                return False
+                return await self._delete_unanswered(name)
             await store.delete_node()
             crash_point(points.CURSOR_DELETED)
             del self.durable[name]
             cursor.store = None
         await cursor.close()
         await store.delete_ledgers()
+        return True
+
+    async def _delete_unanswered(self, name: str) -> bool:
+        node = self.unanswered.get(name)
+        if node is None:
+            return False
+        await node.remove()
+        self._take_unanswered(name)
         return True
 
     def _state(self, first: Position, properties: Mapping[str, int]) -> CursorState:

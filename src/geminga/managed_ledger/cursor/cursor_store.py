@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol
 
-from geminga.managed_ledger.cursor.cursor_ledger import NO_REFS, CursorLedger
+from geminga.managed_ledger.cursor.cursor_ledger import NO_REFS, CursorLedger, leave
 from geminga.managed_ledger.cursor.cursor_node import CursorNode, NotedCursor
 from geminga.managed_ledger.cursor.cursor_segments import CursorSegments, SegmentedCursor
 from geminga.managed_ledger.rules.cursor_format import Recovered, Refs, WritePlan, plan_write
@@ -318,19 +318,11 @@ class CursorStore:
 
     def _write_failed(self) -> None:
         """Whatever the last plan cleaned is not known to be on disk."""
-        self._leave_ledger()
+        leave(self._ledger)
         self._is_dirty = True
         if self._segments is not None:
             self._segments.forget_loaded()
             self._cursor.on_memory_changed()
-
-    def _leave_ledger(self) -> OpenLedger | None:
-        """The cursor ledger that is written, which is written no more."""
-        ledger = self._ledger
-        if ledger is None:
-            return None
-        handle, ledger.handle = ledger.handle, None
-        return handle
 
     async def _recover_from(self, error: StorageError, waiters: list[AckDone]) -> None:
         """A write to the cursor ledger failed: its last complete state counts until a better one is stored."""
@@ -349,12 +341,24 @@ class CursorStore:
         except StorageError as failure:
             error = failure
             _log.warning("%s/%s: no new cursor ledger: %s", self._place.name, self._cursor.name, failure)
-            self._write_failed()
             if not isinstance(failure, LedgerFencedError) and await self._write_state_to_node():
                 error = None
         self._completed(waiters, error)
 
     async def _open_ledger(self) -> None:
+        """Another cursor ledger, with the whole state and named by the node. Raises StorageError.
+
+        Where that fails, or is called off, the one before is left, too: the node may name the other by now.
+        """
+        is_named = False
+        try:
+            await self._begin_ledger()
+            is_named = True
+        finally:
+            if not is_named:
+                self._write_failed()
+
+    async def _begin_ledger(self) -> None:
         name = self._cursor.name
         handle = await self._services.create_ledger(self._place.name, self._place.persistence, cursor_name=name)
         crash_point(points.CURSOR_LEDGER_CREATED)
@@ -426,11 +430,7 @@ class CursorStore:
         elif (record := self._node.state_record()) is not None:
             await self._node.write_state(record)
         else:
-            try:
-                await self._open_ledger()
-            except StorageError as failure:
-                self._write_failed()
-                raise failure
+            await self._open_ledger()
 
     async def _write_state_to_node(self) -> bool:
         """Store the whole state in the node if it fits; False if it does not, or the store refuses."""
@@ -439,15 +439,19 @@ class CursorStore:
             return False
         # Acknowledgments that come while this is written make it dirty again; the parts stay to be rewritten.
         self._is_dirty = False
+        # Also without an answer: then the node may not name it any more.
+        leave(self._ledger)
+        is_written = False
         try:
             await self._node.write_state(record)
+            is_written = True
         except StorageError as error:
             _log.warning("%s/%s: the cursor's node was not written: %s", self._place.name, self._cursor.name, error)
-            self._is_dirty = True
             return False
+        finally:
+            self._is_dirty |= not is_written
         crash_point(points.CURSOR_STATE_IN_NODE)
         old, self._node.ledger_id = self._node.ledger_id, -1
-        self._leave_ledger()
         self.last_marker, self.persisted_mark_delete = None, record.mark_delete
         if self._segments is not None:
             self._segments.forget_loaded()
@@ -472,7 +476,7 @@ class CursorStore:
         if are_batches_read and (self._is_dirty or self._has_ledger or self.ledger_id < 0):
             error = await self._close_ledger()
             if error is not None:
-                self._write_failed()
+                self._write_failed()  # it may be that it was not closed
                 if await self._write_state_to_node():
                     error = None
         elif self._is_dirty or self._has_ledger:
@@ -495,7 +499,7 @@ class CursorStore:
         try:
             if self._is_dirty or not self._has_ledger:
                 await self._open_ledger()
-            handle = self._leave_ledger()
+            handle = leave(self._ledger)
             if handle is not None:
                 await handle.close()
         except StorageError as error:
@@ -543,7 +547,7 @@ class CursorStore:
 
     async def delete_ledgers(self) -> None:
         """After :meth:`delete_node`: the ledger goes too."""
-        self._leave_ledger()
+        leave(self._ledger)
         await self._delete_ledger(self.ledger_id)
 
     async def _delete_ledger(self, ledger_id: int) -> None:

@@ -6,6 +6,7 @@ list names the file still: then the change that it was written for never came.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +20,7 @@ from geminga.metadata import cas
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import CorruptionError, StorageError
 from geminga.model.topic_name import encode_again
-from geminga.runtime import Rng, crash_point, get_logger
+from geminga.runtime import Rng, crash_point, get_logger, value_of
 from geminga.wire.managed_ledger import decode_managed_ledger_info
 from geminga.wire.managed_ledger.offload_context import decode_offload_context
 
@@ -29,6 +30,8 @@ STALE_MS: Final = 3600 * 1000
 _ERROR_CHARACTERS_MAX: Final = 500
 #: Files of one root in a row that can not be deleted, until its others are left for later.
 FAILURES_MAX: Final = 8
+#: Notes on their way: whoever trims has the list's lock, for which others wait who subscribe or need a ledger.
+NOTED_AT_ONCE: Final = 100
 _VERSION: Final = 1
 _log = get_logger(__name__)
 
@@ -107,8 +110,16 @@ async def note(
         deletion = FileDeletion(
             name, created_ms, info.ledger_id, record.uid, record.driver, record.properties, now_ms, not_before_ms
         )
-        await _put(services.metadata, deletion)
         noted.append(deletion)
+    for start in range(0, len(noted), NOTED_AT_ONCE):
+        window = noted[start : start + NOTED_AT_ONCE]
+        # None is on its way any more when this raises.
+        ended = await asyncio.gather(*(_put(services.metadata, each) for each in window), return_exceptions=True)
+        try:
+            for error in ended:
+                value_of(error)
+        finally:
+            del ended  # see runtime's value_of
     if noted:
         crash_point(points.LAKE_DELETION_NOTED)
     return noted

@@ -38,6 +38,8 @@ from geminga.wire.managed_ledger import (
 
 #: Ranges, and batches, that a marker holds itself. A state with no more needs no segments.
 INLINE_RANGES_MAX: Final = 128
+#: Words of these batches, of up to ten bytes each: 128 half acknowledged batches of a million messages are 20 MB.
+INLINE_WORDS_MAX: Final = 1 << 16
 #: Bytes of a part's body in one entry.
 SEGMENT_BYTES_MAX: Final = 1024 * 1024
 #: Bytes of a marker that its bookies are sure to take: theirs are 5 MiB with what goes around it.
@@ -112,6 +114,9 @@ def plan_write(state: CursorState, refs: Refs, choose_fields: ChooseFields | Non
     batches = batch_records(state, INLINE_RANGES_MAX + 1)
     away = state.acked.away or {}
     is_inline = not away and len(ranges) <= INLINE_RANGES_MAX and len(batches) <= INLINE_RANGES_MAX
+    if sum(len(batch.words) for batch in batches) > INLINE_WORDS_MAX:
+        # They would be in the marker beside the segments, too.
+        is_inline, batches = False, []
     if is_inline or choose_fields is None:
         fields = PulsarFields(ranges[:INLINE_RANGES_MAX], batches[:INLINE_RANGES_MAX], {})
     else:

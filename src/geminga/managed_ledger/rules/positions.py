@@ -114,7 +114,8 @@ class LedgerList:
 
     def remove(self, ledger_ids: Collection[int]) -> None:
         """Take ledgers out of the list."""
-        self._infos = [info for info in self._infos if info.ledger_id not in ledger_ids]
+        gone = frozenset(ledger_ids)
+        self._infos = [info for info in self._infos if info.ledger_id not in gone]
         self._ids = [info.ledger_id for info in self._infos]
         self._prefix = None
 
