@@ -15,6 +15,7 @@ from geminga.app.administration.arguments import UsageError, given, leading
 from geminga.app.administration.command import Command
 from geminga.app.administration.contexts import ContextError, chosen
 from geminga.app.administration.groups import GROUPS, UNBUILT, commands_of
+from geminga.app.lifecycle.paragraphs import give_up_output, no_text
 from geminga.app.lifecycle.terminal_text import shown_on
 
 #: The first words that are for this package.
@@ -32,7 +33,7 @@ def main(words: Sequence[str]) -> NoReturn:
         code = 1
     except OSError as error:
         # Nothing more is to be said at the end either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        give_up_output()
         # Who reads may have seen enough.
         code = 1 if isinstance(error, BrokenPipeError) else _failed(str(error) or type(error).__name__, 1)
     raise SystemExit(code)
@@ -51,6 +52,8 @@ def run(words: Sequence[str]) -> int:
 
             return run_completion(rest)
         return _administer(first, rest)
+    except UnicodeEncodeError as error:
+        return _failed(no_text(error), 2)
     except (UsageError, ContextError) as error:
         return _failed(str(error), 2)
 

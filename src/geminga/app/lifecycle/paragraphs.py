@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import Final
@@ -35,3 +36,17 @@ def print_paragraph(sentence: str) -> None:
 
         text = textwrap.fill(text, PARAGRAPH_COLUMNS, break_long_words=False, break_on_hyphens=False)
     print(text, file=sys.stderr, flush=True)
+
+
+def no_text(error: UnicodeEncodeError) -> str:
+    """What is said of an argument that is no text in UTF-8, wherever that was noticed; else the error itself."""
+    wrong = error.object[error.start : error.end]
+    if not any("\ud800" <= character <= "\udfff" for character in wrong):
+        return str(error)
+    of = next((word for word in sys.argv[1:] if wrong in word), error.object)
+    return f"{os.fsencode(of)!r}: expected text in UTF-8".removeprefix("b")
+
+
+def give_up_output() -> None:
+    """Standard output can not be written to: at the end of the process what is left in its buffer is not tried again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
