@@ -75,7 +75,7 @@ def read_file(path: str) -> list[ConfigEntry]:
 
 
 def from_environment(environment: Mapping[str, str]) -> list[ConfigEntry]:
-    """Entries of all variables named ``GEMINGA_<key>``, sorted by name, but those of commands and of Spark's connector."""
+    """Entries of all variables named ``GEMINGA_<key>``, sorted by name, but those of commands and of Spark."""
     return [
         ConfigEntry(name[len(ENVIRONMENT_PREFIX) :], text, f"environment variable {name}")
         for name, text in sorted(environment.items())

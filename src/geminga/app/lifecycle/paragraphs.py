@@ -48,5 +48,5 @@ def no_text(error: UnicodeEncodeError) -> str:
 
 
 def give_up_output() -> None:
-    """Standard output can not be written to: at the end of the process what is left in its buffer is not tried again."""
+    """Standard output can not be written to: what is left in its buffer is not tried again at the end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
