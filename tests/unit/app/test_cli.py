@@ -272,6 +272,15 @@ def test_an_argument_that_is_no_text_is_a_sentence(
     assert len(shown.err.splitlines()) == 1
 
 
+def test_a_file_that_is_not_there_is_told_without_a_number(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["geminga", "loadbalance", "simulate", "/nowhere/trace"])
+    with pytest.raises(SystemExit, match="1"):
+        command.main()
+    assert capsys.readouterr().err == "geminga: /nowhere/trace: No such file or directory\n"
+
+
 def test_contents_of_the_command_line_are_the_bytes_that_were_given(tmp_path: Any) -> None:
     given = [os.fsdecode(b"\xff\x00\xc3\xbc"), "\u2192"]
     assert list(contents(given, (), 2)) == [b"\xff\x00\xc3\xbc", "\u2192".encode()] * 2

@@ -82,7 +82,7 @@ def _administer(program: str, words: Sequence[str]) -> int:
     if group not in GROUPS:
         from geminga.app.administration.helping import nearest
 
-        raise UsageError(f"there is no group {group}{nearest(group, list(GROUPS))} `{name} --help` lists them")
+        raise UsageError(f"there is no group {group}{nearest(group, list(GROUPS)) or ';'} `{name} --help` lists them")
     commands = commands_of(group)
     if common.get("help") or len(rest) == 1 or rest[1] in ("-h", "--help", "help"):
         from geminga.app.administration.helping import of_group
@@ -92,7 +92,7 @@ def _administer(program: str, words: Sequence[str]) -> int:
     if rest[1] not in commands:
         from geminga.app.administration.helping import nearest
 
-        near = nearest(rest[1], list(commands))
+        near = nearest(rest[1], list(commands)) or ";"
         raise UsageError(f"there is no command {group} {rest[1]}{near} `{name} {group} --help` lists them")
     return _carry_out(program, commands[rest[1]], rest[2:], common)
 

@@ -135,9 +135,12 @@ def main() -> NoReturn:
             sys.stdout.flush()
     except UnicodeEncodeError as error:
         fail(no_text(error))
-    except (GemingaError, OSError) as error:
-        if isinstance(error, OSError):
-            give_up_output()
+    except GemingaError as error:
+        fail(str(error))
+    except OSError as error:
+        if error.filename is not None:
+            fail(f"{error.filename}: {error.strerror}")
+        give_up_output()
         if isinstance(error, BrokenPipeError):
             # Who reads has seen enough.
             raise SystemExit(1) from None
