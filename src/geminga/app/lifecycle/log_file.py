@@ -8,6 +8,7 @@ import os
 import stat
 import sys
 from io import TextIOWrapper
+from typing import cast
 
 from geminga.runtime.local_file import FILE_MODE
 
@@ -48,7 +49,8 @@ class RotatedFile(logging.handlers.RotatingFileHandler):
         def opener(path: str, flags: int) -> int:
             return os.open(path, flags, self._file_mode)
 
-        return open(self.baseFilename, self.mode, encoding=self.encoding, errors=self.errors, opener=opener)
+        made = open(self.baseFilename, self.mode, encoding=self.encoding, errors=self.errors, opener=opener)  # noqa: SIM115
+        return cast("TextIOWrapper", made)
 
     def _leave_what_went(self) -> None:
         if self.stream is None:
@@ -60,5 +62,5 @@ class RotatedFile(logging.handlers.RotatingFileHandler):
         except FileNotFoundError:
             named = None
         if named is None or (named.st_dev, named.st_ino) != (written.st_dev, written.st_ino):
-            stream, self.stream = self.stream, None  # type: ignore[assignment]
-            stream.close()
+            self.stream.close()
+            self.stream = None

@@ -271,9 +271,9 @@ class ZooKeeperConnection:
         """What is said before the session stands, and its answer."""
         return self._invoke(min(timeout, self._within_s), request, xid)
 
-    def _resolve_or_tell(self) -> list[Kazoo]:
+    def _resolve_or_tell(self) -> Sequence[Kazoo]:
         """Hosts with their addresses. Where no name has one kazoo connects to nothing, and says so in its own log."""
-        found: list[Kazoo] = []
+        found: Sequence[Kazoo] = []
         # As of a name that can be none: kazoo's thread would end by it.
         with suppress(UnicodeError):
             found = self._resolve()
