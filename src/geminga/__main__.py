@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import codecs
 import io
-import os
 import sys
 from typing import Final, NoReturn
 
@@ -28,20 +27,6 @@ _EXTRAS: Final = {
 _ADMINISTRATION: Final = frozenset({"admin", "completion", "context", "pulsar-admin"})
 
 
-def open_closed_streams() -> None:
-    """Give standard streams that were closed at the start (``<&-``, as some schedulers do) the null device.
-
-    Their numbers would go to the next sockets and files, which the event loop does not bear.
-    """
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        if getattr(sys, name) is None:
-            # The lowest free number is given, and those below are open by now; programs that are started get it, too.
-            descriptor = os.open(os.devnull, os.O_RDWR)
-            os.set_inheritable(descriptor, True)
-            stream = open(descriptor, "r" if number == 0 else "w", encoding="utf-8", closefd=False)  # noqa: SIM115
-            setattr(sys, name, stream)
-
-
 def escape_what_is_not_encoded() -> None:
     """Have what standard output can not encode written as ``\\u2192``, as in JSON, which stays JSON so."""
     codecs.register_error("json", _escaped)
@@ -57,7 +42,10 @@ def _escaped(error: UnicodeError) -> tuple[str, int]:
 
 def main() -> None:
     """Entry point of the command; exits with its code."""
-    open_closed_streams()
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        from geminga.app.lifecycle.paragraphs import open_closed_streams
+
+        open_closed_streams()
     escape_what_is_not_encoded()
     if sys.argv[1:] == ["--version"]:
         from geminga.version import version_line

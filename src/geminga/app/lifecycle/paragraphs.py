@@ -1,4 +1,4 @@
-"""What a command says to people on standard error: one paragraph, never a traceback."""
+"""What a command says to people on standard error: one paragraph, never a traceback; and the streams for that."""
 
 from __future__ import annotations
 
@@ -50,3 +50,17 @@ def no_text(error: UnicodeEncodeError) -> str:
 def give_up_output() -> None:
     """Standard output can not be written to: what is left in its buffer is not tried again at the end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def open_closed_streams() -> None:
+    """Give standard streams that were closed at the start (``<&-``, as some schedulers do) the null device.
+
+    Their numbers would go to the next sockets and files, which the event loop does not bear.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            # The lowest free number is given, and those below are open by now; programs that are started get it, too.
+            descriptor = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(descriptor, True)
+            stream = open(descriptor, "r" if number == 0 else "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+            setattr(sys, name, stream)
