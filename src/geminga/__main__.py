@@ -8,7 +8,7 @@ from __future__ import annotations
 import codecs
 import io
 import sys
-from typing import Final
+from typing import Final, NoReturn
 
 #: The extra with all that a command needs, by its first word; of the others: ``server``.
 _EXTRAS: Final = {
@@ -42,12 +42,24 @@ def _escaped(error: UnicodeError) -> tuple[str, int]:
 
 def main() -> None:
     """Entry point of the command; exits with its code."""
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        from geminga.app.lifecycle.paragraphs import open_closed_streams
+
+        open_closed_streams()
     escape_what_is_not_encoded()
     if sys.argv[1:] == ["--version"]:
         from geminga.version import version_line
 
         print(version_line())
         raise SystemExit(0)
+    try:
+        _run()
+    except KeyboardInterrupt:
+        # While something was loaded, or outside of what ends by itself: as of any program that SIGINT ends.
+        raise SystemExit(130) from None
+
+
+def _run() -> NoReturn:
     try:
         if len(sys.argv) > 1 and sys.argv[1] in _ADMINISTRATION:
             from geminga.app.administration.main import main as administer

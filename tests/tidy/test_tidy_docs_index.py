@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
 from support.house.source_tree import ROOT, tracked_files
 
@@ -44,6 +45,20 @@ def test_the_readme_leads_to_the_index_and_to_the_first_pages() -> None:
     assert {
         f"docs/{page}" for page in ("README.md", "first-steps.md", "client.md", "configuration.md", "compatibility.md")
     } <= linked
+
+
+def dead_links(page: Path, text: str) -> list[str]:
+    """Links of a page to files that are not there."""
+    links = {link for link in _LINK.findall(text) if re.fullmatch(r"[\w./-]+", link)}
+    return sorted(link for link in links if not (page.parent / link).exists())
+
+
+def test_no_page_links_to_a_file_that_is_not_there() -> None:
+    pages = [path for path in tracked_files() if path.suffix == ".md"]
+    dead = {str(path.relative_to(ROOT)): dead_links(path, path.read_text(encoding="utf-8")) for path in pages}
+    assert not {page: links for page, links in dead.items() if links}
+    text = "[there](cursor.md#a) [elsewhere](https://x.y/none.md) [gone](none.md) [up](../none.md#b)"
+    assert dead_links(INDEX, text) == ["../none.md", "none.md"]
 
 
 SAMPLE = """# Index

@@ -22,7 +22,7 @@ from geminga.model.errors import (
     MetadataError,
     NoSuchNodeError,
 )
-from geminga.runtime import Runtime, again, get_logger, spawn, wait_ms
+from geminga.runtime import Runtime, SparseWarnings, again, get_logger, spawn, wait_ms
 from geminga.wire.bookkeeper.bookie_cookie import BookieCookie, decode_bookie_cookie, encode_bookie_cookie
 from geminga.wire.bookkeeper.bookie_registration import (
     AVAILABLE_PATH,
@@ -208,6 +208,7 @@ class Registration:
             self._due.set()
 
     async def _follow(self) -> None:
+        warnings = SparseWarnings(_log, asyncio.get_running_loop().time)
         while True:
             await self._due.wait()
             self._due.clear()
@@ -218,7 +219,7 @@ class Registration:
             except MetadataError as error:
                 story = str(error)
             if story:
-                _log.warning("bookie %s: not registered as it should be, trying again: %s", self._id, story)
+                warnings.warn(f"bookie {self._id}: not registered as it should be, trying again: {story}")
                 await wait_ms(RETRY_MS)
                 self._due.set()
 

@@ -66,6 +66,10 @@ class BookKeeper:
         """Bookies that take new entries, as far as is known here."""
         return len(self._bookies.available())
 
+    def read_only_count(self) -> int:
+        """Bookies that are there and take none, as far as is known here."""
+        return len(self._bookies.read_only())
+
     async def create_ledger(
         self,
         *,

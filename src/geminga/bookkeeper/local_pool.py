@@ -110,6 +110,10 @@ class LocalBookiePool:
             if bookie.is_writable and bookie_id not in self.unavailable
         ]
 
+    def read_only(self) -> Sequence[str]:
+        """See ``BookiePool.read_only``."""
+        return [name for name, bookie in self._bookies.items() if bookie.availability is Availability.READ_ONLY]
+
     def get(self, bookie_id: str) -> Bookie:
         """See ``BookiePool.get``; an unknown id gives a bookie whose calls all fail."""
         return self._bookies.get(bookie_id) or AbsentBookie(bookie_id)

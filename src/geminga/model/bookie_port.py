@@ -168,6 +168,10 @@ class BookiePool(Protocol):
         """Ids of the bookies that take new entries now, sorted."""
         ...
 
+    def read_only(self) -> Sequence[str]:
+        """Ids of the bookies that are there and take none, sorted: a disk is full, or they were started so."""
+        ...
+
     def get(self, bookie_id: str) -> Bookie:
         """The bookie, connected or not; calls on an unreachable one complete with an error that is no absence."""
         ...

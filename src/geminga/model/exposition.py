@@ -86,7 +86,7 @@ COUNTERS: Final = frozenset(
 class Page:
     """Made for one answer. Lines are grouped by metric, as the format wants them."""
 
-    __slots__ = ("_lines", "_summaries", "series")
+    __slots__ = ("_labels", "_lines", "_shown", "_summaries", "series")
 
     def __init__(self) -> None:
         self._lines: dict[str, list[str]] = {}
@@ -94,11 +94,16 @@ class Page:
         self._summaries: set[str] = set()
         #: Added so far.
         self.series = 0
+        #: Of the last sample, and as they are written: most have those of the one before.
+        self._labels: Labels = ()
+        self._shown = ""
 
     def add(self, name: str, labels: Labels, value: float) -> None:
         """One sample."""
         self.series += 1
-        self._lines.setdefault(name, []).append(_sample(name, labels, value))
+        if labels is not self._labels:
+            self._labels, self._shown = labels, _shown(labels)
+        self._lines.setdefault(name, []).append(f"{name}{self._shown} {_number(value)}")
 
     def add_all(self, values: Mapping[str, float], labels: Labels) -> None:
         """Samples of the same labels."""
@@ -152,8 +157,12 @@ class Page:
 
 
 def _sample(name: str, labels: Labels, value: float) -> str:
+    return f"{name}{_shown(labels)} {_number(value)}"
+
+
+def _shown(labels: Labels) -> str:
     text = ",".join(f'{key}="{_escaped(item)}"' for key, item in labels)
-    return f"{name}{{{text}}} {_number(value)}" if labels else f"{name} {_number(value)}"
+    return f"{{{text}}}" if labels else ""
 
 
 def _escaped(text: str) -> str:

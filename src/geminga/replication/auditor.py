@@ -23,7 +23,7 @@ from geminga.replication.counters import ReplicationCounters
 from geminga.replication.election import Election
 from geminga.replication.marks import RecoveryDelay, UnderReplicatedLedgers
 from geminga.replication.registry import BookieRegistry
-from geminga.runtime import Runtime, crash_point, get_logger
+from geminga.runtime import Runtime, SparseWarnings, crash_point, get_logger
 
 #: Votes and registrations are read at least so often: watches may be lost.
 LOOK_S: Final = 60.0
@@ -49,6 +49,7 @@ class Auditor:
         counters: ReplicationCounters,
     ) -> None:
         self._clock = runtime.clock
+        self._warnings = SparseWarnings(_log, runtime.clock.monotonic)
         self._metadata = metadata
         self._marks = UnderReplicatedLedgers(metadata)
         self._election = Election(metadata, name)
@@ -112,7 +113,7 @@ class Auditor:
         try:
             return await self._step_elected() if await self._elected() else LOOK_S
         except MetadataError as error:
-            _log.warning("the auditor goes on in %d ms: %s", self._config.rw_rereplicate_backoff_ms, error)
+            self._warnings.warn(f"the auditor goes on in {self._config.rw_rereplicate_backoff_ms} ms: {error}")
             return self._config.rw_rereplicate_backoff_ms / 1000
 
     async def _elected(self) -> bool:

@@ -37,7 +37,7 @@ from geminga.replication.core.replacing import choose_targets, replace_bookies
 from geminga.replication.counters import ReplicationCounters
 from geminga.replication.marks import StoredMark, UnderReplicatedLedgers
 from geminga.replication.registry import BookieRegistry, LiveBookies
-from geminga.runtime import Runtime, crash_point, get_logger, next_turn
+from geminga.runtime import Runtime, SparseWarnings, crash_point, get_logger, next_turn
 from geminga.wire.bookkeeper.ledger_metadata import LedgerMetadata
 
 #: Marks are looked for at least so often: watches may be lost, and are not on all of them.
@@ -78,6 +78,7 @@ class ReplicationWorker:
     ) -> None:
         """``name``: of the process, for people who read locks."""
         self._clock = runtime.clock
+        self._warnings = SparseWarnings(_log, runtime.clock.monotonic)
         self._rng = runtime.rng
         self._marks = UnderReplicatedLedgers(metadata)
         self._ledgers = LedgerStore(metadata)
@@ -143,7 +144,7 @@ class ReplicationWorker:
             await self._work_on(ledger_id)
             return 0
         except MetadataError as error:
-            _log.warning("replication goes on in %d ms: %s", self._config.rw_rereplicate_backoff_ms, error)
+            self._warnings.warn(f"replication goes on in {self._config.rw_rereplicate_backoff_ms} ms: {error}")
             return self._config.rw_rereplicate_backoff_ms / 1000
 
     async def _take(self) -> int | None:

@@ -171,7 +171,7 @@ class RecordedTopic:
             registrations=None,
             recent_candidates=RecentCandidates(),
             consumer_kind=None,
-            ledgers=SimpleNamespace(bookkeeper=SimpleNamespace(available_count=lambda: 1)),
+            ledgers=SimpleNamespace(bookkeeper=SimpleNamespace(available_count=lambda: 1, read_only_count=lambda: 0)),
         )
         self.throttles = TopicThrottling(NO_THROTTLES, runtime.clock.monotonic, self, self._published)
         self.messages_in = self.bytes_in = 0

@@ -21,8 +21,10 @@ def test_shortage_names_what_is_wanted_and_what_is_there_and_ends_by_itself(capl
         bookies["b"].is_writable = False
         told = "managedLedgerDefaultEnsembleSize=3, and 2 bookies take entries (a, c): what needs a new ledger fails"
         assert shortage.story().startswith(told)
+        assert shortage.story().endswith(" (read-only, of a full disk or as they were started: b)")
         bookies["a"].go_down(StorageError("down"))
         assert "and 1 bookies take entries (c)" in shortage.story()
+        assert shortage.story().endswith("started: b)")
         assert len(caplog.messages) == 1
         for name in ("a", "b"):
             bookies[name].come_back()

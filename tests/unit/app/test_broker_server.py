@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
 import urllib.request
 
 import pytest
@@ -20,7 +21,7 @@ from geminga.bookkeeper import BookKeeper
 from geminga.broker.ownership.core.broker_data import BROKERS_PATH
 from geminga.metadata.core.zookeeper_address import parse_zookeeper_address
 from geminga.metadata.zookeeper import ZooKeeperMetadataStore
-from geminga.model.errors import UnavailableError
+from geminga.model.errors import ConfigurationError, UnavailableError
 from geminga.runtime import real_runtime
 
 PORTS = ("brokerServicePort=0", "webServicePort=0")
@@ -64,6 +65,20 @@ def test_a_start_that_fails_names_the_key_and_leaves_no_port_behind() -> None:
             await second(config, None, on_fatal=fatal, pid=1).start()
         assert await clusters(first, addresses.web_service_url) == ["standalone"]
         assert await first.stop()
+
+    asyncio.run(main())
+
+
+def test_one_port_for_two_keys_is_told_by_both() -> None:
+    """It was "can not listen: Address already in use", without a port, of one that nobody else had."""
+
+    async def main() -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        config = load_config(overrides=[f"brokerServicePort={port}", f"webServicePort={port}"])
+        with pytest.raises(ConfigurationError, match=f"brokerServicePort: {port}: .* that of webServicePort"):
+            await StandaloneServer(config, None, on_fatal=fatal, pid=1).start()
 
     asyncio.run(main())
 

@@ -14,8 +14,10 @@ import typer
 from typer.testing import CliRunner
 
 import geminga
+import geminga.__main__ as command
 from geminga.__main__ import escape_what_is_not_encoded
 from geminga.app.commands.cli import _ADMINISTRATION, _GROUPS, app_for, help_of
+from geminga.app.commands.client_commands import contents
 from geminga.app.configuration.core.log_options import LOG_LEVELS, LogOptions
 from geminga.app.lifecycle.log_lines import begin_log
 from geminga.app.lifecycle.process_life import seconds_since_exec
@@ -28,7 +30,7 @@ from support.house.weekly_sample import sampled
 ADDRESSES = Addresses("pulsar://127.0.0.1:1", "http://127.0.0.1:2", 1, 2)
 
 
-def run(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str | bytes, **options) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "geminga", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **options)
 
@@ -208,3 +210,79 @@ def test_what_a_terminal_can_not_show_stays_json(encoding: str, monkeypatch: pyt
     document = {"größe": "→ \U0001f600", "half": "\ud800"}
     print(json.dumps(document, ensure_ascii=False), flush=True)
     assert json.loads(written.getvalue().decode(encoding)) == document
+
+
+def closed(number: int, words: str) -> subprocess.CompletedProcess[str]:
+    """The command with one of its standard streams closed, as some schedulers start it."""
+    shell = f'"$0" -m geminga {words} {number}{"<" if number == 0 else ">"}&-'
+    return subprocess.run(["sh", "-c", shell, sys.executable], capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_standard_stream_that_is_closed_is_the_null_device(number: int) -> None:
+    """The event loop ended the process by an assertion when it got the number of one: exit code 134."""
+    result = closed(number, "client read t --url nowhere")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert len(result.stderr.splitlines()) == (0 if number == 2 else 1)
+
+
+def test_an_interruption_while_the_command_is_loaded_shows_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("geminga.app.commands.cli.app_for", interrupted)
+    monkeypatch.setattr(sys, "argv", ["geminga", "inspect"])
+    with pytest.raises(SystemExit, match="130"):
+        command.main()
+
+
+def test_an_answer_that_nobody_reads_or_nothing_takes_shows_no_traceback() -> None:
+    words_given = [sys.executable, "-m", "geminga", "inspect", "--help"]
+    with open("/dev/full", "wb") as full:
+        ended = subprocess.run(words_given, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (1, "geminga: [Errno 28] No space left on device\n")
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as pipe:
+        ended = subprocess.run(words_given, stdout=pipe, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["client", "produce", "t", "-m", "x", "-p", b"k=bad\xff", "--url", "pulsar://127.0.0.1:1"], 1),
+        (["doctor", b"bad\xff"], 1),
+        (["lake", "status", b"bad\xff"], 1),
+        (["admin", "topics", "stats", b"bad\xff"], 2),
+        (["admin", "topics", "create-subscription", "t", "-s", b"bad\xff"], 2),
+    ],
+)
+def test_an_argument_that_is_no_text_is_a_sentence(
+    words: list[str | bytes], code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was a traceback, or what Python says of its codec."""
+    monkeypatch.setattr(sys, "argv", ["geminga", *map(os.fsdecode, words)])
+    monkeypatch.setenv("GEMINGA_ADMIN_URL", "http://127.0.0.1:1")
+    with pytest.raises(SystemExit) as ended:
+        command.main()
+    shown = capsys.readouterr()
+    assert (ended.value.code, shown.out) == (code, "")
+    assert shown.err.endswith("bad\\xff': expected text in UTF-8\n")
+    assert len(shown.err.splitlines()) == 1
+
+
+def test_a_file_that_is_not_there_is_told_without_a_number(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["geminga", "loadbalance", "simulate", "/nowhere/trace"])
+    with pytest.raises(SystemExit, match="1"):
+        command.main()
+    assert capsys.readouterr().err == "geminga: /nowhere/trace: No such file or directory\n"
+
+
+def test_contents_of_the_command_line_are_the_bytes_that_were_given(tmp_path: Any) -> None:
+    given = [os.fsdecode(b"\xff\x00\xc3\xbc"), "\u2192"]
+    assert list(contents(given, (), 2)) == [b"\xff\x00\xc3\xbc", "\u2192".encode()] * 2
+    with pytest.raises(ConfigurationError, match=r"^--files .*/none: No such file or directory$"):
+        list(contents((), [f"{tmp_path}/none"], 1))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+import geminga
 from geminga.app.configuration.config_sources import (
     FILE_BYTES_MAX,
     from_assignment,
@@ -12,6 +16,8 @@ from geminga.app.configuration.config_sources import (
     read_file,
 )
 from geminga.model.errors import ConfigurationError
+
+VARIABLE = re.compile(r"\bGEMINGA_[A-Z][A-Z_]*[A-Z]\b")
 
 
 def pairs(path) -> dict[str, str]:
@@ -112,6 +118,15 @@ def test_environment_gives_what_has_the_prefix() -> None:
     )
     assert [(entry.key, entry.text) for entry in entries] == [("a", "1"), ("b", "2")]
     assert entries[0].source == "environment variable GEMINGA_a"
+
+
+def test_variables_of_the_command_line_are_no_keys_of_a_server() -> None:
+    """All that the product names, with a key of a server in between, of which each has a small letter."""
+    product = Path(geminga.__file__).parent
+    named = {name for path in product.rglob("*.py") for name in VARIABLE.findall(path.read_text())}
+    assert {"GEMINGA_ADMIN_URL", "GEMINGA_AUTH_PARAMS", "GEMINGA_CONTEXT", "GEMINGA_TOKEN"} <= named
+    entries = from_environment(dict.fromkeys([*named, "GEMINGA_clusterName", "GEMINGA_ADMIN_URLS"], "x"))
+    assert [entry.key for entry in entries] == ["ADMIN_URLS", "clusterName"]
 
 
 def test_assignment_splits_at_the_first_equals_sign() -> None:

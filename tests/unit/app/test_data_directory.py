@@ -40,6 +40,15 @@ def test_new_directory_is_made_and_marked(tmp_path) -> None:
     assert json.loads((path / PROCESS_FILE).read_bytes()) == {"pid": 7}
 
 
+@pytest.mark.parametrize("below", ["", "a/b"])
+def test_a_file_in_the_place_of_the_directory_is_told(tmp_path, below: str) -> None:
+    """It was "File exists"."""
+    file = tmp_path / "file"
+    file.write_text("x")
+    with pytest.raises(DataDirectoryError, match=f"{file} is a file; expected a directory"):
+        claim(file / below)
+
+
 def test_own_directory_is_taken_again_and_its_mark_is_kept(tmp_path) -> None:
     claim(tmp_path / "d", pid=7)
     before = (tmp_path / "d" / FORMAT_FILE).read_bytes()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -110,6 +111,51 @@ def test_what_can_not_be_written_is_told_once_and_raises_nothing(
     handler.close()
     (told,) = capsys.readouterr().err.splitlines()
     assert "none/g.log: [Errno 2]" in json.loads(told)["message"]
+
+
+def test_a_log_file_is_its_users_alone_and_the_next_one_has_the_mode_of_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "g.log"
+    handler = RotatedFile(str(path), maxBytes=10, backupCount=1, encoding="utf-8")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    # As an operator opens it to who ships lines.
+    path.chmod(0o640)
+    for _ in range(3):
+        handler.handle(record("a line that fills a file"))
+    handler.close()
+    assert [stat.S_IMODE(one.stat().st_mode) for one in tmp_path.iterdir()] == [0o640, 0o640]
+
+
+@pytest.mark.parametrize("way", ["moved", "removed", "replaced"])
+def test_a_file_that_others_took_away_is_begun_anew(tmp_path: Path, way: str) -> None:
+    """As logrotate does: lines went on into a file that had no name any more."""
+    path, moved = tmp_path / "g.log", tmp_path / "g.log-20261130"
+    handler = RotatedFile(str(path), maxBytes=1000, backupCount=1, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    handler.handle(record("first"))
+    path.chmod(0o640)
+    path.unlink() if way == "removed" else path.rename(moved)
+    if way == "replaced":
+        path.touch(0o644)
+    for text in ("second", "third"):
+        handler.handle(record(text))
+    handler.close()
+    assert path.read_text() == "second\nthird\n"
+    assert stat.S_IMODE(path.stat().st_mode) == (0o644 if way == "replaced" else 0o640)
+    assert way == "removed" or moved.read_text() == "first\n"
+
+
+def test_a_disk_that_is_full_again_is_told_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "folder"
+    handler = RotatedFile(str(folder / "g.log"), maxBytes=0, backupCount=1, encoding="utf-8", delay=True)
+    handler.handle(record("lost"))
+    folder.mkdir()
+    handler.handle(record("kept"))
+    (folder / "g.log").unlink()
+    folder.rmdir()
+    for _ in range(2):
+        handler.handle(record("lost"))
+    handler.close()
+    assert len(capsys.readouterr().err.splitlines()) == 2
 
 
 @pytest.fixture

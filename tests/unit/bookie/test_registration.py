@@ -306,3 +306,20 @@ def test_bookies_that_begin_a_cluster_together_are_of_one_cluster(seed: int) -> 
         assert await begun("b:1", MetadataFaults()) == await slow != ""
 
     run(main, seed=seed)
+
+
+def test_a_store_that_is_long_away_is_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(place: Store) -> None:
+        mine = place.session()
+        registration = Registration(mine, "b:1", INFO)
+        await registration.begin(Availability.WRITABLE)
+        mine.expire_session(outage_ms=300_000)
+        await wait_ms(290_000)
+        registration.set(Availability.READ_ONLY)
+        told = [line for line in caplog.messages if "not registered as it should be" in line]
+        assert len(told) == 5
+        await wait_ms(20_000)
+        assert await place.there() == [READ_ONLY]
+        await registration.end()
+
+    run(main)

@@ -123,7 +123,7 @@ def test_close_waits_for_no_metadata_store_that_is_away() -> None:
     run(main)
 
 
-def test_list_stays_while_the_store_can_not_be_read() -> None:
+def test_list_stays_while_the_store_can_not_be_read(caplog: pytest.LogCaptureFixture) -> None:
     async def main(place: Place) -> None:
         await place.put(f"{AVAILABLE_PATH}/bookie-7", INFO)
         registered = await RegisteredBookies.follow(place.store, place.pool)
@@ -131,6 +131,8 @@ def test_list_stays_while_the_store_can_not_be_read() -> None:
         place.bookies.expire_session()
         await wait_ms(90_000)
         assert place.pool.listed == {"bookie-7": THERE}
+        # It was a line a second.
+        assert len([line for line in caplog.messages if "can not be read now" in line]) == 2
         await wait_ms(20_000)
         assert place.pool.listed == {}
         await registered.close()

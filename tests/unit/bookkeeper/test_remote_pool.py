@@ -92,6 +92,7 @@ def test_who_takes_entries_and_what_is_heard() -> None:
         await place.list(b1=False, b0=False, b2=True)
         assert await place.settled() == ["b0:3181", "b1:3181"]
         assert place.heard == [("b0:3181", W), ("b1:3181", W), ("b2:3181", R)]
+        assert pool.read_only() == ["b2:3181"]
         place.heard.clear()
         place.down("b0")
         # One that was never there, and one that takes entries again.

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import pytest
 from kazoo import exceptions as zk
 
-from geminga.metadata.zookeeper.connection import answer_within_s
+from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
+from geminga.metadata.zookeeper.connection import ZooKeeperConnection, answer_within_s
 from geminga.metadata.zookeeper.kazoo_thread import AsyncResult, Inbox, Kazoo, KazooHandler
 from geminga.metadata.zookeeper.requests import Requests
 from geminga.runtime import next_turn, spawn
@@ -40,6 +41,30 @@ def test_what_tls_has_read_already_is_readable_at_once() -> None:
             assert handler.select([secured, requests], [], [], None)[0] == [requests]
             there.send(b"x")
             assert handler.select([secured], [secured], [], None) == ([secured], [secured], [])
+
+
+@pytest.mark.parametrize("error", [socket.gaierror(socket.EAI_NONAME, "unknown"), UnicodeError("label too long")])
+def test_a_name_without_an_address_is_why_nothing_was_reached(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was "not reached within 30 s" and no more: kazoo connects to nothing then, or its thread ends."""
+
+    def unknown(*_: object) -> list[object]:
+        raise error
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    address = ZooKeeperAddress(("zk1.nowhere:2181", "zk2.nowhere:2182"))
+
+    async def main() -> None:
+        inbox = Inbox(asyncio.get_running_loop())
+        connection = ZooKeeperConnection(
+            address, 30_000, inbox, on_state=lambda *_: None, on_event=lambda *_, **__: None
+        )
+        assert connection.last_failure == ""
+        assert connection._client._connection._expand_client_hosts() == []
+        assert connection.last_failure == "zk1.nowhere, zk2.nowhere: no address is known of this name"
+
+    asyncio.run(main())
 
 
 def test_a_read_that_nobody_waits_for_is_not_asked_again() -> None:

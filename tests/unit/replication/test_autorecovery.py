@@ -94,3 +94,19 @@ def test_close_waits_for_no_metadata_store_that_is_away():
         assert world.world.now - began_s <= autorecovery.CLOSE_S
 
     run_replication(main)
+
+
+def test_a_store_that_is_long_away_is_told_once_a_minute(caplog: pytest.LogCaptureFixture):
+    async def main(world: ReplicationWorld) -> None:
+        store = world.session()
+        recovery = world.autorecovery("one", store)
+        await recovery.start()
+        await world.world.sleep(1)
+        store.expire_session(outage_ms=300_000)
+        await world.world.sleep(290)
+        for who in ("replication goes on", "the auditor goes on"):
+            assert 3 <= len([line for line in caplog.messages if who in line]) <= 5
+        await world.world.sleep(20)
+        await recovery.close()
+
+    run_replication(main)

@@ -15,6 +15,7 @@ from geminga.app.administration.arguments import UsageError, given, leading
 from geminga.app.administration.command import Command
 from geminga.app.administration.contexts import ContextError, chosen
 from geminga.app.administration.groups import GROUPS, UNBUILT, commands_of
+from geminga.app.lifecycle.paragraphs import give_up_output, no_text
 from geminga.app.lifecycle.terminal_text import shown_on
 
 #: The first words that are for this package.
@@ -32,7 +33,7 @@ def main(words: Sequence[str]) -> NoReturn:
         code = 1
     except OSError as error:
         # Nothing more is to be said at the end either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        give_up_output()
         # Who reads may have seen enough.
         code = 1 if isinstance(error, BrokenPipeError) else _failed(str(error) or type(error).__name__, 1)
     raise SystemExit(code)
@@ -51,6 +52,8 @@ def run(words: Sequence[str]) -> int:
 
             return run_completion(rest)
         return _administer(first, rest)
+    except UnicodeEncodeError as error:
+        return _failed(no_text(error), 2)
     except (UsageError, ContextError) as error:
         return _failed(str(error), 2)
 
@@ -79,7 +82,7 @@ def _administer(program: str, words: Sequence[str]) -> int:
     if group not in GROUPS:
         from geminga.app.administration.helping import nearest
 
-        raise UsageError(f"there is no group {group}{nearest(group, list(GROUPS))} `{name} --help` lists them")
+        raise UsageError(f"there is no group {group}{nearest(group, list(GROUPS)) or ';'} `{name} --help` lists them")
     commands = commands_of(group)
     if common.get("help") or len(rest) == 1 or rest[1] in ("-h", "--help", "help"):
         from geminga.app.administration.helping import of_group
@@ -89,7 +92,7 @@ def _administer(program: str, words: Sequence[str]) -> int:
     if rest[1] not in commands:
         from geminga.app.administration.helping import nearest
 
-        near = nearest(rest[1], list(commands))
+        near = nearest(rest[1], list(commands)) or ";"
         raise UsageError(f"there is no command {group} {rest[1]}{near} `{name} {group} --help` lists them")
     return _carry_out(program, commands[rest[1]], rest[2:], common)
 

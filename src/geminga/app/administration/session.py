@@ -180,6 +180,8 @@ def request_of(command: Command, given: Given, topic: str | None = None) -> Requ
             # Paths of transactions have a subscription encoded once.
             is_once = plain == "subscription" and path.startswith(_TRANSACTIONS)
             written = (_paths.text if is_once else _WRITTEN.get(plain, _paths.text))(values[plain])
+        except UnicodeEncodeError:
+            raise
         except ValueError as error:
             raise UsageError(str(error)) from None
         if plain == "place" and path.startswith(_TRANSACTIONS) and values[plain].startswith("non-persistent:"):

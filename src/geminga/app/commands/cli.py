@@ -27,7 +27,7 @@ from geminga.app.commands.server_options import (
     Settings,
 )
 from geminga.app.configuration.core.log_options import FILE_BYTES, FILES, JSON, LogOptions
-from geminga.app.lifecycle.paragraphs import print_paragraph
+from geminga.app.lifecycle.paragraphs import give_up_output, no_text, print_paragraph
 from geminga.version import version_line
 
 #: Where a standalone keeps everything unless told.
@@ -125,11 +125,25 @@ def main() -> NoReturn:
     try:
         app = app_for(words)
         text = help_of(app, words)
-        if text:
-            print(text)
-            raise SystemExit(0)
-        app(prog_name="geminga")
-    except (GemingaError, OSError) as error:
+        try:
+            if text:
+                print(text)
+            else:
+                app(prog_name="geminga")
+        finally:
+            # Here it can be told what becomes of it; at the end of the process it is a traceback.
+            sys.stdout.flush()
+    except UnicodeEncodeError as error:
+        fail(no_text(error))
+    except GemingaError as error:
+        fail(str(error))
+    except OSError as error:
+        if error.filename is not None:
+            fail(f"{error.filename}: {error.strerror}")
+        give_up_output()
+        if isinstance(error, BrokenPipeError):
+            # Who reads has seen enough.
+            raise SystemExit(1) from None
         fail(str(error))
     raise SystemExit(0)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import aclosing
@@ -240,10 +241,14 @@ class Printer:
 
 def contents(messages: Iterable[str], files: Iterable[str], times: int) -> Iterator[bytes]:
     """Everything to send that is known before, in order."""
-    fixed = [text.encode() for text in messages]
+    # An argument is bytes to the system, whether they are text or not.
+    fixed = [os.fsencode(text) for text in messages]
     for path in files:
-        with open(path, "rb") as file:
-            fixed.append(file.read())
+        try:
+            with open(path, "rb") as file:
+                fixed.append(file.read())
+        except OSError as error:
+            raise ConfigurationError(f"--files {path}: {error.strerror or error}") from error
     for _ in range(times):
         yield from fixed
 
@@ -255,6 +260,8 @@ def key_values(pairs: Iterable[str]) -> dict[str, str]:
         name, equals, value = pair.partition("=")
         if not equals or not name:
             raise ConfigurationError(f"--properties {pair}: expected KEY=VALUE")
+        # The client looks at the texts of properties when it has taken the message, and says less then.
+        pair.encode()
         found[name] = value
     return found
 

@@ -56,6 +56,8 @@ def run_admin(admin_url: str, security: ClientSecurity, work: Callable[[AdminCli
 
     try:
         return asyncio.run(connected())
+    except UnicodeEncodeError:
+        raise
     except (geminga.admin.AdminError, ValueError) as error:
         fail(str(error))
 

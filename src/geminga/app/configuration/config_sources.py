@@ -24,6 +24,20 @@ from geminga.model.errors import ConfigurationError
 ENVIRONMENT_PREFIX: Final = "GEMINGA_"
 #: Of variables that the Spark connector reads, such as ``GEMINGA_SPARK_JAVA_HOME``: no keys of a server.
 CONNECTOR_PREFIX: Final = "GEMINGA_SPARK_"
+#: Variables of the command line, which the shell that starts a server may have as well.
+COMMAND_VARIABLES: Final = frozenset(
+    ENVIRONMENT_PREFIX + name
+    for name in (
+        "ADMIN_URL",
+        "AUTH_PARAMS",
+        "AUTH_PLUGIN",
+        "CONFIG_DIR",
+        "CONTEXT",
+        "SERVICE_URL",
+        "TLS_TRUST_CERT_PATH",
+        "TOKEN",
+    )
+)
 #: A larger file is no configuration file.
 FILE_BYTES_MAX: Final = 4 * 1024 * 1024
 
@@ -61,12 +75,13 @@ def read_file(path: str) -> list[ConfigEntry]:
 
 
 def from_environment(environment: Mapping[str, str]) -> list[ConfigEntry]:
-    """Entries of all variables named ``GEMINGA_<key>``, sorted by name, but those of the Spark connector."""
+    """Entries of all variables named ``GEMINGA_<key>``, sorted by name, but those of commands and of Spark."""
     return [
         ConfigEntry(name[len(ENVIRONMENT_PREFIX) :], text, f"environment variable {name}")
         for name, text in sorted(environment.items())
         if name.startswith(ENVIRONMENT_PREFIX)
         and len(name) > len(ENVIRONMENT_PREFIX)
+        and name not in COMMAND_VARIABLES
         and not name.startswith(CONNECTOR_PREFIX)
     ]
 

@@ -47,8 +47,10 @@ async def back_up_running(
 def alone_in(directory: str) -> Iterator[None]:
     """Make the directory of a backup, and keep other commands out: each takes what no manifest names for leftovers.
 
-    Raises DataDirectoryError while another is there, OSError.
+    A new directory in which nothing came to be does not stay. Raises DataDirectoryError while another is there,
+    OSError.
     """
+    was_there = os.path.isdir(directory)
     make_private_directories(directory)
     try:
         held = lock_directory(directory)
@@ -57,6 +59,8 @@ def alone_in(directory: str) -> Iterator[None]:
     try:
         yield
     finally:
+        if not was_there and not os.listdir(directory):
+            os.rmdir(directory)
         os.close(held)
 
 

@@ -4,19 +4,63 @@ from __future__ import annotations
 
 import logging
 import logging.handlers
+import os
+import stat
 import sys
+from io import TextIOWrapper
+from typing import cast
+
+from geminga.runtime.local_file import FILE_MODE
 
 
 class RotatedFile(logging.handlers.RotatingFileHandler):
-    """Of one process."""
+    """Of one process. Who moves or removes it (logrotate) needs to tell nobody: the next line begins it anew."""
 
+    #: What can not be written now was told.
     _is_told = False
+    #: The last line was written.
+    _is_written = True
+    #: Of the next file that is made: as the one before had it, which an operator may have opened to others.
+    _file_mode = FILE_MODE
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the line."""
+        self._is_written = True
+        super().emit(record)
+        if self._is_written:
+            self._is_told = False
+
+    def shouldRollover(self, record: logging.LogRecord) -> bool:
+        """Whether the line belongs to the next file; one that is not there any more is left before."""
+        self._leave_what_went()
+        return bool(super().shouldRollover(record))
 
     def handleError(self, record: logging.LogRecord) -> None:
         """The process goes on: a full disk must not take a broker's answers with it."""
+        self._is_written = False
         if self._is_told:
             return
         self._is_told = True
         text = f"log lines can not be written to {self.baseFilename}: {sys.exc_info()[1]}"
         told = logging.makeLogRecord({"msg": text, "levelname": "ERROR", "levelno": logging.ERROR, "name": "geminga"})
         print(self.format(told), file=sys.stderr, flush=True)
+
+    def _open(self) -> TextIOWrapper:
+        def opener(path: str, flags: int) -> int:
+            return os.open(path, flags, self._file_mode)
+
+        made = open(self.baseFilename, self.mode, encoding=self.encoding, errors=self.errors, opener=opener)  # noqa: SIM115
+        return cast("TextIOWrapper", made)
+
+    def _leave_what_went(self) -> None:
+        if self.stream is None:
+            return
+        written = os.fstat(self.stream.fileno())
+        self._file_mode = stat.S_IMODE(written.st_mode)
+        try:
+            named = os.stat(self.baseFilename)
+        except FileNotFoundError:
+            named = None
+        if named is None or (named.st_dev, named.st_ino) != (written.st_dev, written.st_ino):
+            self.stream.close()
+            self.stream = None

@@ -1,7 +1,8 @@
-"""What a command says to people on standard error: one paragraph, never a traceback."""
+"""What a command says to people on standard error: one paragraph, never a traceback; and the streams for that."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import Final
@@ -35,3 +36,31 @@ def print_paragraph(sentence: str) -> None:
 
         text = textwrap.fill(text, PARAGRAPH_COLUMNS, break_long_words=False, break_on_hyphens=False)
     print(text, file=sys.stderr, flush=True)
+
+
+def no_text(error: UnicodeEncodeError) -> str:
+    """What is said of an argument that is no text in UTF-8, wherever that was noticed; else the error itself."""
+    wrong = error.object[error.start : error.end]
+    if not any("\ud800" <= character <= "\udfff" for character in wrong):
+        return str(error)
+    of = next((word for word in sys.argv[1:] if wrong in word), error.object)
+    return f"{os.fsencode(of)!r}: expected text in UTF-8".removeprefix("b")
+
+
+def give_up_output() -> None:
+    """Standard output can not be written to: what is left in its buffer is not tried again at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def open_closed_streams() -> None:
+    """Give standard streams that were closed at the start (``<&-``, as some schedulers do) the null device.
+
+    Their numbers would go to the next sockets and files, which the event loop does not bear.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            # The lowest free number is given, and those below are open by now; programs that are started get it, too.
+            descriptor = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(descriptor, True)
+            stream = open(descriptor, "r" if number == 0 else "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+            setattr(sys, name, stream)

@@ -36,9 +36,11 @@ class BookieShortage:
         if len(available) >= self._wanted:
             return ""
         names = f" ({', '.join(available)})" if available else ""
+        others = self._bookies.read_only()
+        full = f" (read-only, of a full disk or as they were started: {', '.join(others)})" if others else ""
         return (
             f"managedLedgerDefaultEnsembleSize={self._wanted}, and {len(available)} bookies take entries{names}: what "
-            "needs a new ledger fails until there are more"
+            f"needs a new ledger fails until there are more{full}"
         )
 
     def look(self) -> None:

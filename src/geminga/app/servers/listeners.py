@@ -211,6 +211,8 @@ class ServicePorts:
         self._new_connection = new_connection
         self._keep_free = keep_free
         self._listeners: list[Listener] = []
+        #: The key by which each of our own ports was taken: the kernel lets two sockets of a process have one.
+        self._keys: dict[tuple[str, int], str] = {}
         self.tls: TlsPorts | None = None
         if config.tls is not None:
             from geminga.app.servers.tls_ports import TlsPorts
@@ -224,22 +226,32 @@ class ServicePorts:
         extra = bound_addresses(server.bind_addresses)
         web = web_tls = broker = broker_tls = None
         if tls is None or not tls.replaces_web_port:
-            web = await _bound("webServicePort", self._http.listen, host, server.web_port)
+            web = await self._bound("webServicePort", self._http.listen, host, server.web_port)
         if tls is not None and tls.web_port is not None:
-            web_tls = await _bound("webServicePortTls", self._listen_web_tls, host, tls.web_port)
+            web_tls = await self._bound("webServicePortTls", self._listen_web_tls, host, tls.web_port)
         if tls is None or not tls.replaces_broker_port:
             broker = await self._bind_broker("brokerServicePort", "", host, server.broker_port)
         if tls is not None and tls.broker_port is not None:
             broker_tls = await self._bind_broker("brokerServicePortTls", "", host, tls.broker_port, self._binary_tls())
         for item in extra:
             if item.scheme == "http":
-                await _bound("bindAddresses", self._http.listen, item.host, item.port)
+                await self._bound("bindAddresses", self._http.listen, item.host, item.port)
             elif item.scheme == "https":
-                await _bound("bindAddresses", self._listen_web_tls, item.host, item.port)
+                await self._bound("bindAddresses", self._listen_web_tls, item.host, item.port)
             else:
                 secured = self._binary_tls() if item.scheme == "pulsar+ssl" else None
                 await self._bind_broker("bindAddresses", item.listener, item.host, item.port, secured)
         return BoundPorts(broker, web, broker_tls, web_tls)
+
+    async def _bound(self, key: str, listen: Callable[[str, int], Awaitable[T]], host: str, port: int) -> T:
+        if port:
+            if (host, port) in self._keys:
+                raise ConfigurationError(f"{key}: {port}: expected another port than that of {self._keys[host, port]}")
+            self._keys[host, port] = key
+        try:
+            return await listen(host, port)
+        except OSError as error:
+            raise UnavailableError(f"{key}: can not listen on {host}:{port}: {error.strerror or error}") from error
 
     async def open(self) -> None:
         """Serve whoever connects; raises UnavailableError."""
@@ -294,7 +306,7 @@ class ServicePorts:
                 header=header,
             )
 
-        listener = await _bound(key, bind, host, port)
+        listener = await self._bound(key, bind, host, port)
         self._listeners.append(listener)
         return listener.port
 
@@ -344,13 +356,6 @@ def with_console(
         return application
 
     return mount
-
-
-async def _bound(key: str, listen: Callable[[str, int], Awaitable[T]], host: str, port: int) -> T:
-    try:
-        return await listen(host, port)
-    except OSError as error:
-        raise UnavailableError(f"{key}: can not listen on {host}:{port}: {error.strerror or error}") from error
 
 
 async def _opened(key: str, start: Callable[[], Awaitable[None]]) -> None:

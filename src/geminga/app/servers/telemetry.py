@@ -294,6 +294,10 @@ class _TracedPool:
         """See ``BookiePool``."""
         return self._pool.available()
 
+    def read_only(self) -> Sequence[str]:
+        """See ``BookiePool``."""
+        return self._pool.read_only()
+
     def get(self, bookie_id: str) -> Bookie:
         """See ``BookiePool``."""
         return _TracedBookie(self._pool.get(bookie_id), bookie_id, self._tracer)

@@ -82,6 +82,10 @@ async def claim_directory(disk: Disk, path: str, *, pid: int, program: str, may_
                     f"broker --metadata {move.to})"
                 )
         await _name_process(disk, path, pid)
+    except FileExistsError as error:
+        raise DataDirectoryError(
+            f"data directory {path}: {error.filename or path} is a file; expected a directory, or a name that is free"
+        ) from error
     except OSError as error:
         raise DataDirectoryError(f"data directory {path}: {reason_at(error, path)}") from error
     return is_new

@@ -96,6 +96,10 @@ class RemoteBookiePool:
         """See ``BookiePool.available``."""
         return [bookie_id for bookie_id in self._listed if self._availability(bookie_id) is Availability.WRITABLE]
 
+    def read_only(self) -> Sequence[str]:
+        """See ``BookiePool.read_only``."""
+        return [bookie_id for bookie_id in self._listed if self._availability(bookie_id) is Availability.READ_ONLY]
+
     def get(self, bookie_id: str) -> Bookie:
         """See ``BookiePool.get``; of one that can not be addressed all calls fail."""
         known = self._bookies.get(bookie_id)

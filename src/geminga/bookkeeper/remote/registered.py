@@ -13,7 +13,7 @@ from geminga.bookkeeper.core.addresses import BookieAddress, address_of_id
 from geminga.bookkeeper.remote.pool import ListedBookie, RemoteBookiePool
 from geminga.metadata.ports import MetadataStore, Notification, SessionEvent
 from geminga.model.errors import CorruptionError, MetadataError
-from geminga.runtime import get_logger, spawn
+from geminga.runtime import SparseWarnings, get_logger, spawn
 from geminga.wire.bookkeeper.bookie_registration import (
     AVAILABLE_PATH,
     READ_ONLY_NAME,
@@ -120,6 +120,7 @@ class RegisteredBookies:
 
     async def _follow(self) -> None:
         wait_s = REFRESH_S
+        warnings = SparseWarnings(_log, asyncio.get_running_loop().time)
         while True:
             try:
                 async with asyncio.timeout(wait_s):
@@ -131,5 +132,5 @@ class RegisteredBookies:
                 await self.read()
                 wait_s = REFRESH_S
             except MetadataError as error:
-                _log.warning("the list of registered bookies can not be read now: %s", error)
+                warnings.warn(f"the list of registered bookies can not be read now: {error}")
                 wait_s = RETRY_S

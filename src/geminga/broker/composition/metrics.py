@@ -7,7 +7,7 @@ Names and labels are those that Pulsar's dashboards use.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -33,7 +33,7 @@ from geminga.broker.topic.base import Topic
 from geminga.broker.topic.delays import delays_stats
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.model.histogram import Spread
-from geminga.runtime import get_logger
+from geminga.runtime import Turns, get_logger
 
 if TYPE_CHECKING:
     from geminga.broker.admission.topic_schemas import Schemas
@@ -91,6 +91,8 @@ BY_SUBSCRIPTION: Final = {"pulsar_out_messages_total": "msgOutCounter", "pulsar_
 #: What is summed over topics and told of something else.
 NOT_OF_TOPICS: Final = ONLY_SUMMED.union(BY_SUBSCRIPTION)
 
+#: Topics of one turn at most, where their time does not end it sooner.
+TOPICS_PER_TURN: Final = 64
 #: Of topics without labels of their own.
 NO_LABELS: Final[Mapping[str, Labels]] = MappingProxyType({})
 
@@ -159,10 +161,20 @@ class Metrics:
 
             self._topic_labels = TopicLabels(self._broker)
         own = await self._topic_labels.now() if self._topic_labels is not None else {}
-        return self.text(await self._elsewhere() if self._elsewhere is not None else (), own)
+        walk = self._topic_by_topic(await self._elsewhere() if self._elsewhere is not None else (), own)
+        turns = Turns(self._broker.runtime.clock, steps_max=TOPICS_PER_TURN)
+        for whole in walk:
+            # Some 60 series a topic: a thousand topics at once would hold up everybody for a large part of a second.
+            if whole is None and turns.is_over():
+                await turns.next()
+        return whole or ""
 
-    def text(self, elsewhere: Said = (), own: Mapping[str, Labels] = NO_LABELS) -> str:
-        """All metrics as they are now in this process; ``elsewhere``: what was said in others; ``own``: of topics."""
+    def text(self) -> str:
+        """All metrics as they are now in this process, at once."""
+        return [*self._topic_by_topic((), NO_LABELS)][-1] or ""
+
+    def _topic_by_topic(self, elsewhere: Said, own: Mapping[str, Labels]) -> Iterator[str | None]:
+        """None before each topic, then the text. ``elsewhere``: what other processes said; ``own``: of topics."""
         from geminga.model.exposition import Page  # not at a start, for nobody has asked
 
         page, levels, left_out = Page(), self._levels, 0
@@ -170,7 +182,11 @@ class Metrics:
         totals: dict[str, float] = {}
         by_namespace: dict[str, dict[str, float]] = {}
         by_remote: dict[tuple[str, str], dict[str, float]] = {}
-        for topic in self._broker.topics.values():
+        loaded = self._broker.topics
+        for name, topic in list(loaded.items()):
+            yield None
+            if loaded.get(name) is not topic:
+                continue  # it went meanwhile
             stats = {
                 name: subscription_stats(item)
                 if isinstance(item, Subscription)
@@ -227,7 +243,7 @@ class Metrics:
         for labels, said in elsewhere:
             page.add_said(said, (*cluster, *labels))
         self._tell_left_out(page, cluster, left_out)
-        return page.text()
+        yield page.text()
 
     @property
     def _host(self) -> str:

@@ -12,7 +12,7 @@ from geminga.broker.ownership.core.broker_data import broker_path
 from geminga.broker.ownership.rounds import RETRY_MS, Rounds
 from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore, SessionEvent, Unsubscribe
 from geminga.model.errors import BadVersionError, ConflictError, MetadataError, NoSuchNodeError, UnknownOutcomeError
-from geminga.runtime import Part, again, get_logger, wait_ms
+from geminga.runtime import Part, SparseWarnings, again, get_logger, wait_ms
 
 #: Beyond a session's time-out: the server ends sessions in steps.
 WAIT_MARGIN_S: Final = 5.0
@@ -32,6 +32,8 @@ class BrokerRegistration:
         self._path = broker_path(broker_id)
         self._value = b""
         self._rounds = Rounds(self._look, "registration of this broker", part=part)
+        #: A store that is away is away for long, and is looked at twice a second.
+        self._warnings = SparseWarnings(_log, asyncio.get_running_loop().time)
         self._unwatch: Unsubscribe | None = None
         self._unsubscribe: Unsubscribe | None = None
         #: Whether the last look found, or left, a node of ours.
@@ -102,10 +104,10 @@ class BrokerRegistration:
         try:
             self.is_registered = await self._register()
         except MetadataError as error:
-            _log.warning("it is not known whether this broker is registered, trying again: %s", error)
+            self._warnings.warn(f"it is not known whether this broker is registered, trying again: {error}", "unknown")
             return False
         if not self.is_registered:
-            _log.warning("another broker is registered as %s", self._id)
+            self._warnings.warn(f"another broker is registered as {self._id}", "another")
         return self.is_registered
 
     async def _register(self) -> bool:

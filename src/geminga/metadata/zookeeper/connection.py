@@ -7,6 +7,7 @@ kazoo has no request that ends a watch, so that one is written here, to ZooKeepe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -141,6 +142,8 @@ class ZooKeeperConnection:
         self._client._connection._authenticate_with_sasl = self._authenticate_or_fail
         self._invoke = self._client._connection._invoke
         self._client._connection._invoke = self._invoke_in_time
+        self._resolve = self._client._connection._expand_client_hosts
+        self._client._connection._expand_client_hosts = self._resolve_or_tell
         # kazoo keeps callbacks in sets: the same ones for all paths.
         self._node_watcher = self._node_fired
         self._children_watcher = self._children_fired
@@ -267,6 +270,17 @@ class ZooKeeperConnection:
     def _invoke_in_time(self, timeout: float, request: Kazoo, xid: int | None = None) -> Kazoo:
         """What is said before the session stands, and its answer."""
         return self._invoke(min(timeout, self._within_s), request, xid)
+
+    def _resolve_or_tell(self) -> Sequence[Kazoo]:
+        """Hosts with their addresses. Where no name has one kazoo connects to nothing, and says so in its own log."""
+        found: Sequence[Kazoo] = []
+        # As of a name that can be none: kazoo's thread would end by it.
+        with suppress(UnicodeError):
+            found = self._resolve()
+        if not found:
+            names = ", ".join(host for host, _ in self._client.hosts)
+            self._handler.last_failure = f"{names}: no address is known of this name"
+        return found
 
     def _authenticate_or_fail(self, host: str, timeout: float) -> None:
         """SASL. kazoo ends for good where it fails, and must not where the connection was lost meanwhile."""

@@ -48,6 +48,8 @@ def own_home(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         (["pulsar-admin", "--tls-provider", "x", "tenants", "list", "--dry-run"], 0, "GET /admin/v2/tenants"),
         (["admin", "topicz"], 2, "there is no group topicz: is it topics?"),
         (["admin", "topics", "statz"], 2, "there is no command topics statz: is it stats?"),
+        (["admin", "topics", "xyz"], 2, "there is no command topics xyz; `geminga admin topics --help` lists them"),
+        (["admin", "xyz"], 2, "there is no group xyz; `geminga admin --help` lists them"),
         (["admin", "topics", "stats"], 2, "topics stats: TOPIC is missing"),
         (["admin", "topics", "stats", "a/b"], 2, "a/b"),
         (["admin", "functions", "list"], 1, "functions: Pulsar Functions is not built"),

@@ -15,7 +15,7 @@ from geminga.app.handles.core.causes import Cause, DoctorFacts, Finding, Severit
 from geminga.app.handles.doctor import examine
 from geminga.broker.core.compaction import newest
 from geminga.managed_ledger import ManagedLedgerConfig
-from geminga.model.errors import UnavailableError
+from geminga.model.errors import MetadataUnavailableError, StorageError, UnavailableError
 from geminga.model.position import EARLIEST
 from geminga.runtime import next_turn, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -205,6 +205,38 @@ def test_what_was_made_is_named_and_nothing_else(makers: tuple[Maker, ...]) -> N
             assert each.mends.endswith(".")
 
     in_ward(scenario)
+
+
+def test_bookies_that_are_full_are_told_apart_from_those_that_are_away() -> None:
+    """It was "start the missing bookies" of a bookie that runs, and "a smaller ensemble" than one."""
+
+    async def scenario(ward: Ward) -> None:
+        await topic_of(ward.world)
+        full, *_ = ward.world.more_bookies.values()
+        full.is_writable = False
+        (found,) = await ward.found()
+        assert "1 bookies take entries, 1 are read-only, and a new ledger needs 2" in found.sentence
+        assert "Make room on the disks" in found.mends
+        assert "smaller ensemble" in found.mends
+        full.go_down(StorageError("down"))
+        (found,) = await ward.found()
+        assert "read-only" not in found.sentence
+        assert found.mends == "Start the missing bookies, or set a smaller ensemble (persistence policy)."
+
+    in_ward(scenario)
+
+
+def test_no_smaller_ensemble_than_one_is_advised() -> None:
+    bookies = {"available": 0, "ensembleSize": 1, "readOnly": 1}
+    (found,) = findings_of(DoctorFacts("t", 0, {}, internal={"geminga": {"bookies": bookies}}))
+    assert found.cause is Cause.BOOKIES
+    assert found.mends.endswith("or start more bookies.")
+
+
+def test_a_broker_without_its_metadata_store_is_not_told_as_none() -> None:
+    (found,) = findings_of(DoctorFacts("t", 0, unserved=MetadataUnavailableError("zk:a:1: away").public_text))
+    assert (found.cause, found.severity) == (Cause.METADATA, Severity.STOPS)
+    assert "ZooKeeper" in found.mends
 
 
 def test_a_transaction_is_told_with_its_time_and_a_delay_with_its_end() -> None:

@@ -153,6 +153,23 @@ def test_who_lost_its_session_leads_no_more_at_once_and_comes_back() -> None:
     run(main)
 
 
+def test_a_store_that_is_long_away_is_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    """It was a line each half second: 170,000 a day."""
+
+    async def main(cluster: Cluster) -> None:
+        a = await cluster.member("a")
+        a.store.expire_session(outage_ms=600_000)
+        await wait_ms(590_000)
+        told = [line for line in caplog.messages if "whether this broker is registered" in line]
+        assert 9 <= len(told) <= 11
+        assert told[-1].endswith("(119 more like it since the last of these lines)")
+        await wait_ms(11_000)
+        assert a.registration.is_registered
+        await a.leave()
+
+    run(main)
+
+
 def test_a_predecessors_node_is_waited_for_and_another_broker_of_the_same_address_is_refused() -> None:
     async def main(cluster: Cluster) -> None:
         dead = await cluster.member("a")

@@ -12,6 +12,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from geminga.model.errors import MetadataUnavailableError
+
 Document = Mapping[str, Any]
 
 _NOTHING: Final[Document] = MappingProxyType({})
@@ -32,6 +34,7 @@ class Cause(StrEnum):
     """What is found."""
 
     NO_OWNER = "no-owner"
+    METADATA = "metadata-away"
     FENCED = "fenced"
     TERMINATED = "terminated"
     QUOTA = "quota"
@@ -94,6 +97,17 @@ _NAMED_MAX: Final = 3
 
 def findings_of(facts: DoctorFacts, subscription: str = "") -> list[Finding]:
     """Causes, those of the topic first; ``subscription``: of the others only its own."""
+    if facts.stats is None and facts.unserved == MetadataUnavailableError.public_text:
+        return [
+            Finding(
+                Cause.METADATA,
+                Severity.STOPS,
+                "",
+                f"A broker answers, and does not reach its metadata store: who serves {facts.topic} is not known.",
+                "See that ZooKeeper runs, a majority of its servers, and is reached from the broker, whose log says "
+                "why not. What is open is served meanwhile.",
+            )
+        ]
     if facts.stats is None:
         return [
             Finding(
@@ -248,13 +262,22 @@ def _missing_bookies(facts: DoctorFacts) -> Iterator[Finding]:
     there, ensemble = told.get("available", 0), told.get("ensembleSize", 0)
     if there >= ensemble:
         return
+    read_only = told.get("readOnly", 0)
+    others = f", {read_only} are read-only" if read_only else ""
+    fewer = ", or set a smaller ensemble (persistence policy)" if ensemble > 1 else ""
+    mends = f"Start the missing bookies{fewer}."
+    if read_only:
+        mends = (
+            "Make room on the disks of those that are read-only, whose logs say which, unless they were started so "
+            f"(forceReadOnlyBookie); or start more bookies{fewer}."
+        )
     yield Finding(
         Cause.BOOKIES,
         Severity.STOPS,
         "",
-        f"{there} bookies take entries, and a new ledger needs {ensemble} (ensemble size): what is published can not "
-        "be stored once the present ledger ends or loses a bookie.",
-        "Start the missing bookies, or set a smaller ensemble (persistence policy).",
+        f"{there} bookies take entries{others}, and a new ledger needs {ensemble} (ensemble size): what is published "
+        "can not be stored once the present ledger ends or loses a bookie.",
+        mends,
     )
 
 

@@ -179,7 +179,8 @@ def _backups(request: Request) -> Backups:
     backups = context_of(request).backups
     if backups is None:
         raise PreconditionFailedError(
-            "this server keeps nothing in files of its own: backups are of a standalone with a data directory"
+            "this server keeps nothing in files of its own: backups are of a standalone with a data directory; a whole "
+            "cluster is copied by geminga backup create DIR --metadata zk:HOST:PORT"
         )
     return backups()
 

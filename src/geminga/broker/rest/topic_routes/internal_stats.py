@@ -194,10 +194,11 @@ def _delayed_delivery(topic: PersistentTopic) -> Document:
 
 
 def _bookies(topic: PersistentTopic) -> Document:
-    """How many bookies take entries, and how many a new ledger of the topic asks for."""
-    wanted = topic.ledger.persistence
+    """How many bookies take entries or are there without, and how many a new ledger of the topic asks for."""
+    wanted, bookkeeper = topic.ledger.persistence, topic.services.ledgers.bookkeeper
     return {
-        "available": topic.services.ledgers.bookkeeper.available_count(),
+        "available": bookkeeper.available_count(),
+        "readOnly": bookkeeper.read_only_count(),
         "ensembleSize": wanted.ensemble_size,
         "writeQuorum": wanted.write_quorum,
         "ackQuorum": wanted.ack_quorum,
