@@ -73,14 +73,19 @@ def test_what_is_said_in_one_cluster_holds_in_the_other(clusters: dict[str, Stan
         "the change",
         LIMIT_S,
     )
+    # Each goes on living in what was its own before.
+    assert ask(east, "GET", f"{NAMESPACES}/public/default/replication") == ["east"]
+    assert ask(west, "GET", f"{NAMESPACES}/public/default/replication") == ["west"]
+    # Until one of them deletes it: no start makes it again.
+    assert ask(west, "DELETE", f"{NAMESPACES}/public/default") is None
+    until(lambda: ask(east, "GET", f"{NAMESPACES}/public") == ["public/sync"], "the deletion", LIMIT_S)
     # Said where the other can not hear of it, which is killed.
     east.kill()
     assert ask(west, "POST", f"{NAMESPACES}/shop/orders/messageTTL", 7200) is None
     east.start()
     until(lambda: ask(east, "GET", f"{NAMESPACES}/shop/orders/messageTTL") == 7200, "the change", LIMIT_S)
-    # Each goes on living in what was its own before.
-    assert ask(east, "GET", f"{NAMESPACES}/public/default/replication") == ["east"]
-    assert ask(west, "GET", f"{NAMESPACES}/public/default/replication") == ["west"]
+    for broker in clusters.values():
+        assert ask(broker, "GET", f"{NAMESPACES}/public") == ["public/sync"]
     # Deleted in one cluster, it stays where partitions are stored, and goes where none are.
     for name in ("t", "late"):
         assert ask(east, "PUT", f"{TOPICS}/shop/orders/{name}/partitions", 2) in (None, 409)

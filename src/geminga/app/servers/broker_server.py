@@ -37,6 +37,7 @@ from geminga.broker.access.anonymous import OPEN
 from geminga.broker.composition.service import Broker
 from geminga.broker.configuration.broker_config import MULTI_ROLES_PROVIDER
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
+from geminga.broker.resources.initialization import FIRST_NAMESPACES
 from geminga.broker.rest.calls.core.timeouts import TimeoutLimits
 from geminga.broker.rest.http.server import IMPORT_LANE, HttpServer
 from geminga.broker.rest.loading import application_maker
@@ -444,7 +445,8 @@ class BrokerServer(ABC):
             config.cluster_name,
             {key: url for key, url in urls.items() if url},
             first_coordinators=coordinators,
-            # Its own topics are there; that it shares users' namespaces is said by administrators.
+            # Its own topics are there; that users' namespaces are shared, and which, is said by administrators.
+            begins=(SYSTEM_NAMESPACE,) if storage.configuration_url else FIRST_NAMESPACES,
             joins=(SYSTEM_NAMESPACE,) if storage.configuration_url else (),
         )
         await initialize_cluster(broker.resources, setup)

@@ -7,9 +7,7 @@ from typing import Final
 
 from geminga.broker.resources import Resources
 from geminga.broker.resources.clusters import CLUSTERS_PATH
-from geminga.broker.resources.initialization import COORDINATORS_TOPIC
 from geminga.broker.resources.namespaces import LOCAL_POLICIES_PATH
-from geminga.broker.resources.partitioned_topics import PARTITIONED_TOPICS_PATH
 from geminga.broker.synchronization.core.deciding import Objections
 from geminga.broker.synchronization.paths import (
     cluster_at,
@@ -20,13 +18,11 @@ from geminga.broker.synchronization.paths import (
 )
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import NodeNotEmptyError, NoSuchNodeError, NotFoundError, PreconditionFailedError
-from geminga.model.topic_name import PARTITION_SUFFIX, TopicName, decode_name
+from geminga.model.topic_name import PARTITION_SUFFIX, SYSTEM_NAMESPACE, TopicName, decode_name
 from geminga.runtime import get_logger
 
 _log = get_logger(__name__)
 
-#: Of a cluster's transaction coordinators, which only ever become more.
-COORDINATORS_PATH: Final = f"{PARTITIONED_TOPICS_PATH}/{COORDINATORS_TOPIC.managed_ledger_name}"
 #: Where topics are stored, by namespace and domain.
 TOPICS_PATH: Final = "/managed-ledgers"
 #: Partitions that are looked for one by one; of more all topics of the namespace are listed.
@@ -63,9 +59,9 @@ class StoredTopics:
         """As of the port."""
         if cluster_at(path) == self._cluster:
             return "it is this cluster"
-        if path == COORDINATORS_PATH:
-            return "they are this cluster's transaction coordinators"
         namespace, partitioned = namespace_at(path), partitioned_at(path)
+        if namespace == SYSTEM_NAMESPACE:
+            return "this cluster's own topics are to be in it"
         if namespace and await self._metadata.children(f"{TOPICS_PATH}/{namespace}/persistent"):
             return "topics of it are stored here (leftTopics counts and deletes them once it lives elsewhere)"
         if partitioned is not None and await self._partitions_from(path, 0, await self._count(path)):
@@ -87,12 +83,7 @@ class StoredTopics:
     async def prepare(self, path: str, stored: bytes | None, value: bytes | None) -> None:
         """As of the port: clients hear of more partitions when they are there, with the subscriptions of the first."""
         found, count = partitioned_at(path), partitions_in(value)
-        if (
-            found is None
-            or found.domain != "persistent"
-            or path == COORDINATORS_PATH
-            or not 0 < partitions_in(stored) < count
-        ):
+        if found is None or found.domain != "persistent" or not 0 < partitions_in(stored) < count:
             return
         name = TopicName.parse(f"{found.domain}://{found.namespace}/{decode_name(found.encoded)}")
         try:
@@ -141,8 +132,8 @@ class StoredTopics:
     async def _partitions_from(self, path: str, index: int, count: int) -> bool:
         """Whether partitions from that number on, of so many, are stored here."""
         found = partitioned_at(path)
-        if found is None or path == COORDINATORS_PATH:
-            return found is not None
+        if found is None:
+            return False
         place, begin = f"{TOPICS_PATH}/{found.namespace}/{found.domain}", f"{found.encoded}{PARTITION_SUFFIX}"
         if count - index <= ASKED_MAX:
             for number in range(index, count):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from geminga.broker.resources.configuration_paths import SHARED_ROOTS, ConfigurationPaths
+from geminga.broker.resources.configuration_paths import SHARED_ROOTS
 from geminga.broker.synchronization.core.deciding import (
     ABSENT,
     Announcement,
@@ -27,6 +27,7 @@ from geminga.broker.synchronization.core.stamps import Stamp
 from geminga.broker.synchronization.paths import (
     digest_at,
     is_being_deleted,
+    is_kept_alike,
     problem_of_path,
     problem_of_value,
     value_for,
@@ -107,7 +108,6 @@ class Steps:
         self._counts = counts
         self._warnings = warnings
         self._busy = asyncio.Lock()
-        self._is_shared = ConfigurationPaths().is_shared
         #: How often what is to be there before an event's change could not be made, of the event under way.
         self._unprepared: tuple[Stamp, int] | None = None
 
@@ -271,7 +271,7 @@ class Steps:
         assert record is not None
         for name in await self._metadata.children(path):
             child = f"{path}/{name}"
-            if not self._is_shared(child):
+            if not is_kept_alike(child):
                 continue
             below = (await self.records.read(child)).record
             if (below is None or below.held is None) and await self.has_document(child):

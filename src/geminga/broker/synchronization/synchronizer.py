@@ -10,11 +10,10 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from geminga.broker.resources.configuration_paths import ConfigurationPaths
 from geminga.broker.synchronization.core.deciding import ThisCluster
 from geminga.broker.synchronization.core.events import event_of, sender_of
 from geminga.broker.synchronization.newcomers import NewClusters
-from geminga.broker.synchronization.paths import problem_of_path, problem_of_value
+from geminga.broker.synchronization.paths import is_kept_alike, problem_of_path, problem_of_value
 from geminga.broker.synchronization.ports import EventTopic, Guard, Received
 from geminga.broker.synchronization.steps import Steps, SyncCounts
 from geminga.broker.synchronization.stored_records import StoredRecords
@@ -63,7 +62,6 @@ class Synchronizer:
         self._woken = asyncio.Event()
         self._tree = WatchedTree(metadata, self._woken.set)
         self._task: asyncio.Task[None] | None = None
-        self._is_shared = ConfigurationPaths().is_shared
 
     def start(self) -> None:
         """From now on, whenever this broker leads."""
@@ -167,7 +165,7 @@ class Synchronizer:
         await steps.records.write_told(told._replace(made_ms=since_ms))
 
     def _walk(self, steps: Steps) -> Walk:
-        return Walk(self._metadata, steps, self._tree, self._is_shared, self._clock, self._warnings)
+        return Walk(self._metadata, steps, self._tree, self._clock, self._warnings)
 
     # ---- changes of this cluster
 
@@ -244,7 +242,7 @@ class Synchronizer:
         sender = sender_of(event, received.properties)
         if sender == self._cluster:
             return  # sent for others
-        problem = problem_of_path(event.path, self._is_shared) or problem_of_value(event.path, event.value)
+        problem = problem_of_path(event.path, is_kept_alike) or problem_of_value(event.path, event.value)
         if problem:
             self._skip(f"{event.path[:200]!r} of cluster {event.stamp.cluster[:80]}: {problem}")
         else:

@@ -95,14 +95,12 @@ def test_cluster_that_is_taken_out_of_a_namespace_objects() -> None:
     run(story)
 
 
-def test_transaction_coordinators_stay_and_are_never_fewer() -> None:
+def test_namespace_of_the_cluster_s_own_topics_stays() -> None:
+    """A start does not make it again, and transactions need it."""
+
     async def story(stage: Stage) -> None:
-        path = "/admin/partitioned-topics/pulsar/system/persistent/transaction_coordinator_assign"
-        assert "coordinators" in await stage.guard.keeps(path)
-        assert (await stage.guard.objections(path, partitions(16), partitions(4))).shrinks
-        assert await stage.guard.objections(path, partitions(4), partitions(16)) == Objections()
-        await stage.guard.prepare(path, partitions(4), partitions(16))
-        assert stage.made == []
+        assert "own topics" in await stage.guard.keeps("/admin/policies/pulsar/system")
+        assert await stage.guard.keeps("/admin/policies/public/default") == ""
 
     run(story)
 

@@ -10,6 +10,7 @@ import pytest
 from geminga.broker.synchronization.core.deciding import AHEAD_MS_MAX
 from geminga.broker.synchronization.core.events import SyncEvent, fields_of
 from geminga.broker.synchronization.core.stamps import Stamp
+from geminga.broker.synchronization.paths import COORDINATORS_PATH
 from geminga.broker.synchronization.synchronizer import WALK_S
 from geminga.metadata.core.faults import MetadataFaults
 from geminga.model.errors import MetadataError, UnavailableError
@@ -72,6 +73,54 @@ def test_what_is_a_cluster_s_own_stays_there() -> None:
         assert await alike["west"].get("/admin/clusters/east") == {"serviceUrl": "http://east"}
 
     run_alike(story)
+
+
+def test_number_of_transaction_coordinators_is_each_cluster_s_own() -> None:
+    """A start makes them, or more: others got as many, for good, and those without transactions got some."""
+
+    async def story(alike: Alike) -> None:
+        east, west, north = alike["east"], alike["west"], alike["north"]
+        await west.set(COORDINATORS_PATH, partitions=4)
+        await east.set(COORDINATORS_PATH, partitions=16)
+        await alike.rest()
+        # What another one's broker says of its own, such as an older one or Apache's.
+        value = {"value": b'{"partitions":32}', "lastUpdatedTimestamp": now_ms(east)}
+        north.topic.add({**APACHE, **value, "path": COORDINATORS_PATH})
+        await north.restart()
+        await alike.rest()
+        assert await alike.everywhere(COORDINATORS_PATH) == [{"partitions": 16}, None, {"partitions": 4}]
+        await east.delete(COORDINATORS_PATH)
+        await alike.rest()
+        assert await west.get(COORDINATORS_PATH) == {"partitions": 4}
+        assert all(fields["path"] != COORDINATORS_PATH for fields, _ in west.topic.log)
+
+    run_alike(story, "east", "north", "west")
+
+
+def test_who_had_one_of_that_name_brings_back_nothing_that_was_deleted(caplog: pytest.LogCaptureFixture) -> None:
+    """A cluster that comes later begins with a `public/default` of its own."""
+
+    async def story(alike: Alike) -> None:
+        east, west, north = alike["east"], alike["west"], alike["north"]
+        await east.set(PATH, ttl=1)
+        await alike.rest()
+        await west.delete(PATH)
+        await alike.rest()
+        for place in (east, west):
+            place.topic.add(
+                fields_of(SyncEvent(PATH, b'{"ttl":2}', Stamp(now_ms(north), "north"), is_first=True)),
+            )
+        await alike.rest()
+        assert await alike.everywhere(PATH) == [None] * 3
+        assert [place.count("held") for place in (east, west)] == [1, 1]
+        told = [text for text in warnings_of(caplog) if "since before they are kept alike" in text]
+        assert len(told) == 2
+        # Who wants it makes it, here or there.
+        await east.set(PATH, ttl=3)
+        await alike.rest()
+        assert await alike.everywhere(PATH) == [{"ttl": 3}] * 3
+
+    run_alike(story, "east", "north", "west")
 
 
 def test_what_was_there_before_goes_where_there_is_nothing_and_changes_nothing(
