@@ -37,7 +37,7 @@ _LIMITS: Final = (
 class StoredTopics:
     """See the module."""
 
-    __slots__ = ("_cluster", "_make_partitions", "_metadata", "_resources", "_topic")
+    __slots__ = ("_cluster", "_make_partitions", "_metadata", "_resources", "topic")
 
     def __init__(
         self,
@@ -52,7 +52,8 @@ class StoredTopics:
         self._metadata = metadata
         self._resources = resources
         self._cluster = cluster
-        self._topic = topic
+        #: As of the port.
+        self.topic = topic
         self._make_partitions = make_partitions
 
     async def keeps(self, path: str) -> str:
@@ -102,7 +103,7 @@ class StoredTopics:
 
     async def others(self) -> Sequence[str]:
         """As of the port: as its namespace says."""
-        policies = await self._resources.namespaces.find(self._topic.namespace)
+        policies = await self._resources.namespaces.find(self.topic.namespace)
         clusters = () if policies is None else policies.replication_clusters
         return sorted({*clusters} - {self._cluster})
 
@@ -112,16 +113,16 @@ class StoredTopics:
 
     async def doubts(self) -> str:
         """As of the port."""
-        policies = await self._resources.namespaces.find(self._topic.namespace)
+        policies = await self._resources.namespaces.find(self.topic.namespace)
         if policies is None:
-            return f"there is no namespace {self._topic.namespace}, in which the topic of its changes is to be"
+            return f"there is no namespace {self.topic.namespace}, in which the topic of its changes is to be"
         if not await self.others():
-            return f"namespace {self._topic.namespace}, which has the topic of its changes, lives in no other cluster"
+            return f"namespace {self.topic.namespace}, which has the topic of its changes, lives in no other cluster"
         for key, unit, what in _LIMITS:
             limit = policies.document.get(key)
             if isinstance(limit, int) and limit > 0:
                 return (
-                    f"changes that a cluster does not get within {limit} {unit}, the {what} of {self._topic}, are lost"
+                    f"changes that a cluster does not get within {limit} {unit}, the {what} of {self.topic}, are lost"
                 )
         return ""
 

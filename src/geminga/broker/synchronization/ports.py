@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from geminga.broker.synchronization.core.deciding import Objections
 from geminga.broker.synchronization.core.events import SyncEvent
+from geminga.model.topic_name import TopicName
 
 
 class Received(NamedTuple):
@@ -62,6 +63,11 @@ class TopicClusters(Protocol):
 
 class Guard(TopicClusters, Protocol):
     """What this cluster stores that another one's change must not take away."""
+
+    @property
+    def topic(self) -> TopicName:
+        """Of the events."""
+        ...
 
     async def keeps(self, path: str) -> str:
         """Why a path is kept though it is deleted elsewhere; empty: it need not be. Raises MetadataError."""

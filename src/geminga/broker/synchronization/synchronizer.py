@@ -10,12 +10,14 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from geminga.broker.core.coercion import Document
 from geminga.broker.synchronization.core.deciding import ThisCluster
 from geminga.broker.synchronization.core.events import event_of, sender_of
 from geminga.broker.synchronization.newcomers import NewClusters
 from geminga.broker.synchronization.paths import is_kept_alike, problem_of_path, problem_of_value
 from geminga.broker.synchronization.ports import EventTopic, Guard, Received
-from geminga.broker.synchronization.steps import Steps, SyncCounts
+from geminga.broker.synchronization.standing import Standing
+from geminga.broker.synchronization.steps import Steps
 from geminga.broker.synchronization.stored_records import StoredRecords
 from geminga.broker.synchronization.walking import Walk
 from geminga.broker.synchronization.watched_tree import WatchedTree
@@ -57,7 +59,10 @@ class Synchronizer:
         self._leads = leads
         self._part = part
         self._warnings = SparseWarnings(_log, runtime.clock.monotonic)
-        self._counts = SyncCounts()
+        self._standing = Standing(runtime.clock)
+        self._counts = self._standing.counts
+        #: Why the topic may not do what it is for, as it was found last.
+        self._doubts = ""
         self._is_leading = False
         self._woken = asyncio.Event()
         self._tree = WatchedTree(metadata, self._woken.set)
@@ -79,7 +84,23 @@ class Synchronizer:
         """Under names of our own."""
         waiting = {"geminga_configuration_sync_waiting": self._tree.waiting}
         leading = {"geminga_configuration_sync_is_leading": float(self._is_leading)}
-        return {**self._counts.metrics(), **waiting, **leading}
+        differing = {"geminga_configuration_sync_differing": self._standing.differing}
+        return {**self._counts.metrics(), **waiting, **differing, **leading}
+
+    async def state(self) -> Document:
+        """How it stands, as JSON (docs/doctor.md). Raises MetadataError."""
+        others, told = await self._guard.others(), await StoredRecords(self._metadata).told()
+        clusters: Document = {
+            name: {"isHeard": name in told.heard, "isTold": name in told.clusters} for name in sorted(others)
+        }
+        return {
+            "topic": str(self._guard.topic),
+            "isLeading": self._is_leading,
+            "waiting": self._tree.waiting,
+            "doubts": self._doubts,
+            "clusters": clusters,
+            **self._standing.document(),
+        }
 
     # ---- leading
 
@@ -92,12 +113,13 @@ class Synchronizer:
     async def _lead(self) -> None:
         """Until this broker leads no more."""
         _log.info("this broker keeps the configuration of cluster %s alike with that of others", self._cluster)
-        self._is_leading = True
+        self._is_leading, self._standing.since_ms = True, self._clock.wall_ms()
         tasks: list[asyncio.Task[None]] = []
         delay_ms = RETRY_FIRST_MS
         try:
             steps = await self._begin()
             await self._adopt_restored(steps)
+            self._standing.trouble("lead", "")
             while self._leads():
                 if any(task.done() for task in tasks):
                     # What ended one was told; both begin anew, each time later.
@@ -108,9 +130,10 @@ class Synchronizer:
                     tasks = self._new_tasks(steps)
                 await wait_ms(LEAD_LOOK_MS)
         except GemingaError as error:
+            self._standing.trouble("lead", f"{error}")
             self._warnings.warn(f"the configuration is not kept alike now: {error}", "failed")
         finally:
-            self._is_leading = False
+            self._is_leading, self._standing.since_ms = False, 0
             await self._end(tasks)
             self._tree.close()
 
@@ -146,7 +169,7 @@ class Synchronizer:
             self._guard,
             here=here,
             changed=self._tree.add,
-            counts=self._counts,
+            standing=self._standing,
             warnings=self._warnings,
         )
 
@@ -177,6 +200,7 @@ class Synchronizer:
             try:
                 # Whoever hears of this cluster may tell it everything.
                 await self._topic.listen()
+                self._standing.trouble("receive", "")
                 next_look_s = await newcomers.look()
                 if self._tree.is_walk_due or self._clock.monotonic() >= next_walk_s:
                     # A path that fails does not keep those that changed waiting.
@@ -190,17 +214,20 @@ class Synchronizer:
                 else:
                     await walk.visit(path)
                 delay_ms = RETRY_FIRST_MS
+                self._standing.trouble("tell", "")
             except GemingaError as error:
                 if path is not None:
                     self._tree.add(path)
                 self._counts.failed += 1
+                self._standing.trouble("tell", f"{error}")
                 self._warnings.warn(f"changes of the configuration wait to be told to other clusters: {error}", "tell")
                 await wait_ms(delay_ms)
                 delay_ms = min(2 * delay_ms, RETRY_MAX_MS)
 
     async def _doubt(self) -> None:
-        if doubts := await self._guard.doubts():
-            self._warnings.warn(f"the configuration of clusters may not come to be alike: {doubts}", "doubts")
+        self._doubts = await self._guard.doubts()
+        if self._doubts:
+            self._warnings.warn(f"the configuration of clusters may not come to be alike: {self._doubts}", "doubts")
 
     async def _wait_until(self, monotonic_s: float) -> None:
         now_s = self._clock.monotonic()
@@ -228,8 +255,10 @@ class Synchronizer:
                 await self._topic.acknowledge(received)
                 received = None
                 delay_ms = RETRY_FIRST_MS
+                self._standing.trouble("follow", "")
             except GemingaError as error:
                 self._counts.failed += 1
+                self._standing.trouble("receive" if received is None else "follow", f"{error}")
                 self._warnings.warn(f"changes of other clusters' configuration wait: {error}", "follow")
                 await wait_ms(delay_ms)
                 delay_ms = min(2 * delay_ms, RETRY_MAX_MS)
@@ -252,4 +281,6 @@ class Synchronizer:
 
     def _skip(self, why: str) -> None:
         self._counts.skipped += 1
-        self._warnings.warn(f"an event of the configuration is passed over: {why}", "skipped")
+        text = f"an event of the configuration is passed over: {why}"
+        self._standing.given_up(text)
+        self._warnings.warn(text, "skipped")

@@ -52,6 +52,11 @@ class Cause(StrEnum):
     SHADOW = "shadow"
     MOVING = "not-moved"
     SNAPSHOT = "no-snapshot"
+    ALIKE_TOPIC = "configuration-topic"
+    ALIKE_UNHEARD = "configuration-unheard"
+    ALIKE_STUCK = "configuration-stuck"
+    ALIKE_DIFFERS = "configuration-differs"
+    ALIKE_UNDONE = "configuration-undone"
 
 
 class Finding(NamedTuple):
