@@ -110,6 +110,17 @@ class Steps:
             self._standing.remembered(path, known.record, is_told=found is None)
             return known.record
 
+    async def note_deletion(self, path: str) -> None:
+        """Of this cluster, if there is one that nobody was told of: its time is now, whenever it can be told. A node that
+        is there has its own. Raises GemingaError."""
+        async with self._busy:
+            known = await self.records.read(path)
+            if known.record is None or known.record.digest == NOTHING or await self.has_document(path):
+                return
+            found = change_here(known.record, ABSENT, self._here())
+            if isinstance(found, Announcement):
+                await known.write(found.record)
+
     async def _announce(self, known: StoredRecord, change: Announcement, value: bytes | None) -> None:
         path = known.path
         if is_being_deleted(value):

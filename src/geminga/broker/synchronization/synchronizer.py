@@ -65,7 +65,8 @@ class Synchronizer:
         self._doubts = ""
         self._is_leading = False
         self._woken = asyncio.Event()
-        self._tree = WatchedTree(metadata, self._woken.set)
+        self._changed = asyncio.Event()
+        self._tree = WatchedTree(metadata, self._hear)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -101,6 +102,10 @@ class Synchronizer:
             "clusters": clusters,
             **self._standing.document(),
         }
+
+    def _hear(self) -> None:
+        self._woken.set()
+        self._changed.set()
 
     # ---- leading
 
@@ -142,6 +147,7 @@ class Synchronizer:
         walk = self._walk(steps)
         newcomers = NewClusters(steps.records, self._guard, self._clock, walk.tell_all)
         return [
+            spawn(self._note(steps), name="note when the configuration changed", part=self._part),
             spawn(self._tell(walk, newcomers), name="tell changes of the configuration", part=self._part),
             spawn(self._follow(steps, newcomers), name="follow changes of the configuration", part=self._part),
         ]
@@ -191,6 +197,22 @@ class Synchronizer:
         return Walk(self._metadata, steps, self._tree, self._clock, self._warnings)
 
     # ---- changes of this cluster
+
+    async def _note(self, steps: Steps) -> None:
+        """When something was deleted: what was changed elsewhere since is not to go with it, however long the topic is
+        away. Of what is deleted while no broker leads nobody knows when."""
+        while True:
+            path = self._tree.next_unnoted()
+            if path is None:
+                self._changed.clear()
+                await self._changed.wait()
+                continue
+            try:
+                await steps.note_deletion(path)
+            except GemingaError as error:
+                self._tree.add(path)
+                self._warnings.warn(f"changes of the configuration wait to be noted: {error}", "note")
+                await wait_ms(RETRY_FIRST_MS)
 
     async def _tell(self, walk: Walk, newcomers: NewClusters) -> None:
         delay_ms = RETRY_FIRST_MS

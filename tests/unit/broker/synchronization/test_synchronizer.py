@@ -185,6 +185,33 @@ def test_deletion_outlives_a_write_that_comes_late() -> None:
     run_alike(story, "east", "north", "west")
 
 
+def test_deletion_has_the_time_at_which_it_was_made_though_the_topic_was_away() -> None:
+    """It had that at which it could be told, and took away what was changed elsewhere in the meantime."""
+
+    async def story(alike: Alike) -> None:
+        east, west = alike["east"], alike["west"]
+        await east.set(PATH, ttl=1)
+        await east.set(GROUP, rate=1)
+        await alike.rest()
+        east.topic.is_away = east.topic.is_cut = west.topic.is_cut = True
+        await alike.rest(120)
+        await east.delete(PATH)
+        await east.delete(GROUP)
+        await alike.rest(600)
+        # Made again, it is what the other one is to hear, with the time of that.
+        await east.set(GROUP, rate=2)
+        await west.set(PATH, ttl=2)
+        await alike.rest(600)
+        for place in (east, west):
+            place.topic.is_away = place.topic.is_cut = False
+            place.topic.copy()
+        await alike.rest(200)
+        assert await alike.everywhere(PATH) == [{"ttl": 2}] * 2
+        assert await alike.everywhere(GROUP) == [{"rate": 2}] * 2
+
+    run_alike(story)
+
+
 def test_change_waits_for_the_topic_and_for_the_leader() -> None:
     async def story(alike: Alike) -> None:
         east = alike["east"]
