@@ -111,8 +111,8 @@ class Steps:
             return known.record
 
     async def note_deletion(self, path: str) -> None:
-        """If this cluster made one that nobody was told of its time is now, whenever it can be told. A node that is there
-        has its own. Raises GemingaError."""
+        """If this cluster made one that nobody was told of, its time is now, whenever it can be told; a node that is
+        there has its own. Raises GemingaError."""
         async with self._busy:
             known = await self.records.read(path)
             if known.record is None or known.record.digest == NOTHING or await self.has_document(path):

@@ -93,6 +93,7 @@ def test_number_of_transaction_coordinators_is_each_cluster_s_own() -> None:
         await alike.rest()
         assert await west.get(COORDINATORS_PATH) == {"partitions": 4}
         assert all(fields["path"] != COORDINATORS_PATH for fields, _ in west.topic.log)
+        assert [place.count("unsendable") for place in alike.places.values()] == [0, 0, 0]
 
     run_alike(story, "east", "north", "west")
 
