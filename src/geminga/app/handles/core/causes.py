@@ -169,6 +169,15 @@ def _of_topic(facts: DoctorFacts, stats: Document) -> Iterator[Finding]:
 def _of_shadows(told: Document) -> Iterator[Finding]:
     """Of the topic's own statistics: what it shows, who shows it, where it goes."""
     shadow = told.get("shadow", {})
+    if shadow.get("stays"):
+        yield Finding(
+            Cause.MOVING,
+            Severity.HOLDS,
+            "",
+            f"It shows {shadow['source']}: {shadow['stays']}.",
+            "Make a shadow of the source over there (topics create-shadow-topic, set-shadow-topics), with "
+            "the same subscriptions, and lead its consumers there.",
+        )
     if shadow.get("reason"):
         yield Finding(
             Cause.SHADOW,
