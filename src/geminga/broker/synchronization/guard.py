@@ -5,6 +5,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from geminga.broker.core.deletion import CAUGHT_UP_MODE
+from geminga.broker.policies.core.deletion_rows import (
+    BACKLOG_QUOTAS,
+    INACTIVE_TOPICS,
+    MESSAGE_TTL,
+    SUBSCRIPTION_EXPIRY,
+)
+from geminga.broker.policies.core.readers import QuotaAction
+from geminga.broker.policies.rules import TopicRules
 from geminga.broker.resources import Resources
 from geminga.broker.resources.clusters import CLUSTERS_PATH
 from geminga.broker.resources.namespaces import LOCAL_POLICIES_PATH
@@ -27,17 +36,17 @@ _log = get_logger(__name__)
 TOPICS_PATH: Final = "/managed-ledgers"
 #: Partitions that are looked for one by one; of more all topics of the namespace are listed.
 ASKED_MAX: Final = 100
-#: Of the namespace of the topic: what loses events that nobody reads for a while.
+#: Of the topic, on whatever level it is set: what loses events that nobody reads for a while.
 _LIMITS: Final = (
-    ("message_ttl_in_seconds", "s", "time to live"),
-    ("subscription_expiration_time_minutes", "minutes", "time after which subscriptions expire"),
+    (MESSAGE_TTL, "s", "time to live"),
+    (SUBSCRIPTION_EXPIRY, "minutes", "time after which subscriptions expire"),
 )
 
 
 class StoredTopics:
     """See the module."""
 
-    __slots__ = ("_cluster", "_make_partitions", "_metadata", "_resources", "topic")
+    __slots__ = ("_cluster", "_make_partitions", "_metadata", "_resources", "_rules", "topic")
 
     def __init__(
         self,
@@ -46,15 +55,17 @@ class StoredTopics:
         cluster: str,
         topic: TopicName,
         make_partitions: Callable[[TopicName, int], Awaitable[None]],
+        rules: Callable[[TopicName], Awaitable[TopicRules]],
     ) -> None:
         """``topic``: of the events. ``make_partitions`` of this cluster, up to a number, with the subscriptions of the
-        first; raises GemingaError."""
+        first; raises GemingaError. ``rules``: by which a topic goes; raises StorageError."""
         self._metadata = metadata
         self._resources = resources
         self._cluster = cluster
         #: As of the port.
         self.topic = topic
         self._make_partitions = make_partitions
+        self._rules = rules
 
     async def keeps(self, path: str) -> str:
         """As of the port."""
@@ -118,12 +129,21 @@ class StoredTopics:
             return f"there is no namespace {self.topic.namespace}, in which the topic of its changes is to be"
         if not await self.others():
             return f"namespace {self.topic.namespace}, which has the topic of its changes, lives in no other cluster"
-        for key, unit, what in _LIMITS:
-            limit = policies.document.get(key)
-            if isinstance(limit, int) and limit > 0:
+        rules = await self._rules(self.topic)
+        for row, unit, what in _LIMITS:
+            limit = rules[row]
+            if limit > 0:
                 return (
                     f"changes that a cluster does not get within {limit} {unit}, the {what} of {self.topic}, are lost"
                 )
+        if any(quota is not None and quota.action is QuotaAction.EVICT for quota in rules[BACKLOG_QUOTAS]):
+            return f"changes that a cluster does not get before a backlog quota of {self.topic} evicts them are lost"
+        inactive = rules[INACTIVE_TOPICS]
+        if inactive.is_deleted and inactive.mode == CAUGHT_UP_MODE:
+            return (
+                f"{self.topic} is deleted when all of it is read and nobody uses it for {inactive.after_s} s: what "
+                "comes before a broker listens again is lost"
+            )
         return ""
 
     async def _count(self, path: str) -> int:

@@ -86,5 +86,5 @@ class Guard(TopicClusters, Protocol):
         ...
 
     async def doubts(self) -> str:
-        """Why the topic may not do what it is for, in a sentence; empty: it does. Raises MetadataError."""
+        """Why the topic may not do what it is for, in a sentence; empty: it does. Raises StorageError."""
         ...

@@ -247,7 +247,11 @@ class Synchronizer:
                 delay_ms = min(2 * delay_ms, RETRY_MAX_MS)
 
     async def _doubt(self) -> None:
-        self._doubts = await self._guard.doubts()
+        try:
+            self._doubts = await self._guard.doubts()
+        except GemingaError as error:
+            # It may do all the same.
+            self._doubts = f"the policies of its topic can not be read: {error}"
         if self._doubts:
             self._warnings.warn(f"the configuration of clusters may not come to be alike: {self._doubts}", "doubts")
 
