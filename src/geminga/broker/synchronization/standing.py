@@ -62,7 +62,7 @@ class _Event(NamedTuple):
     at_ms: int
 
 
-class Standing:
+class SyncStanding:
     """See the module."""
 
     __slots__ = (

@@ -32,7 +32,7 @@ from geminga.broker.synchronization.paths import (
     value_for,
 )
 from geminga.broker.synchronization.ports import EventTopic, Guard
-from geminga.broker.synchronization.standing import Standing
+from geminga.broker.synchronization.standing import SyncStanding
 from geminga.broker.synchronization.stored_records import StoredRecord, StoredRecords
 from geminga.metadata.cas import remove_empty_from, remove_if_empty
 from geminga.metadata.ports import MetadataStore, Node
@@ -66,7 +66,7 @@ class Steps:
         *,
         here: Callable[[], ThisCluster],
         changed: Callable[[str], None],
-        standing: Standing,
+        standing: SyncStanding,
         warnings: SparseWarnings,
     ) -> None:
         """``changed``: a path is to be looked at."""

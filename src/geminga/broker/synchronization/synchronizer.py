@@ -16,7 +16,7 @@ from geminga.broker.synchronization.core.events import event_of, sender_of
 from geminga.broker.synchronization.newcomers import NewClusters
 from geminga.broker.synchronization.paths import is_kept_alike, problem_of_path, problem_of_value
 from geminga.broker.synchronization.ports import EventTopic, Guard, Received
-from geminga.broker.synchronization.standing import Standing
+from geminga.broker.synchronization.standing import SyncStanding
 from geminga.broker.synchronization.steps import Steps
 from geminga.broker.synchronization.stored_records import StoredRecords
 from geminga.broker.synchronization.walking import Walk
@@ -59,7 +59,7 @@ class Synchronizer:
         self._leads = leads
         self._part = part
         self._warnings = SparseWarnings(_log, runtime.clock.monotonic)
-        self._standing = Standing(runtime.clock)
+        self._standing = SyncStanding(runtime.clock)
         self._counts = self._standing.counts
         #: Why the topic may not do what it is for, as it was found last.
         self._doubts = ""

@@ -10,7 +10,7 @@ from geminga import sim
 from geminga.broker.synchronization import walking
 from geminga.broker.synchronization.core.records import NOTHING, PathRecord
 from geminga.broker.synchronization.core.stamps import Stamp
-from geminga.broker.synchronization.standing import DIFFERING_MAX, GIVEN_UP_MAX, NAMED_MAX, Standing
+from geminga.broker.synchronization.standing import DIFFERING_MAX, GIVEN_UP_MAX, NAMED_MAX, SyncStanding
 from support.worlds.event_topics import NAME, Alike, Place, run_alike
 
 PATH = "/admin/policies/t/n"
@@ -140,7 +140,7 @@ def test_deletion_that_another_cluster_has_from_before_is_forgotten_like_any(mon
 
 def test_what_is_remembered_and_named_has_bounds() -> None:
     async def main(world: sim.SimWorld) -> None:
-        standing = Standing(world.node("a").runtime.clock)
+        standing = SyncStanding(world.node("a").runtime.clock)
         for number in range(DIFFERING_MAX + 1):
             standing.remembered(f"/{number}", PathRecord(Stamp(1, "east"), NOTHING, held="a"))
         for number in range(GIVEN_UP_MAX + 1):
