@@ -11,7 +11,11 @@ from geminga.broker.synchronization import walking
 from geminga.broker.synchronization.core.records import NOTHING, PathRecord
 from geminga.broker.synchronization.core.stamps import Stamp
 from geminga.broker.synchronization.standing import DIFFERING_MAX, GIVEN_UP_MAX, NAMED_MAX, SyncStanding
+from geminga.runtime import wait_ms
+from support.worlds.broker_world import BrokerWorld, run_with_broker
 from support.worlds.event_topics import NAME, Alike, Place, run_alike
+from support.worlds.rest_world import Answer, ask, rest_application
+from unit.broker.ownership.test_membership import Cluster, Member
 
 PATH = "/admin/policies/t/n"
 GROUP = "/admin/resourcegroups/g"
@@ -151,3 +155,32 @@ def test_what_is_remembered_and_named_has_bounds() -> None:
         assert found["givenUp"][0]["what"] == "1" * 500
 
     sim.run(main)
+
+
+def test_whoever_is_asked_sends_on_to_the_broker_that_leads() -> None:
+    path = "/admin/v2/brokers/configuration/synchronization"
+
+    async def scenario(world: BrokerWorld) -> None:
+        cluster = Cluster(world.runtime)
+        first = await cluster.member("a")
+        await wait_ms(1)
+        second = await cluster.member("b")
+        await wait_ms(10)
+
+        async def state() -> dict[str, Any]:
+            return {"isLeading": True}
+
+        async def answer(member: Member | None, **settings: Any) -> Answer:
+            return await ask(rest_application(world.broker, membership=member, **settings), "GET", path)
+
+        for member in (first, None):
+            assert (await answer(member, synchronization=state)).body == b'{"isLeading":true}'
+        sent_on = await answer(second, synchronization=state)
+        assert (sent_on.status, sent_on.headers["location"]) == (307, f"http://a:8080{path}?authoritative=false")
+        none = await answer(first)
+        assert (none.status, "configurationMetadataSyncEventTopic" in none.reason) == (404, True)
+        assert (await answer(Member(cluster, "c"), synchronization=state)).status == 503
+        for member in (second, first):
+            await member.leave()
+
+    run_with_broker(scenario)
