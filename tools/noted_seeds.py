@@ -38,6 +38,7 @@ MODULES: Final = {
     "test_cluster_transactions_defects": "cluster_transactions",
     "test_leaks": "leaks",
     "test_mesh_defects": "mesh",
+    "test_mesh_alike": "",
     "test_migration_defects": "migration",
     "test_cursor_crash": "segments_story",
     "test_ledger_takeover_defects": "ledger_takeover",

@@ -12,7 +12,7 @@ from geminga.broker.ownership.core.local_policies import local_policies_path
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
 from geminga.broker.resources.clusters import CLUSTERS_PATH
 from geminga.broker.resources.documents import CHANGE_ATTEMPTS_MAX, DocumentStore
-from geminga.broker.resources.initialization import COORDINATORS_TOPIC, FIRST_NAMESPACES
+from geminga.broker.resources.initialization import COORDINATORS_TOPIC, FIRST_NAMESPACES, KEPT_ALIKE_PATH
 from geminga.broker.resources.partitioned_topics import PARTITIONED_TOPICS_PATH
 from geminga.broker.resources.tenants import POLICIES_PATH
 from geminga.metadata import WriteFault
@@ -25,7 +25,7 @@ from geminga.model.errors import (
     NotFoundError,
     PreconditionFailedError,
 )
-from geminga.model.topic_name import TopicName
+from geminga.model.topic_name import SYSTEM_NAMESPACE, TopicName
 from support.worlds.metadata_stores import Harness, MemoryCase, SqliteCase
 
 URLS = {"serviceUrl": "http://127.0.0.1:8080", "brokerServiceUrl": "pulsar://127.0.0.1:6650"}
@@ -144,6 +144,52 @@ def test_another_cluster_joins_what_is_shared_and_coordinators_only_grow(case) -
             "/admin/partitioned-topics/pulsar/system/persistent/transaction_coordinator_assign"
         ]
         assert await resources.partitioned_topic_metadata(COORDINATORS_TOPIC) == 5
+
+    case.run(main)
+
+
+def test_what_others_deleted_is_not_made_again_where_clusters_are_kept_alike(case) -> None:
+    """A start made `public/default` again, and told it to the clusters where an administrator had deleted it."""
+
+    async def main(h: Harness) -> None:
+        resources = await bootstrapped(h)
+        again = ClusterSetup("standalone", URLS, first_coordinators=4, joins=FIRST_NAMESPACES)
+        await resources.namespaces.delete("public/default")
+        assert await initialize_cluster(resources, again) == [
+            "/admin/policies/public/default",
+            "/admin/partitioned-topics/pulsar/system/persistent/transaction_coordinator_assign",
+        ]
+        await h.store.put(KEPT_ALIKE_PATH, b"", expected_version=None)
+        for namespace in FIRST_NAMESPACES:
+            await resources.namespaces.delete(namespace)
+        for tenant in ("public", "pulsar"):
+            await resources.tenants.delete(tenant)
+        await resources.clusters.delete("standalone")
+        # Of this cluster alone, and told to nobody.
+        more = ClusterSetup("standalone", URLS, transaction_coordinators=8, joins=FIRST_NAMESPACES)
+        assert await initialize_cluster(resources, more) == [
+            "/admin/partitioned-topics/pulsar/system/persistent/transaction_coordinator_assign"
+        ]
+        assert (await resources.clusters.list(), await resources.tenants.list()) == ([], [])
+        # Nor does it come back to what an administrator took it out of.
+        await resources.clusters.create("east", {})
+        await resources.tenants.create("public", {"allowedClusters": ["east"]})
+        await resources.namespaces.create("public/default", {"replication_clusters": ["east"]})
+        assert await initialize_cluster(resources, more) == []
+
+    case.run(main)
+
+
+def test_brokers_of_clusters_that_share_a_store_make_no_namespace_of_users(case) -> None:
+    """Each start made a deleted `public/default` again, for all of them."""
+
+    async def main(h: Harness) -> None:
+        resources = await bootstrapped(h)
+        await resources.namespaces.delete("public/default")
+        await resources.tenants.delete("public")
+        setup = ClusterSetup("standalone", URLS, begins=(SYSTEM_NAMESPACE,), joins=(SYSTEM_NAMESPACE,))
+        assert await initialize_cluster(resources, setup) == []
+        assert await resources.tenants.list() == ["pulsar"]
 
     case.run(main)
 

@@ -11,10 +11,13 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tools.standalone_process import StandaloneProcess
+from typer.testing import CliRunner
 
+from geminga.app.commands.cli import app_for
 from support.house.waiting import until
 
 pytestmark = pytest.mark.integration
@@ -39,6 +42,20 @@ def ask(broker: StandaloneProcess, method: str, path: str, body: object = None) 
             return json.loads(text) if text else None
     except urllib.error.HTTPError as error:
         return error.code
+
+
+def examined(broker: StandaloneProcess) -> dict[str, Any]:
+    """What the doctor says of configuration kept alike, when the other cluster was told how everything came to be."""
+    words = ["doctor", "--configuration", "--json", "--admin-url", broker.web_url]
+    found: list[dict[str, Any]] = []
+
+    def is_told() -> bool:
+        result = CliRunner().invoke(app_for(words), words)
+        found.append(json.loads(result.stdout))
+        return all(each["isTold"] for each in found[-1]["state"]["clusters"].values())
+
+    until(is_told, "the other cluster to be told", LIMIT_S)
+    return found[-1]
 
 
 @pytest.fixture
@@ -73,14 +90,28 @@ def test_what_is_said_in_one_cluster_holds_in_the_other(clusters: dict[str, Stan
         "the change",
         LIMIT_S,
     )
+    # Each goes on living in what was its own before.
+    assert ask(east, "GET", f"{NAMESPACES}/public/default/replication") == ["east"]
+    assert ask(west, "GET", f"{NAMESPACES}/public/default/replication") == ["west"]
+    # Until one of them deletes it: no start makes it again.
+    assert ask(west, "DELETE", f"{NAMESPACES}/public/default") is None
+    until(lambda: ask(east, "GET", f"{NAMESPACES}/public") == ["public/sync"], "the deletion", LIMIT_S)
+    # The doctor of either tells how it stands: here both had pulsar/system of their own.
+    for broker, other in ((east, "west"), (west, "east")):
+        told = examined(broker)
+        assert told["state"]["topic"] == SYNC
+        assert told["state"]["clusters"] == {other: {"isHeard": True, "isTold": True}}
+        assert "/admin/policies/pulsar/system" in told["state"]["differing"]["paths"]
+        assert {each["cause"] for each in told["findings"]} <= {"configuration-differs", "configuration-undone"}
+        assert told["lines"][0].startswith("told last: /admin/")
+        assert told["lines"][2].startswith(f"{other}: ")
     # Said where the other can not hear of it, which is killed.
     east.kill()
     assert ask(west, "POST", f"{NAMESPACES}/shop/orders/messageTTL", 7200) is None
     east.start()
     until(lambda: ask(east, "GET", f"{NAMESPACES}/shop/orders/messageTTL") == 7200, "the change", LIMIT_S)
-    # Each goes on living in what was its own before.
-    assert ask(east, "GET", f"{NAMESPACES}/public/default/replication") == ["east"]
-    assert ask(west, "GET", f"{NAMESPACES}/public/default/replication") == ["west"]
+    for broker in clusters.values():
+        assert ask(broker, "GET", f"{NAMESPACES}/public") == ["public/sync"]
     # Deleted in one cluster, it stays where partitions are stored, and goes where none are.
     for name in ("t", "late"):
         assert ask(east, "PUT", f"{TOPICS}/shop/orders/{name}/partitions", 2) in (None, 409)

@@ -64,6 +64,11 @@ class Brokers(AsyncCalls):
         found: TextMap = await self._ask(Request("GET", "/admin/v2/brokers/configuration/runtime"))
         return found
 
+    async def synchronization(self) -> Document:
+        """How it stands with configuration that a topic keeps alike. Raises AdminError."""
+        found: Document = await self._ask(Request("GET", "/admin/v2/brokers/configuration/synchronization"))
+        return found
+
     async def internal_configuration(self) -> Document:
         """Where its metadata are. Raises AdminError."""
         found: Document = await self._ask(Request("GET", "/admin/v2/brokers/internal-configuration"))

@@ -23,6 +23,7 @@ HELP: Final[Mapping[str, str]] = {
     "geminga_configuration_sync_skipped_total": "Events of the configuration that are none to be followed.",
     "geminga_configuration_sync_undone_total": "Changes that came to nothing, unseen by who made the later one.",
     "geminga_configuration_sync_unsendable_total": "Looks at changes of the configuration that can not be told.",
+    "geminga_configuration_sync_differing": "Paths of the configuration that are not as in another cluster.",
     "geminga_configuration_sync_waiting": "Changes of the configuration that are not looked at yet.",
     "geminga_entry_filter_batches_total": "Batches of entries that entry filters answered.",
     "geminga_entry_filter_cut_off_total": "Processes of entry filters that took too long or broke, and were ended.",

@@ -33,6 +33,7 @@ OURS_ALONE = {
     *(("/consumers", "POST"), ("/consumers/{consumer}", "DELETE"), ("/receive", "POST")),
     *(("/acknowledge", "POST"), ("/negativeAcknowledge", "POST"), ("/tail", "GET")),
     *(("/leftTopics", "GET"), ("/leftTopics", "DELETE"), ("/shadowState", "GET"), ("/shadowState", "PUT")),
+    ("/synchronization", "GET"),
 }
 
 

@@ -17,9 +17,11 @@ Kind = tuple[str, Callable[[MeshCluster], Awaitable[None]]]
 class MeshStrikes:
     """See the module; drawn from the ``rng`` of the story."""
 
-    def __init__(self, world: SimWorld, rng: Random) -> None:
+    def __init__(self, world: SimWorld, rng: Random, names: Sequence[TopicName] = NAMES) -> None:
+        """``names``: of the topics that change their owners."""
         self.world = world
         self.rng = rng
+        self.names = names
         #: By how much clocks were set back: when a transaction is over that nobody ends is a time of day.
         self.back_s = 0.0
 
@@ -52,7 +54,7 @@ class MeshStrikes:
         await tell()
 
     def _some(self) -> list[TopicName]:
-        return self.rng.sample(NAMES, self.rng.randrange(1, len(NAMES) + 1))
+        return self.rng.sample(self.names, self.rng.randrange(1, len(self.names) + 1))
 
     async def unload(self, cluster: MeshCluster) -> None:
         for name in self._some():
@@ -64,7 +66,7 @@ class MeshStrikes:
         others = [one for one in cluster.nodes if one != node]
         await self.world.sleep(self.rng.uniform(0, 1))
         if others:
-            held = [name for name in NAMES if cluster.table.owner(name) == node]
+            held = [name for name in self.names if cluster.table.owner(name) == node]
             await cluster.table.seize(held, self.rng.choice(others))
         await self.world.sleep(self.rng.uniform(0, 1))
         await cluster.boot(node)

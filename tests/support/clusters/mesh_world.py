@@ -24,7 +24,6 @@ from geminga.broker.peers.client_tables import ClientTables
 from geminga.broker.peers.http_client import PeerHttp
 from geminga.broker.peers.topics import PeerTopics
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
-from geminga.broker.topic.parts import RemoteClusters
 from geminga.managed_ledger import ManagedLedgerConfig, ManagedLedgerFactory
 from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
 from geminga.model.errors import GemingaError
@@ -38,6 +37,9 @@ from support.worlds.rest_world import rest_application
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
+
+    from geminga.broker.registry.ports import SharingClusters
+    from geminga.metadata.ports import MetadataStore
 
 WEB_PORT: Final = 8080
 CLUSTERS: Final = ("k", "l", "m", "n")
@@ -73,6 +75,8 @@ class MeshCluster:
         self.stores: dict[str, MemoryMetadataStore] = {}
         self.url = "pulsar://" + ",".join(f"{node}:{PORT}" for node in self.nodes)
         self.web_url = "http://" + ",".join(f"{node}:{WEB_PORT}" for node in self.nodes)
+        #: Of the administration.
+        self.settings: dict[str, Any] = {}
         self.metadata_delay_ms = rng.choice([0, 3, 20])
         self.config = BrokerConfig(
             cluster_name=name,
@@ -91,7 +95,7 @@ class MeshCluster:
 
     async def start(self) -> None:
         self.table.owners |= {str(name): self.rng.choice(self.nodes) for name in NAMES}
-        clock = self.rng.choice([0, -7_200_000, 7_200_000, 60_000])
+        clock = self.rng.choice(self.mesh.clocks_ms)
         for node in self.nodes:
             await self.boot(node, clock_ms=clock)
 
@@ -127,10 +131,28 @@ class MeshCluster:
             node.clock.jump(clock_ms)
         await node.run(self._boot)
 
+    def open_store(self, node: SimNode) -> MetadataStore:
+        """What a broker has of the metadata."""
+        store = self.stores[node.name] = MemoryMetadataStore(node.runtime, self.server)
+        store.faults.delay_ms_max = self.metadata_delay_ms
+        return store
+
+    def sharing(self, others: Callable[[], OtherClusters], resources: Resources) -> SharingClusters | None:
+        """Those whose configuration is this one's, reached by ``others``; None: it is its own."""
+        del others, resources
+        return None
+
+    def setup(self) -> ClusterSetup:
+        """What a broker that starts makes."""
+        urls = {"serviceUrl": self.web_url, "brokerServiceUrl": self.url}
+        return ClusterSetup(self.name, urls, transaction_coordinators=COORDINATORS)
+
+    def began(self, node: SimNode, broker: Broker) -> None:
+        """A broker serves."""
+
     async def _boot(self, node: SimNode) -> None:
         runtime = node.runtime
-        metadata = self.stores[node.name] = MemoryMetadataStore(runtime, self.server)
-        metadata.faults.delay_ms_max = self.metadata_delay_ms
+        metadata = self.open_store(node)
         bookkeeper = BookKeeper(runtime, metadata, LocalBookiePool(self.bookies), BookKeeperConfig())
         ledgers = ManagedLedgerFactory(runtime, metadata, bookkeeper, self.ledgers, is_shared=len(self.nodes) > 1)
         view = self.table.brokers[node.name] = TableOwnership(self.table, node.name)
@@ -138,7 +160,7 @@ class MeshCluster:
         resources = Resources(metadata)
         others: list[OtherClusters] = []
 
-        def other_clusters() -> RemoteClusters:
+        def other_clusters() -> OtherClusters:
             if not others:
                 others.append(OtherClusters(runtime, resources, self.config))
             return others[0]
@@ -154,18 +176,15 @@ class MeshCluster:
             tables_elsewhere=ClientTables(lambda: client),
             peers=partial(PeerTopics, PeerHttp(runtime), lambda: client, lambda _: False),
             other_clusters=other_clusters,
+            sharing=self.sharing(other_clusters, resources),
         )
-        setup = ClusterSetup(
-            self.name,
-            {"serviceUrl": self.web_url, "brokerServiceUrl": self.url},
-            transaction_coordinators=COORDINATORS,
-        )
-        await initialize_cluster(resources, setup)
+        await initialize_cluster(resources, self.setup())
         await broker.start(endpoints_of(node.name))
-        application = self.applications[node.name] = rest_application(broker, cluster_name=self.name)
+        application = self.applications[node.name] = rest_application(broker, self.name, **self.settings)
         self.brokers[node.name] = broker
         await runtime.network.listen(broker.new_connection, "0.0.0.0", PORT)
         await runtime.network.listen(lambda: SimHttp(application), "0.0.0.0", WEB_PORT)
+        self.began(node, broker)
 
     def crash(self, name: str) -> None:
         """Right now; its session ends with it."""
@@ -220,15 +239,23 @@ class MeshCluster:
 class Mesh:
     """All of them, and the links between."""
 
-    def __init__(self, world: SimWorld, names: Sequence[str] = ()) -> None:
-        """``names``: of the clusters; none: two to four."""
+    def __init__(
+        self,
+        world: SimWorld,
+        names: Sequence[str] = (),
+        *,
+        made: Callable[[Mesh, str], MeshCluster] = MeshCluster,
+        clocks_ms: Sequence[int] = (0, -7_200_000, 7_200_000, 60_000),
+    ) -> None:
+        """``names``: of the clusters; none: two to four. ``clocks_ms``: by how much clocks may be off."""
         self.world = world
         rng = world.rng("mesh")
         self.names = names or CLUSTERS[: rng.choice([2, 2, 2, 3, 3, 4])]
         #: Logs are whole; else what everybody acknowledged is trimmed.
         self.keeps = rng.random() < 0.6
         self.starts_at = rng.choice(["latest", "latest", "latest", "earliest"])
-        self.clusters = {name: MeshCluster(self, name) for name in self.names}
+        self.clocks_ms = clocks_ms
+        self.clusters = {name: made(self, name) for name in self.names}
 
     async def start(self) -> None:
         for cluster in self.clusters.values():

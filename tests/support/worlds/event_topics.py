@@ -8,12 +8,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from geminga import sim
+from geminga.broker.configuration.broker_config import BrokerConfig
+from geminga.broker.policies.rules import Levels, TopicRules, broker_levels
 from geminga.broker.resources import Resources
 from geminga.broker.synchronization.core.events import SyncEvent, fields_of, properties_of
 from geminga.broker.synchronization.guard import StoredTopics
 from geminga.broker.synchronization.ports import Received
 from geminga.broker.synchronization.stored_records import StoredRecords
 from geminga.broker.synchronization.synchronizer import Synchronizer
+from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
 from geminga.model.errors import PreconditionFailedError, UnavailableError
 from geminga.model.topic_name import TopicName
@@ -100,6 +103,17 @@ class MemoryEventTopic:
         self.received = self.acknowledged
 
 
+def rules_of(resources: Resources, **config: Any) -> Callable[[TopicName], Awaitable[TopicRules]]:
+    """By what a topic goes whose namespace these resources have, at a broker with such settings."""
+
+    async def rules(name: TopicName) -> TopicRules:
+        policies = await resources.namespaces.find(name.namespace)
+        settings = {**broker_levels(ManagedLedgerConfig()), **broker_levels(BrokerConfig(**config))}
+        return Levels(settings, namespace={} if policies is None else policies.document).rules()
+
+    return rules
+
+
 class Place:
     """One cluster."""
 
@@ -117,7 +131,9 @@ class Place:
         self.synchronizer = self._new()
 
     def _new(self) -> Synchronizer:
-        guard = StoredTopics(self.metadata, self.resources, self.name, NAME, self._make_partitions)
+        guard = StoredTopics(
+            self.metadata, self.resources, self.name, NAME, self._make_partitions, rules_of(self.resources)
+        )
         return Synchronizer(
             self.node.runtime, self.metadata, self.topic, guard, cluster=self.name, leads=lambda: self.leads
         )

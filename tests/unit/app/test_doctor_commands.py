@@ -43,6 +43,15 @@ def test_a_topic_without_a_finding_and_one_with(broker) -> None:
     assert "nowhere not found" in found.stderr
 
 
+def test_who_asks_for_a_topic_and_the_configuration_or_neither_is_told_what_is_expected(broker) -> None:
+    for words in (("doctor",), ("doctor", "orders", "--configuration")):
+        found = _run(broker, *words)
+        assert (found.exit_code, "expected a topic, or --configuration" in found.stderr) == (1, True)
+    found = _run(broker, "doctor", "--configuration")
+    assert found.exit_code == 1
+    assert "No topic keeps the configuration alike here" in found.stderr
+
+
 def test_backlogs_are_shown_with_their_holders(broker) -> None:
     import geminga.admin.blocking
     from geminga.client import blocking

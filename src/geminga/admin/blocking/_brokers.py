@@ -64,6 +64,11 @@ class Brokers(BlockingCalls):
         found: TextMap = self._ask(Request("GET", "/admin/v2/brokers/configuration/runtime"))
         return found
 
+    def synchronization(self) -> Document:
+        """How it stands with configuration that a topic keeps alike. Raises AdminError."""
+        found: Document = self._ask(Request("GET", "/admin/v2/brokers/configuration/synchronization"))
+        return found
+
     def internal_configuration(self) -> Document:
         """Where its metadata are. Raises AdminError."""
         found: Document = self._ask(Request("GET", "/admin/v2/brokers/internal-configuration"))

@@ -93,6 +93,12 @@ BROKERS: Final = Noun(
         get("dynamic_configuration_names", "brokers/configuration", "Keys that may be set while it runs.", _TEXTS),
         get("dynamic_configuration", "brokers/configuration/values", "Those that are set so.", _MAP),
         get("runtime_configuration", "brokers/configuration/runtime", "All keys with what holds.", _MAP),
+        get(
+            "synchronization",
+            "brokers/configuration/synchronization",
+            "How it stands with configuration that a topic keeps alike.",
+            _DOC,
+        ),
         get("internal_configuration", "brokers/internal-configuration", "Where its metadata are.", _DOC),
         do("POST", "set_dynamic_configuration", "brokers/configuration/{key}/{value}", "Set a key for all brokers."),
         do("DELETE", "delete_dynamic_configuration", "brokers/configuration/{key}", "Set it no more."),

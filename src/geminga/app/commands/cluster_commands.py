@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -79,7 +80,7 @@ def initialize_cluster_metadata(
         store_config=store_config,
         configuration_store_config=configuration_store_config,
     )
-    _tell(cluster, initialize(options), is_json=is_json)
+    _tell(cluster, initialize(options, partial(typer.echo, err=True)), is_json=is_json)
 
 
 def _tell(cluster: str, changed: list[str], *, is_json: bool) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from geminga.app.commands.admin_commands import DEFAULT_ADMIN_URL, AdminUrl, AsJson, Topic
+from geminga.app.commands.admin_commands import DEFAULT_ADMIN_URL, AdminUrl, AsJson
 from geminga.app.commands.credentials import ClientSecurity
 from geminga.app.lifecycle.terminal_text import visible
 
@@ -63,22 +63,31 @@ def run_admin(admin_url: str, security: ClientSecurity, work: Callable[[AdminCli
 
 
 def doctor(
-    topic: Topic,
+    topic: Annotated[str, typer.Argument(help="The topic: orders, or persistent://tenant/namespace/orders.")] = "",
     subscription: Annotated[str, typer.Argument(help="Only this subscription, and the topic itself.")] = "",
     admin_url: AdminUrl = DEFAULT_ADMIN_URL,
     auth_plugin: AuthPlugin = "",
     auth_params: AuthParams = "",
     trust: Trust = "",
     is_json: AsJson = False,
+    configuration: Annotated[
+        bool, typer.Option("--configuration", help="Of configuration that a topic keeps alike with other clusters'.")
+    ] = False,
 ) -> None:
     """Say in sentences why nothing moves in a topic, and what would mend it. Ends with 1 where something is found."""
     import json
     import time
 
+    from geminga.app.commands.cli import fail
     from geminga.app.handles.doctor import examine
 
+    if configuration == bool(topic):
+        fail("geminga doctor: expected a topic, or --configuration")
     security = ClientSecurity(auth_plugin, auth_params, trust)
     now_ms = time.time_ns() // 1_000_000
+    if configuration:
+        _show_alike(admin_url, security, now_ms, is_json)
+        return
     found = run_admin(admin_url, security, lambda admin: examine(admin, topic, subscription, now_ms=now_ms))
     if is_json:
         print(json.dumps({name: [each._asdict() for each in findings] for name, findings in found.items()}, indent=2))
@@ -88,6 +97,28 @@ def doctor(
             for each in findings:
                 print(visible(f"  {each.cause} ({each.severity}): {each.sentence}\n    {each.mends}"))
     if any(found.values()):
+        raise typer.Exit(1)
+
+
+def _show_alike(admin_url: str, security: ClientSecurity, now_ms: int, is_json: bool) -> None:
+    import json
+
+    from geminga.app.handles.core.alike_causes import alike_findings, alike_lines
+    from geminga.app.handles.doctor import alike_facts
+
+    facts = run_admin(admin_url, security, lambda admin: alike_facts(admin, now_ms=now_ms))
+    findings, lines = alike_findings(facts), alike_lines(facts)
+    if is_json:
+        told = {"state": facts.state, "lines": lines, "findings": [each._asdict() for each in findings]}
+        print(json.dumps(told, indent=2))
+    else:
+        end = "nothing stands in the way" if not findings else ""
+        print(visible(f"configuration by {facts.state['topic']}: {end}".rstrip(), is_name=True))
+        for line in lines:
+            print(visible(f"  {line}"))
+        for each in findings:
+            print(visible(f"  {each.cause} ({each.severity}): {each.sentence}\n    {each.mends}"))
+    if findings:
         raise typer.Exit(1)
 
 

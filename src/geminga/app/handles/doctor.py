@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from geminga.admin._brokers import Brokers
 from geminga.admin._topics import Topics
 from geminga.admin._transactions import Transactions
 from geminga.admin.errors import (
@@ -18,6 +19,7 @@ from geminga.admin.errors import (
     UnauthorizedError,
     UnreachableError,
 )
+from geminga.app.handles.core.alike_causes import AlikeFacts
 from geminga.app.handles.core.causes import DoctorFacts, Finding, findings_of
 from geminga.model import TopicName
 
@@ -65,6 +67,25 @@ async def examine(admin: DoctorCalls, topic: str, subscription: str = "", *, now
             raise NotFoundError(each, 404, f"there is no subscription {subscription}; there are: {there}")
         found[each] = findings_of(facts, subscription)
     return found
+
+
+class AlikeCalls(Protocol):
+    """The calls that :func:`alike_facts` uses; :class:`geminga.admin.AdminClient` has them."""
+
+    @property
+    def brokers(self) -> Brokers: ...
+    @property
+    def topics(self) -> Topics: ...
+
+
+async def alike_facts(admin: AlikeCalls, *, now_ms: int) -> AlikeFacts:
+    """How it stands with configuration that a topic keeps alike. Raises AdminError, NotFoundError where none does."""
+    state = await admin.brokers.synchronization()
+    try:
+        stats = await admin.topics.stats(state["topic"], precise_backlog=True)
+    except (NotAvailableError, NotFoundError, UnreachableError) as error:
+        return AlikeFacts(now_ms, state, unserved=error.reason)
+    return AlikeFacts(now_ms, state, stats)
 
 
 async def facts_of(admin: DoctorCalls, topic: str, *, now_ms: int) -> DoctorFacts:

@@ -37,6 +37,7 @@ from geminga.broker.access.anonymous import OPEN
 from geminga.broker.composition.service import Broker
 from geminga.broker.configuration.broker_config import MULTI_ROLES_PROVIDER
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
+from geminga.broker.resources.initialization import FIRST_NAMESPACES
 from geminga.broker.rest.calls.core.timeouts import TimeoutLimits
 from geminga.broker.rest.http.server import IMPORT_LANE, HttpServer
 from geminga.broker.rest.loading import application_maker
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from geminga.broker.peers.topics import PeerTopics
     from geminga.broker.rest.calls.context import MessageLimits, RestContext
     from geminga.broker.statistics.topics import TopicStatistics
+    from geminga.broker.synchronization.synchronizer import Synchronizer
     from geminga.broker.system_topics.table import TablesElsewhere
     from geminga.broker.websocket.service import SocketService
     from geminga.metadata.ports import MetadataStore
@@ -143,6 +145,7 @@ class BrokerServer(ABC):
         self._levels: PackageLevels | None = None
         #: None: nobody asked for spans.
         self._telemetry: Telemetry | None = None
+        self._synchronizer: Synchronizer | None = None
         self._membership: Membership | None = None
         #: Ends this process in good order; None: it is not this broker's to end.
         self._end: Callable[[], None] | None = None
@@ -444,7 +447,8 @@ class BrokerServer(ABC):
             config.cluster_name,
             {key: url for key, url in urls.items() if url},
             first_coordinators=coordinators,
-            # Its own topics are there; that it shares users' namespaces is said by administrators.
+            # Its own topics are there; that users' namespaces are shared, and which, is said by administrators.
+            begins=(SYSTEM_NAMESPACE,) if storage.configuration_url else FIRST_NAMESPACES,
             joins=(SYSTEM_NAMESPACE,) if storage.configuration_url else (),
         )
         await initialize_cluster(broker.resources, setup)
@@ -530,6 +534,7 @@ class BrokerServer(ABC):
             metadata_url=storage.metadata_url,
             configuration_url=storage.configuration_url,
             is_kept_alike=bool(self._config.server.configuration_sync_topic),
+            synchronization=None if self._synchronizer is None else self._synchronizer.state,
             backups=storage.backups,
         )
 
@@ -564,7 +569,7 @@ class BrokerServer(ABC):
         if self._config.server.configuration_sync_topic:
             from geminga.app.servers.late_clusters import synchronizer_of
 
-            synchronizer = synchronizer_of(broker, self._config, self._membership)
+            synchronizer = self._synchronizer = synchronizer_of(broker, self._config, self._membership)
             self._sources.append(synchronizer.metrics)
             self._closers.append(("configuration kept alike", synchronizer.close))
             synchronizer.start()

@@ -102,6 +102,7 @@ def synchronizer_of(broker: Broker, config: Config, membership: Membership | Non
         cluster,
         name,
         lambda topic, partitions: broker.partitions.make_for_others(topic, partitions),
+        lambda topic: broker.policies.rules(topic),
     )
     return Synchronizer(
         broker.runtime,

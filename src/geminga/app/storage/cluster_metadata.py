@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from geminga.app.storage.core.cluster_options import ClusterOptions
     from geminga.metadata import MetadataStore
     from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
     from geminga.runtime import Runtime
 
 
-def initialize(options: ClusterOptions) -> list[str]:
-    """The nodes that were made or changed; raises GemingaError, OSError."""
+def initialize(options: ClusterOptions, tell: Callable[[str], None] | None = None) -> list[str]:
+    """The nodes that were made or changed; ``tell``: what was left out, in a sentence. Raises GemingaError, OSError."""
     import asyncio
     import os
 
@@ -24,12 +26,17 @@ def initialize(options: ClusterOptions) -> list[str]:
     if shared is not None:
         shared = with_client_config(shared, options.configuration_store_config or options.store_config)
     if isinstance(store, str):
-        return asyncio.run(_write(os.path.abspath(store), shared, options))
+        return asyncio.run(_write(os.path.abspath(store), shared, options, tell))
     store = with_client_config(store, options.store_config)
-    return asyncio.run(_write(store, None if shared == store else shared, options))
+    return asyncio.run(_write(store, None if shared == store else shared, options, tell))
 
 
-async def _write(store: str | ZooKeeperAddress, shared: ZooKeeperAddress | None, options: ClusterOptions) -> list[str]:
+async def _write(
+    store: str | ZooKeeperAddress,
+    shared: ZooKeeperAddress | None,
+    options: ClusterOptions,
+    tell: Callable[[str], None] | None,
+) -> list[str]:
     from geminga.app.storage.core.cluster_options import BUNDLES_DEFAULT, COORDINATORS_DEFAULT, cluster_data
     from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
     from geminga.broker.resources.initialization import FIRST_NAMESPACES
@@ -53,7 +60,13 @@ async def _write(store: str | ZooKeeperAddress, shared: ZooKeeperAddress | None,
         if shared is not None:
             metadata = await _with_shared(runtime, metadata, str(store), shared, options.session_timeout_ms)
         try:
-            return [*made, *await initialize_cluster(Resources(metadata), setup)]
+            resources = Resources(metadata)
+            if tell is not None and await resources.are_kept_alike():
+                tell(
+                    f"the configuration of cluster {options.cluster} is kept alike with that of others: tenants and "
+                    "namespaces that it has not were deleted, and are left to geminga admin"
+                )
+            return [*made, *await initialize_cluster(resources, setup)]
         finally:
             await metadata.close()
     finally:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from geminga.broker.resources.clusters import Clusters
 from geminga.broker.resources.documents import Document, DocumentStore, Json
-from geminga.broker.resources.initialization import ClusterSetup, initialize_cluster
+from geminga.broker.resources.initialization import KEPT_ALIKE_PATH, ClusterSetup, initialize_cluster
 from geminga.broker.resources.namespaces import Namespaces
 from geminga.broker.resources.partitioned_topics import PartitionedTopic, PartitionedTopics
 from geminga.broker.resources.policies import Policies
@@ -53,6 +53,10 @@ class Resources:
         self.tenants = Tenants(store, self.clusters)
         self.namespaces = Namespaces(store, self.tenants)
         self.partitioned_topics = PartitionedTopics(store)
+
+    async def are_kept_alike(self) -> bool:
+        """Whether they were ever kept alike with other clusters' by a topic. Raises MetadataError."""
+        return await self._metadata.exists(KEPT_ALIKE_PATH)
 
     @property
     def isolation(self) -> IsolationPolicies:

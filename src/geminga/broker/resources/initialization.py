@@ -1,7 +1,8 @@
 """What a cluster's metadata begin with: its data, the first tenants and namespaces, as Pulsar's own tool writes them.
 
 Nothing that is there is taken back: run again, also after it was cut off anywhere, it makes what is missing. Brokers
-that begin at the same time may all do it.
+that begin at the same time may all do it. What is missing of a cluster that is kept alike with others stays so: it was
+deleted, here or elsewhere, and making it would tell the others that an administrator wants it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from geminga.model.topic_name import DEFAULT_NAMESPACE, SYSTEM_NAMESPACE, TRANSA
 #: Its partitions are the transaction coordinators of a cluster.
 COORDINATORS_TOPIC: Final = TopicName.parse(f"persistent://{SYSTEM_NAMESPACE}/{TRANSACTION_COORDINATORS}")
 
+#: Is there once a cluster was kept alike with others by a topic (docs/formats/configuration-sync.md).
+KEPT_ALIKE_PATH: Final = "/geminga/configuration-sync"
+
 #: What every cluster begins with.
 FIRST_NAMESPACES: Final = (DEFAULT_NAMESPACE, SYSTEM_NAMESPACE)
 
@@ -32,6 +36,8 @@ class Stores(Protocol):
     tenants: Tenants
     namespaces: Namespaces
     partitioned_topics: PartitionedTopics
+
+    async def are_kept_alike(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,9 @@ class ClusterSetup:
     transaction_coordinators: int = 0
     #: The same where there is none yet; one that is there is left as it is.
     first_coordinators: int = 0
+    #: Of :data:`FIRST_NAMESPACES` those that are made, with their tenants: where clusters share a store those of users
+    #: are there since the first of them came, or were deleted.
+    begins: Collection[str] = FIRST_NAMESPACES
     #: Of :data:`FIRST_NAMESPACES` those that get the cluster where they are there, tenant and namespace: one more joins
     #: the clusters that share them.
     joins: Collection[str] = ()
@@ -54,6 +63,13 @@ class ClusterSetup:
 
 async def initialize_cluster(stores: Stores, setup: ClusterSetup) -> list[str]:
     """The metadata nodes that were made or changed, in order. Raises PreconditionFailedError, MetadataError."""
+    changed = [] if await stores.are_kept_alike() else await _make_first(stores, setup)
+    if await _coordinators(stores, setup):
+        changed.append(f"{PARTITIONED_TOPICS_PATH}/{COORDINATORS_TOPIC.managed_ledger_name}")
+    return changed
+
+
+async def _make_first(stores: Stores, setup: ClusterSetup) -> list[str]:
     changed: list[str] = []
     cluster = setup.cluster
 
@@ -67,7 +83,7 @@ async def initialize_cluster(stores: Stores, setup: ClusterSetup) -> list[str]:
 
     if await stores.clusters.find(cluster) is None:
         await make(f"{CLUSTERS_PATH}/{cluster}", stores.clusters.create(cluster, setup.data))
-    for namespace in FIRST_NAMESPACES:
+    for namespace in setup.begins:
         tenant = namespace.partition("/")[0]
         path = f"{POLICIES_PATH}/{tenant}"
         if not await stores.tenants.exists(tenant):
@@ -75,14 +91,12 @@ async def initialize_cluster(stores: Stores, setup: ClusterSetup) -> list[str]:
             await make(path, stores.tenants.create(tenant, {"adminRoles": [], "allowedClusters": clusters}))
         elif namespace in setup.joins and await _join_tenant(stores.tenants, tenant, cluster):
             changed.append(path)
-    for namespace in FIRST_NAMESPACES:
+    for namespace in setup.begins:
         path = f"{POLICIES_PATH}/{namespace}"
         if await stores.namespaces.find(namespace) is None:
             await make(path, stores.namespaces.create(namespace, _policies(setup)))
         elif namespace in setup.joins and await _join_namespace(stores.namespaces, namespace, cluster):
             changed.append(path)
-    if await _coordinators(stores, setup):
-        changed.append(f"{PARTITIONED_TOPICS_PATH}/{COORDINATORS_TOPIC.managed_ledger_name}")
     return changed
 
 

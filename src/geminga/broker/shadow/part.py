@@ -36,6 +36,10 @@ AGAIN_MAX_S: Final = 10.0
 KNOWN_S_MAX: Final = 5.0
 #: Pulsar's answer to who publishes.
 READ_ONLY: Final = "Cannot send messages to a shadow topic"
+#: Why it is left where its source moves to another cluster from.
+STAYS: Final = (
+    "topics move from here to {url}, and a shadow does not: its consumers read what its source had here alone"
+)
 NOT_NAMED: Final = "the source does not name it among its shadow topics (shadowTopics)"
 
 _log = get_logger(__name__)
@@ -52,6 +56,7 @@ class ShadowFollowing(TopicPart):
         "_links",
         "_news",
         "_readable",
+        "_stays",
         "_task",
         "_topic",
         "reason",
@@ -67,6 +72,8 @@ class ShadowFollowing(TopicPart):
         #: Why it does not follow its source now; empty: it does.
         self.reason = "the source was not asked yet"
         self._readable = EARLIEST
+        #: As :data:`STAYS`; empty: nothing moves.
+        self._stays = ""
         self._is_listed = False
         self._aborted: dict[TxnId, Abort] = {}
         #: Marker of the last abort that is known.
@@ -91,7 +98,13 @@ class ShadowFollowing(TopicPart):
         return bool(self._aborted)
 
     def policies_changed(self) -> None:
-        """Begin to follow."""
+        """Begin to follow; and whoever moves topics hears what becomes of this one."""
+        moves = self._topic.services.moves
+        place = None if moves is None else moves.place_of(self._topic.rules)
+        stays = "" if place is None else STAYS.format(url=place.broker_url or place.broker_url_tls)
+        if stays and stays != self._stays:
+            _log.warning("%s shows %s: %s", self._topic.name, self.source, stays)
+        self._stays = stays
         if self._task is None and not self._topic.is_closing:
             self._task = spawn(self._follow(), name=f"follow the source of {self._topic.name}", part=self._topic)
 
@@ -116,6 +129,7 @@ class ShadowFollowing(TopicPart):
             "reason": self.reason,
             "readable": f"{self._readable}",
             "lost": {**self.ledger.lost},
+            "stays": self._stays,
         }
 
     # ---- who uses the topic

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from geminga.broker.core.deletion import CAUGHT_UP_MODE
+from geminga.broker.policies.core.deletion_rows import (
+    BACKLOG_QUOTAS,
+    INACTIVE_TOPICS,
+    MESSAGE_TTL,
+    SUBSCRIPTION_EXPIRY,
+)
+from geminga.broker.policies.core.readers import QuotaAction
+from geminga.broker.policies.rules import TopicRules
 from geminga.broker.resources import Resources
 from geminga.broker.resources.clusters import CLUSTERS_PATH
-from geminga.broker.resources.initialization import COORDINATORS_TOPIC
 from geminga.broker.resources.namespaces import LOCAL_POLICIES_PATH
-from geminga.broker.resources.partitioned_topics import PARTITIONED_TOPICS_PATH
 from geminga.broker.synchronization.core.deciding import Objections
 from geminga.broker.synchronization.paths import (
     cluster_at,
@@ -20,28 +27,26 @@ from geminga.broker.synchronization.paths import (
 )
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import NodeNotEmptyError, NoSuchNodeError, NotFoundError, PreconditionFailedError
-from geminga.model.topic_name import PARTITION_SUFFIX, TopicName, decode_name
+from geminga.model.topic_name import PARTITION_SUFFIX, SYSTEM_NAMESPACE, TopicName, decode_name
 from geminga.runtime import get_logger
 
 _log = get_logger(__name__)
 
-#: Of a cluster's transaction coordinators, which only ever become more.
-COORDINATORS_PATH: Final = f"{PARTITIONED_TOPICS_PATH}/{COORDINATORS_TOPIC.managed_ledger_name}"
 #: Where topics are stored, by namespace and domain.
 TOPICS_PATH: Final = "/managed-ledgers"
 #: Partitions that are looked for one by one; of more all topics of the namespace are listed.
 ASKED_MAX: Final = 100
-#: Of the namespace of the topic: what loses events that nobody reads for a while.
+#: Of the topic, on whatever level it is set: what loses events that nobody reads for a while.
 _LIMITS: Final = (
-    ("message_ttl_in_seconds", "s", "time to live"),
-    ("subscription_expiration_time_minutes", "minutes", "time after which subscriptions expire"),
+    (MESSAGE_TTL, "s", "time to live"),
+    (SUBSCRIPTION_EXPIRY, "minutes", "time after which subscriptions expire"),
 )
 
 
 class StoredTopics:
     """See the module."""
 
-    __slots__ = ("_cluster", "_make_partitions", "_metadata", "_resources", "_topic")
+    __slots__ = ("_cluster", "_make_partitions", "_metadata", "_resources", "_rules", "topic")
 
     def __init__(
         self,
@@ -50,22 +55,25 @@ class StoredTopics:
         cluster: str,
         topic: TopicName,
         make_partitions: Callable[[TopicName, int], Awaitable[None]],
+        rules: Callable[[TopicName], Awaitable[TopicRules]],
     ) -> None:
         """``topic``: of the events. ``make_partitions`` of this cluster, up to a number, with the subscriptions of the
-        first; raises GemingaError."""
+        first; raises GemingaError. ``rules``: by which a topic goes; raises StorageError."""
         self._metadata = metadata
         self._resources = resources
         self._cluster = cluster
-        self._topic = topic
+        #: As of the port.
+        self.topic = topic
         self._make_partitions = make_partitions
+        self._rules = rules
 
     async def keeps(self, path: str) -> str:
         """As of the port."""
         if cluster_at(path) == self._cluster:
             return "it is this cluster"
-        if path == COORDINATORS_PATH:
-            return "they are this cluster's transaction coordinators"
         namespace, partitioned = namespace_at(path), partitioned_at(path)
+        if namespace == SYSTEM_NAMESPACE:
+            return "this cluster's own topics are to be in it"
         if namespace and await self._metadata.children(f"{TOPICS_PATH}/{namespace}/persistent"):
             return "topics of it are stored here (leftTopics counts and deletes them once it lives elsewhere)"
         if partitioned is not None and await self._partitions_from(path, 0, await self._count(path)):
@@ -87,12 +95,7 @@ class StoredTopics:
     async def prepare(self, path: str, stored: bytes | None, value: bytes | None) -> None:
         """As of the port: clients hear of more partitions when they are there, with the subscriptions of the first."""
         found, count = partitioned_at(path), partitions_in(value)
-        if (
-            found is None
-            or found.domain != "persistent"
-            or path == COORDINATORS_PATH
-            or not 0 < partitions_in(stored) < count
-        ):
+        if found is None or found.domain != "persistent" or not 0 < partitions_in(stored) < count:
             return
         name = TopicName.parse(f"{found.domain}://{found.namespace}/{decode_name(found.encoded)}")
         try:
@@ -111,7 +114,7 @@ class StoredTopics:
 
     async def others(self) -> Sequence[str]:
         """As of the port: as its namespace says."""
-        policies = await self._resources.namespaces.find(self._topic.namespace)
+        policies = await self._resources.namespaces.find(self.topic.namespace)
         clusters = () if policies is None else policies.replication_clusters
         return sorted({*clusters} - {self._cluster})
 
@@ -121,17 +124,26 @@ class StoredTopics:
 
     async def doubts(self) -> str:
         """As of the port."""
-        policies = await self._resources.namespaces.find(self._topic.namespace)
+        policies = await self._resources.namespaces.find(self.topic.namespace)
         if policies is None:
-            return f"there is no namespace {self._topic.namespace}, in which the topic of its changes is to be"
+            return f"there is no namespace {self.topic.namespace}, in which the topic of its changes is to be"
         if not await self.others():
-            return f"namespace {self._topic.namespace}, which has the topic of its changes, lives in no other cluster"
-        for key, unit, what in _LIMITS:
-            limit = policies.document.get(key)
-            if isinstance(limit, int) and limit > 0:
+            return f"namespace {self.topic.namespace}, which has the topic of its changes, lives in no other cluster"
+        rules = await self._rules(self.topic)
+        for row, unit, what in _LIMITS:
+            limit = rules[row]
+            if limit > 0:
                 return (
-                    f"changes that a cluster does not get within {limit} {unit}, the {what} of {self._topic}, are lost"
+                    f"changes that a cluster does not get within {limit} {unit}, the {what} of {self.topic}, are lost"
                 )
+        if any(quota is not None and quota.action is QuotaAction.EVICT for quota in rules[BACKLOG_QUOTAS]):
+            return f"changes that a cluster does not get before a backlog quota of {self.topic} evicts them are lost"
+        inactive = rules[INACTIVE_TOPICS]
+        if inactive.is_deleted and inactive.mode == CAUGHT_UP_MODE:
+            return (
+                f"{self.topic} is deleted when all of it is read and nobody uses it for {inactive.after_s} s: what "
+                "comes before a broker listens again is lost"
+            )
         return ""
 
     async def _count(self, path: str) -> int:
@@ -141,8 +153,8 @@ class StoredTopics:
     async def _partitions_from(self, path: str, index: int, count: int) -> bool:
         """Whether partitions from that number on, of so many, are stored here."""
         found = partitioned_at(path)
-        if found is None or path == COORDINATORS_PATH:
-            return found is not None
+        if found is None:
+            return False
         place, begin = f"{TOPICS_PATH}/{found.namespace}/{found.domain}", f"{found.encoded}{PARTITION_SUFFIX}"
         if count - index <= ASKED_MAX:
             for number in range(index, count):

@@ -14,6 +14,8 @@ from typing import Final, NamedTuple
 
 from geminga.broker.core.coercion import Document
 from geminga.broker.resources.clusters import CLUSTERS_PATH
+from geminga.broker.resources.configuration_paths import ConfigurationPaths
+from geminga.broker.resources.initialization import COORDINATORS_TOPIC
 from geminga.broker.resources.partitioned_topics import PARTITIONED_TOPICS_PATH
 from geminga.broker.resources.policies import Policies
 from geminga.broker.resources.resource_groups import GROUPS_PATH
@@ -21,6 +23,8 @@ from geminga.broker.resources.tenants import POLICIES_PATH
 from geminga.broker.synchronization.core.records import NOTHING
 from geminga.model.limits import PARTITIONS_MAX
 
+#: The number of a cluster's transaction coordinators, which it makes when it starts: its own alone.
+COORDINATORS_PATH: Final = f"{PARTITIONED_TOPICS_PATH}/{COORDINATORS_TOPIC.managed_ledger_name}"
 #: Of a value, bytes: a request with it is below what a store takes (ZooKeeper's ``jute.maxbuffer``).
 VALUE_BYTES_MAX: Final = 1_000_000
 #: Of a path.
@@ -49,6 +53,11 @@ class Partitioned(NamedTuple):
     encoded: str
 
 
+def is_kept_alike(path: str) -> bool:
+    """Whether clusters keep such a node alike, or some below it."""
+    return path != COORDINATORS_PATH and ConfigurationPaths().is_shared(path)
+
+
 def problem_of_path(path: str, is_shared: Callable[[str], bool]) -> str:
     """Why nothing is taken for a path; empty: it is. ``is_shared``: whether clusters may share such a node."""
     if len(path) > PATH_CHARACTERS_MAX:
@@ -58,6 +67,8 @@ def problem_of_path(path: str, is_shared: Callable[[str], bool]) -> str:
         return "its path is none"
     if len(parts) > PATH_PARTS_MAX:
         return f"its path has more than {PATH_PARTS_MAX} parts"
+    if path == COORDINATORS_PATH:
+        return "how many transaction coordinators it has is each cluster's own"
     least, most = _PARTS.get("/".join(["", *parts[:2]]), (1, 0))
     # What holds others has no value of its own, and what is a document holds none: it could not be deleted.
     if not least <= len(parts) <= most or not is_shared(path):

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from geminga.broker.synchronization.core.deciding import Objections
 from geminga.broker.synchronization.core.events import SyncEvent
+from geminga.model.topic_name import TopicName
 
 
 class Received(NamedTuple):
@@ -63,6 +64,11 @@ class TopicClusters(Protocol):
 class Guard(TopicClusters, Protocol):
     """What this cluster stores that another one's change must not take away."""
 
+    @property
+    def topic(self) -> TopicName:
+        """Of the events."""
+        ...
+
     async def keeps(self, path: str) -> str:
         """Why a path is kept though it is deleted elsewhere; empty: it need not be. Raises MetadataError."""
         ...
@@ -80,5 +86,5 @@ class Guard(TopicClusters, Protocol):
         ...
 
     async def doubts(self) -> str:
-        """Why the topic may not do what it is for, in a sentence; empty: it does. Raises MetadataError."""
+        """Why the topic may not do what it is for, in a sentence; empty: it does. Raises StorageError."""
         ...

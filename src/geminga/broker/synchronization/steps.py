@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from geminga.broker.resources.configuration_paths import SHARED_ROOTS, ConfigurationPaths
+from geminga.broker.resources.configuration_paths import SHARED_ROOTS
 from geminga.broker.synchronization.core.deciding import (
     ABSENT,
     Announcement,
@@ -27,11 +26,13 @@ from geminga.broker.synchronization.core.stamps import Stamp
 from geminga.broker.synchronization.paths import (
     digest_at,
     is_being_deleted,
+    is_kept_alike,
     problem_of_path,
     problem_of_value,
     value_for,
 )
 from geminga.broker.synchronization.ports import EventTopic, Guard
+from geminga.broker.synchronization.standing import SyncStanding
 from geminga.broker.synchronization.stored_records import StoredRecord, StoredRecords
 from geminga.metadata.cas import remove_empty_from, remove_if_empty
 from geminga.metadata.ports import MetadataStore, Node
@@ -53,35 +54,6 @@ ROUNDS_MAX: Final = 8
 PREPARED_MAX: Final = 5
 
 
-@dataclass(slots=True)
-class SyncCounts:
-    """Since the broker's start."""
-
-    published: int = 0
-    made: int = 0
-    #: Changes that came to nothing without having been seen by who made the other.
-    undone: int = 0
-    #: Changes of others that are not made here, or not yet.
-    held: int = 0
-    #: Messages that are no events to be followed.
-    skipped: int = 0
-    #: Changes here that can not be told.
-    unsendable: int = 0
-    failed: int = 0
-
-    def metrics(self) -> Mapping[str, float]:
-        """Under names of our own."""
-        return {
-            "geminga_configuration_sync_published_total": self.published,
-            "geminga_configuration_sync_made_total": self.made,
-            "geminga_configuration_sync_undone_total": self.undone,
-            "geminga_configuration_sync_held_total": self.held,
-            "geminga_configuration_sync_skipped_total": self.skipped,
-            "geminga_configuration_sync_unsendable_total": self.unsendable,
-            "geminga_configuration_sync_failed_total": self.failed,
-        }
-
-
 class Steps:
     """See the module."""
 
@@ -94,7 +66,7 @@ class Steps:
         *,
         here: Callable[[], ThisCluster],
         changed: Callable[[str], None],
-        counts: SyncCounts,
+        standing: SyncStanding,
         warnings: SparseWarnings,
     ) -> None:
         """``changed``: a path is to be looked at."""
@@ -104,10 +76,10 @@ class Steps:
         self._guard = guard
         self._here = here
         self._changed = changed
-        self._counts = counts
+        self._standing = standing
+        self._counts = standing.counts
         self._warnings = warnings
         self._busy = asyncio.Lock()
-        self._is_shared = ConfigurationPaths().is_shared
         #: How often what is to be there before an event's change could not be made, of the event under way.
         self._unprepared: tuple[Stamp, int] | None = None
 
@@ -128,13 +100,26 @@ class Steps:
             if record is not None and record.held is not None and record.held == stored.digest != record.digest:
                 if record.digest == NOTHING and node is not None:
                     await self._delete_held(known, record, node)
+                self._standing.remembered(path, known.record)
                 return known.record
             found = change_here(record, stored, self._here())
             if isinstance(found, PathRecord):
                 await known.write(found)
             elif found is not None:
                 await self._announce(known, found, None if node is None else node.value or None)
+            self._standing.remembered(path, known.record, is_told=found is None)
             return known.record
+
+    async def note_deletion(self, path: str) -> None:
+        """If this cluster made one that nobody was told of, its time is now, whenever it can be told; a node that is
+        there has its own. Raises GemingaError."""
+        async with self._busy:
+            known = await self.records.read(path)
+            if known.record is None or known.record.digest == NOTHING or await self.has_document(path):
+                return
+            found = change_here(known.record, ABSENT, self._here())
+            if isinstance(found, Announcement):
+                await known.write(found.record)
 
     async def _announce(self, known: StoredRecord, change: Announcement, value: bytes | None) -> None:
         path = known.path
@@ -154,7 +139,7 @@ class Steps:
             return
         crash_point("synchronization.published")
         await known.write(change.record.settled())
-        self._counts.published += 1
+        self._standing.told(path, change.stamp)
 
     async def adopt(self, path: str) -> None:
         """Take a path of a restored store as it is, for older than what others say of it. Raises GemingaError."""
@@ -181,10 +166,10 @@ class Steps:
             except PreconditionFailedError as error:
                 self._tell_unsendable(path, f"{error}")
                 return
-            self._counts.published += 1
+            self._standing.told(path, record.stamp)
 
     def _tell_unsendable(self, path: str, problem: str) -> None:
-        self._counts.unsendable += 1
+        self._standing.unsendable(path, problem)
         self._warnings.warn(f"a change of {path[:200]!r} is not told to other clusters: {problem}", "unsendable")
 
     async def _delete_held(self, known: StoredRecord, record: PathRecord, node: Node) -> None:
@@ -202,8 +187,10 @@ class Steps:
         """A deletion is remembered no more, unless something came since. Raises MetadataError."""
         async with self._busy:
             known = await self.records.read(path)
-            if known.record is not None and known.record == PathRecord(stamp, NOTHING, known.record.replaced):
+            record = known.record
+            if record is not None and record._replace(differs="") == PathRecord(stamp, NOTHING, record.replaced):
                 await known.remove()
+                self._standing.remembered(path, None)
 
     # ---- others
 
@@ -212,15 +199,17 @@ class Steps:
         async with self._busy:
             for _ in range(ROUNDS_MAX):
                 try:
-                    if await self._follow(event):
+                    known = await self.records.read(event.path)
+                    if await self._follow(event, known):
+                        self._standing.followed(event.path, event.stamp)
+                        self._standing.remembered(event.path, known.record)
                         return
                 except BadVersionError:
                     continue  # somebody wrote the path, or another broker its record
             raise UnavailableError(f"{event.path} is written all the time")
 
-    async def _follow(self, event: SyncEvent) -> bool:
+    async def _follow(self, event: SyncEvent, known: StoredRecord) -> bool:
         """Whether it was; else it is to be looked at anew."""
-        known = await self.records.read(event.path)
         node = await self._metadata.get(event.path)
         stored, before = _stored(event.path, node), None if node is None else node.value or None
         if is_being_deleted(event.value):
@@ -239,8 +228,8 @@ class Steps:
             await known.write(found.record)
             crash_point("synchronization.before-change")
             return await self._make(known, event, node)
-        elif found.record is not None:
-            await known.write(found.record)
+        elif (record := _noting(known.record, event, found)) is not None:
+            await known.write(record)
         if found.outcome in (Outcome.OLD, Outcome.FIRST):
             self._changed(event.path)
         return True
@@ -271,7 +260,7 @@ class Steps:
         assert record is not None
         for name in await self._metadata.children(path):
             child = f"{path}/{name}"
-            if not self._is_shared(child):
+            if not is_kept_alike(child):
                 continue
             below = (await self.records.read(child)).record
             if (below is None or below.held is None) and await self.has_document(child):
@@ -316,17 +305,20 @@ class Steps:
             self._unprepared = event.stamp, times
             if times < PREPARED_MAX:
                 raise UnavailableError(f"{event.path}: {error}") from error
-            _log.warning("%s is changed as in cluster %s without: %s", event.path, event.stamp.cluster, error)
+            text = f"{event.path} is changed as in cluster {event.stamp.cluster} without: {error}"
+            self._standing.given_up(text)
+            _log.warning("%s", text)
         self._unprepared = None
 
     def _tell(self, event: SyncEvent, found: Decision, known: StoredRecord) -> None:
         if found.outcome is Outcome.AHEAD:
             self._counts.skipped += 1
-            self._warnings.warn(
+            text = (
                 f"an event of the configuration is passed over: {event.path} of cluster {event.stamp.cluster[:80]} was "
-                f"changed at {event.stamp.time_ms}, which is later than now by the clock of this broker",
-                "ahead",
+                f"changed at {event.stamp.time_ms}, which is later than now by the clock of this broker"
             )
+            self._standing.given_up(text)
+            self._warnings.warn(text, "ahead")
         elif found.outcome is Outcome.HELD:
             self._hold(event, found.reason)
         elif found.outcome is Outcome.COUNTERED:
@@ -350,16 +342,28 @@ class Steps:
         if found.outcome is Outcome.OLD:
             record = known.record
             ours = f"a later one ({record.stamp})" if record is not None else f"a later one of cluster {here}"
-            _log.warning("%s: a change comes to nothing: %s, by %s", event.path, theirs, ours)
+            text = f"{event.path}: a change comes to nothing: {theirs}, by {ours}"
         else:
             mine = f"that of cluster {here} ({found.undone})"
-            _log.warning("%s: a change comes to nothing: %s, by %s, which did not know it", event.path, mine, theirs)
+            text = f"{event.path}: a change comes to nothing: {mine}, by {theirs}, which did not know it"
+        self._standing.given_up(text)
+        _log.warning("%s", text)
 
     def _hold(self, event: SyncEvent, reason: str) -> None:
         self._counts.held += 1
         what = "is deleted" if event.value is None else "is changed"
         _log.warning("%s %s in cluster %s (%s) and stays as it is here: %s", event.path, what, event.stamp.cluster,
                      event.stamp, reason)  # fmt: skip
+
+
+def _noting(known: PathRecord | None, event: SyncEvent, found: Decision) -> PathRecord | None:
+    """What is to be remembered of an event that changes nothing here, also that its cluster had another value before;
+    None: nothing new is."""
+    record = found.record or known
+    if found.outcome is not Outcome.FIRST or found.undone is None or record is None:
+        return found.record
+    differs = record._replace(differs=event.stamp.cluster)
+    return None if differs == known else differs
 
 
 def _stored(path: str, node: Node | None) -> Stored:

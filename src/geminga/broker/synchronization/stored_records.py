@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from geminga.broker.resources.initialization import KEPT_ALIKE_PATH
 from geminga.broker.synchronization.core.records import PathRecord, decode, encode
 from geminga.metadata.cas import remove_empty_from
 from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore
@@ -16,7 +17,7 @@ _log = get_logger(__name__)
 
 #: Of this cluster's own store. The node itself is made when it is kept alike for the first time: its time is when. It
 #: says who was told how everything came to be.
-ROOT: Final = "/geminga/configuration-sync"
+ROOT: Final = KEPT_ALIKE_PATH
 
 
 class StoredRecord:

@@ -10,13 +10,14 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from geminga.broker.resources.configuration_paths import ConfigurationPaths
+from geminga.broker.core.coercion import Document
 from geminga.broker.synchronization.core.deciding import ThisCluster
 from geminga.broker.synchronization.core.events import event_of, sender_of
 from geminga.broker.synchronization.newcomers import NewClusters
-from geminga.broker.synchronization.paths import problem_of_path, problem_of_value
+from geminga.broker.synchronization.paths import is_kept_alike, problem_of_path, problem_of_value
 from geminga.broker.synchronization.ports import EventTopic, Guard, Received
-from geminga.broker.synchronization.steps import Steps, SyncCounts
+from geminga.broker.synchronization.standing import SyncStanding
+from geminga.broker.synchronization.steps import Steps
 from geminga.broker.synchronization.stored_records import StoredRecords
 from geminga.broker.synchronization.walking import Walk
 from geminga.broker.synchronization.watched_tree import WatchedTree
@@ -58,12 +59,15 @@ class Synchronizer:
         self._leads = leads
         self._part = part
         self._warnings = SparseWarnings(_log, runtime.clock.monotonic)
-        self._counts = SyncCounts()
+        self._standing = SyncStanding(runtime.clock)
+        self._counts = self._standing.counts
+        #: Why the topic may not do what it is for, as it was found last.
+        self._doubts = ""
         self._is_leading = False
         self._woken = asyncio.Event()
-        self._tree = WatchedTree(metadata, self._woken.set)
+        self._changed = asyncio.Event()
+        self._tree = WatchedTree(metadata, self._hear)
         self._task: asyncio.Task[None] | None = None
-        self._is_shared = ConfigurationPaths().is_shared
 
     def start(self) -> None:
         """From now on, whenever this broker leads."""
@@ -81,7 +85,27 @@ class Synchronizer:
         """Under names of our own."""
         waiting = {"geminga_configuration_sync_waiting": self._tree.waiting}
         leading = {"geminga_configuration_sync_is_leading": float(self._is_leading)}
-        return {**self._counts.metrics(), **waiting, **leading}
+        differing = {"geminga_configuration_sync_differing": self._standing.differing}
+        return {**self._counts.metrics(), **waiting, **differing, **leading}
+
+    async def state(self) -> Document:
+        """How it stands, as JSON (docs/doctor.md). Raises MetadataError."""
+        others, told = await self._guard.others(), await StoredRecords(self._metadata).told()
+        clusters: Document = {
+            name: {"isHeard": name in told.heard, "isTold": name in told.clusters} for name in sorted(others)
+        }
+        return {
+            "topic": str(self._guard.topic),
+            "isLeading": self._is_leading,
+            "waiting": self._tree.waiting,
+            "doubts": self._doubts,
+            "clusters": clusters,
+            **self._standing.document(),
+        }
+
+    def _hear(self) -> None:
+        self._woken.set()
+        self._changed.set()
 
     # ---- leading
 
@@ -94,12 +118,13 @@ class Synchronizer:
     async def _lead(self) -> None:
         """Until this broker leads no more."""
         _log.info("this broker keeps the configuration of cluster %s alike with that of others", self._cluster)
-        self._is_leading = True
+        self._is_leading, self._standing.since_ms = True, self._clock.wall_ms()
         tasks: list[asyncio.Task[None]] = []
         delay_ms = RETRY_FIRST_MS
         try:
             steps = await self._begin()
             await self._adopt_restored(steps)
+            self._standing.trouble("lead", "")
             while self._leads():
                 if any(task.done() for task in tasks):
                     # What ended one was told; both begin anew, each time later.
@@ -110,9 +135,10 @@ class Synchronizer:
                     tasks = self._new_tasks(steps)
                 await wait_ms(LEAD_LOOK_MS)
         except GemingaError as error:
+            self._standing.trouble("lead", f"{error}")
             self._warnings.warn(f"the configuration is not kept alike now: {error}", "failed")
         finally:
-            self._is_leading = False
+            self._is_leading, self._standing.since_ms = False, 0
             await self._end(tasks)
             self._tree.close()
 
@@ -121,6 +147,7 @@ class Synchronizer:
         walk = self._walk(steps)
         newcomers = NewClusters(steps.records, self._guard, self._clock, walk.tell_all)
         return [
+            spawn(self._note(steps), name="note when the configuration changed", part=self._part),
             spawn(self._tell(walk, newcomers), name="tell changes of the configuration", part=self._part),
             spawn(self._follow(steps, newcomers), name="follow changes of the configuration", part=self._part),
         ]
@@ -148,7 +175,7 @@ class Synchronizer:
             self._guard,
             here=here,
             changed=self._tree.add,
-            counts=self._counts,
+            standing=self._standing,
             warnings=self._warnings,
         )
 
@@ -167,9 +194,25 @@ class Synchronizer:
         await steps.records.write_told(told._replace(made_ms=since_ms))
 
     def _walk(self, steps: Steps) -> Walk:
-        return Walk(self._metadata, steps, self._tree, self._is_shared, self._clock, self._warnings)
+        return Walk(self._metadata, steps, self._tree, self._clock, self._warnings)
 
     # ---- changes of this cluster
+
+    async def _note(self, steps: Steps) -> None:
+        """When something was deleted: what was changed elsewhere since is not to go with it, however long the topic is
+        away. Of what is deleted while no broker leads nobody knows when."""
+        while True:
+            path = self._tree.next_unnoted()
+            if path is None:
+                self._changed.clear()
+                await self._changed.wait()
+                continue
+            try:
+                await steps.note_deletion(path)
+            except GemingaError as error:
+                self._tree.add(path)
+                self._warnings.warn(f"changes of the configuration wait to be noted: {error}", "note")
+                await wait_ms(RETRY_FIRST_MS)
 
     async def _tell(self, walk: Walk, newcomers: NewClusters) -> None:
         delay_ms = RETRY_FIRST_MS
@@ -179,6 +222,7 @@ class Synchronizer:
             try:
                 # Whoever hears of this cluster may tell it everything.
                 await self._topic.listen()
+                self._standing.trouble("receive", "")
                 next_look_s = await newcomers.look()
                 if self._tree.is_walk_due or self._clock.monotonic() >= next_walk_s:
                     # A path that fails does not keep those that changed waiting.
@@ -192,17 +236,24 @@ class Synchronizer:
                 else:
                     await walk.visit(path)
                 delay_ms = RETRY_FIRST_MS
+                self._standing.trouble("tell", "")
             except GemingaError as error:
                 if path is not None:
                     self._tree.add(path)
                 self._counts.failed += 1
+                self._standing.trouble("tell", f"{error}")
                 self._warnings.warn(f"changes of the configuration wait to be told to other clusters: {error}", "tell")
                 await wait_ms(delay_ms)
                 delay_ms = min(2 * delay_ms, RETRY_MAX_MS)
 
     async def _doubt(self) -> None:
-        if doubts := await self._guard.doubts():
-            self._warnings.warn(f"the configuration of clusters may not come to be alike: {doubts}", "doubts")
+        try:
+            self._doubts = await self._guard.doubts()
+        except GemingaError as error:
+            # It may do all the same.
+            self._doubts = f"the policies of its topic can not be read: {error}"
+        if self._doubts:
+            self._warnings.warn(f"the configuration of clusters may not come to be alike: {self._doubts}", "doubts")
 
     async def _wait_until(self, monotonic_s: float) -> None:
         now_s = self._clock.monotonic()
@@ -230,8 +281,10 @@ class Synchronizer:
                 await self._topic.acknowledge(received)
                 received = None
                 delay_ms = RETRY_FIRST_MS
+                self._standing.trouble("follow", "")
             except GemingaError as error:
                 self._counts.failed += 1
+                self._standing.trouble("receive" if received is None else "follow", f"{error}")
                 self._warnings.warn(f"changes of other clusters' configuration wait: {error}", "follow")
                 await wait_ms(delay_ms)
                 delay_ms = min(2 * delay_ms, RETRY_MAX_MS)
@@ -244,7 +297,7 @@ class Synchronizer:
         sender = sender_of(event, received.properties)
         if sender == self._cluster:
             return  # sent for others
-        problem = problem_of_path(event.path, self._is_shared) or problem_of_value(event.path, event.value)
+        problem = problem_of_path(event.path, is_kept_alike) or problem_of_value(event.path, event.value)
         if problem:
             self._skip(f"{event.path[:200]!r} of cluster {event.stamp.cluster[:80]}: {problem}")
         else:
@@ -254,4 +307,6 @@ class Synchronizer:
 
     def _skip(self, why: str) -> None:
         self._counts.skipped += 1
-        self._warnings.warn(f"an event of the configuration is passed over: {why}", "skipped")
+        text = f"an event of the configuration is passed over: {why}"
+        self._standing.given_up(text)
+        self._warnings.warn(text, "skipped")

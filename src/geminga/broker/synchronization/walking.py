@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from geminga.broker.resources.configuration_paths import SHARED_ROOTS
 from geminga.broker.synchronization.core.records import NOTHING
 from geminga.broker.synchronization.core.stamps import Stamp
-from geminga.broker.synchronization.paths import PATH_PARTS_MAX
+from geminga.broker.synchronization.paths import PATH_PARTS_MAX, is_kept_alike
 from geminga.broker.synchronization.steps import Steps
 from geminga.broker.synchronization.watched_tree import WatchedTree
 from geminga.metadata.ports import MetadataStore
@@ -34,14 +34,12 @@ class Walk:
         metadata: MetadataStore,
         steps: Steps,
         tree: WatchedTree,
-        is_shared: Callable[[str], bool],
         clock: Clock,
         warnings: SparseWarnings,
     ) -> None:
         self._metadata = metadata
         self._steps = steps
         self._tree = tree
-        self._is_shared = is_shared
         self._clock = clock
         self._warnings = warnings
         #: Looked at since the last pause.
@@ -67,7 +65,7 @@ class Walk:
         if path.count("/") >= PATH_PARTS_MAX:
             return
         for name in sorted({*await self._metadata.children(path), *await self._steps.records.below(path)}):
-            if self._is_shared(f"{path}/{name}"):
+            if is_kept_alike(f"{path}/{name}"):
                 await self._adopt_below(f"{path}/{name}")
 
     async def tell_all(self, clusters: Sequence[str], with_deletions: bool) -> None:
@@ -79,7 +77,8 @@ class Walk:
         await self._pause()
         await self._steps.tell_again(path, clusters, with_deletions=with_deletions)
         for name in await self._steps.records.below(path) if path.count("/") < PATH_PARTS_MAX else ():
-            await self._tell_below(f"{path}/{name}", clusters, with_deletions=with_deletions)
+            if is_kept_alike(f"{path}/{name}"):
+                await self._tell_below(f"{path}/{name}", clusters, with_deletions=with_deletions)
 
     async def visit(self, path: str) -> None:
         """A path that changed, and what is new below it. Raises GemingaError."""
@@ -109,7 +108,7 @@ class Walk:
             if number % NAMES_AT_ONCE == NAMES_AT_ONCE - 1:
                 await next_turn()
             child = f"{path}/{name}"
-            if self._is_shared(child) and not (only_new and self._tree.is_watched(child)):
+            if is_kept_alike(child) and not (only_new and self._tree.is_watched(child)):
                 await self._walk(child, only_new=only_new)
         if not has_document:
             # Behind what was below it: it can not go before.

@@ -23,7 +23,7 @@ CHANGED_MAX: Final = 10_000
 class WatchedTree:
     """See the module."""
 
-    __slots__ = ("_changed", "_count", "_ends", "_heard", "_listed_s", "_metadata", "is_walk_due")
+    __slots__ = ("_changed", "_count", "_ends", "_heard", "_listed_s", "_metadata", "_unnoted", "is_walk_due")
 
     def __init__(self, metadata: MetadataStore, heard: Callable[[], None]) -> None:
         """``heard``: there is something to look at."""
@@ -32,6 +32,8 @@ class WatchedTree:
         self._ends: dict[str, tuple[Unsubscribe, ...]] = {}
         self._count = 0
         self._changed: dict[str, None] = {}
+        #: Of these, the ones that may be gone, and whose time is that of now.
+        self._unnoted: dict[str, None] = {}
         #: Until when places with many names are left alone.
         self._listed_s: dict[str, float] = {}
         #: Whether all is to be looked at: more changed than is remembered.
@@ -76,7 +78,15 @@ class WatchedTree:
             self.is_walk_due = True
         else:
             self._changed[path] = None
+            self._unnoted[path] = None
         self._heard()
+
+    def next_unnoted(self) -> str | None:
+        """One that changed and was not asked for here since; None: there is none."""
+        path = next(iter(self._unnoted), None)
+        if path is not None:
+            del self._unnoted[path]
+        return path
 
     def next(self, now_s: float) -> str | None:
         """The one that is waiting longest and may be looked at now (seconds, monotonic), which waits no more."""
@@ -102,5 +112,6 @@ class WatchedTree:
         for path in list(self._ends):
             self.forget(path)
         self._changed.clear()
+        self._unnoted.clear()
         self._listed_s.clear()
         self.is_walk_due = False

@@ -78,7 +78,7 @@ class FailoverClient(Protocol):
 
 
 class ServiceUrlProvider(Protocol):
-    """Says which cluster a client uses. One provider is for one client."""
+    """Says which cluster a client uses. One provider is for one client at a time."""
 
     @property
     def first(self) -> ServiceTarget:

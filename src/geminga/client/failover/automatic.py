@@ -47,7 +47,8 @@ class AutoClusterFailover:
         self.targets = [target_of(primary, "primary"), *(target_of(one, "secondaries") for one in secondaries)]
         for target in self.targets:
             parse_addresses(target.service_url)
-        self._rules = FailoverRules(failover_delay_s, switch_back_delay_s)
+        self._delays_s = (failover_delay_s, switch_back_delay_s)
+        self._rules = FailoverRules(*self._delays_s)
         self._interval_s = check_interval_s
         self._timeout_s = probe_timeout_s
 
@@ -63,6 +64,8 @@ class AutoClusterFailover:
 
     async def watch(self, client: FailoverClient) -> None:
         """As of :class:`ServiceUrlProvider`."""
+        # A client begins with the primary, wherever one before it went.
+        self._rules = FailoverRules(*self._delays_s)
         clock = client.runtime.clock
         while True:
             await wait_ms(self._rules.next_look_s(clock.monotonic(), self._interval_s) * 1000)

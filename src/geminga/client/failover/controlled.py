@@ -64,6 +64,8 @@ class ControlledClusterFailover:
 
     async def watch(self, client: FailoverClient) -> None:
         """As of :class:`ServiceUrlProvider`."""
+        # A client begins there, wherever one before it went.
+        self._followed, self.current = None, self._first
         while True:
             await wait_ms(self._interval_s * 1000)
             try:

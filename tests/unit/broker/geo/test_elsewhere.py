@@ -94,8 +94,6 @@ def test_a_namespace_that_is_taken_out_is_unloaded_refused_and_whole_when_it_com
         assert await asked(world, "PUT", "/admin/v2/persistent/public/default/made") == 412
         assert await asked(world, "PUT", "/admin/v2/persistent/public/default/made/partitions", 2) == 412
         await world.restart()
-        # A standalone adds itself to the default namespace when it starts, as Apache's.
-        await world.resources.namespaces.set_policy("public/default", "replication_clusters", ["far"])
         other = await world.client()
         assert (await looked_up(other)).error == pb.MetadataError
         assert world.broker.topics == {}

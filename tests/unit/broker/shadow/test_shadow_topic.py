@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from geminga.app.handles.core.causes import Cause, DoctorFacts, findings_of
 from geminga.broker.composition.service import Broker
 from geminga.broker.core.source_word import UNLISTED, Abort, SourceWord
 from geminga.broker.registry import new_shadows
@@ -23,6 +24,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.clusters.transacting import transacting
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
 from support.worlds.policy_levels import NAME, set_namespace, set_topic, topic_of
+from unit.broker.geo.test_migration import GREEN, Green, ready
 from unit.broker.handlers.test_schema import get_schema
 
 SHADOW = "persistent://public/default/shadow"
@@ -73,6 +75,29 @@ def test_messages_of_the_source_come_with_their_ids() -> None:
         assert await received(client, 4) == sent
         later = await client.publish(4, b"m4"), b"m4"
         assert await received(client, 1) == [later]
+
+    run(scenario)
+
+
+def test_whoever_moves_topics_is_told_that_a_shadow_stays(caplog: pytest.LogCaptureFixture) -> None:
+    """Its consumers waited for what is published elsewhere, and nothing said so."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        ready(world, Green())
+        shadow = await paired(world)
+        assert shadow.following is not None
+        assert shadow.following.stats()["stays"] == ""
+        for is_moved in (True, True, False):
+            await world.resources.clusters.change_policies(
+                "standalone", lambda _, now=is_moved: {"migrated": now, "migratedClusterUrl": GREEN}
+            )
+            await wait_ms(100)
+            stays = str(shadow.following.stats()["stays"])
+            assert (GREEN["brokerServiceUrl"] in stays and "a shadow does not" in stays) == is_moved
+        assert sum("a shadow does not" in record.getMessage() for record in caplog.records) == 1
+        told = DoctorFacts(SHADOW, 0, {}, internal={"geminga": {"shadow": {"source": TOPIC, "stays": "why"}}})
+        (found,) = findings_of(told)
+        assert (found.cause, "why" in found.sentence) == (Cause.MOVING, True)
 
     run(scenario)
 
@@ -213,8 +238,8 @@ def test_statistics_say_what_is_shown_and_to_whom() -> None:
         ledger_id, _ = await client.publish(0)
         shadow = await paired(world)
         await wait_ms(100)
-        told = {"source": TOPIC, "state": "following", "reason": "", "readable": f"{ledger_id}:0", "lost": {}}
-        assert shadow.parts.stats()["shadow"] == told
+        told = {"source": TOPIC, "state": "following", "reason": "", "readable": f"{ledger_id}:0"}
+        assert shadow.parts.stats()["shadow"] == {**told, "lost": {}, "stays": ""}
         source = await topic_of(world)
         part = source.parts.find(ShownTopic)
         assert part is not None

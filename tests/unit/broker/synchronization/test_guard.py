@@ -14,6 +14,7 @@ from geminga.broker.synchronization.guard import StoredTopics
 from geminga.metadata.memory import MemoryMetadataStore
 from geminga.model.errors import NotFoundError, UnavailableError
 from geminga.model.topic_name import TopicName
+from support.worlds.event_topics import rules_of
 
 NAMESPACE = "/admin/policies/t/n"
 TOPIC = "/admin/partitioned-topics/t/n/persistent/a%2Fb"
@@ -25,8 +26,12 @@ class Stage:
         self.store = store
         self.made: list[tuple[str, int]] = []
         self.error: Exception | None = None
-        name = TopicName.parse("persistent://t/n/events")
-        self.guard = StoredTopics(store, Resources(store), "west", name, self._make)
+        self.guard = self.guard_with()
+
+    def guard_with(self, **config: object) -> StoredTopics:
+        """Of a broker with such settings."""
+        resources, name = Resources(self.store), TopicName.parse("persistent://t/n/events")
+        return StoredTopics(self.store, resources, "west", name, self._make, rules_of(resources, **config))
 
     async def _make(self, name: TopicName, count: int) -> None:
         self.made.append((str(name), count))
@@ -95,14 +100,12 @@ def test_cluster_that_is_taken_out_of_a_namespace_objects() -> None:
     run(story)
 
 
-def test_transaction_coordinators_stay_and_are_never_fewer() -> None:
+def test_namespace_of_the_cluster_s_own_topics_stays() -> None:
+    """A start does not make it again, and transactions need it."""
+
     async def story(stage: Stage) -> None:
-        path = "/admin/partitioned-topics/pulsar/system/persistent/transaction_coordinator_assign"
-        assert "coordinators" in await stage.guard.keeps(path)
-        assert (await stage.guard.objections(path, partitions(16), partitions(4))).shrinks
-        assert await stage.guard.objections(path, partitions(4), partitions(16)) == Objections()
-        await stage.guard.prepare(path, partitions(4), partitions(16))
-        assert stage.made == []
+        assert "own topics" in await stage.guard.keeps("/admin/policies/pulsar/system")
+        assert await stage.guard.keeps("/admin/policies/public/default") == ""
 
     run(story)
 
@@ -151,5 +154,13 @@ def test_doubts_about_the_topic_are_told() -> None:
         expires = await doubts(replication_clusters=both, subscription_expiration_time_minutes=7)
         assert "7 minutes, the time after which subscriptions expire" in expires
         assert "60 s, the time to live" in await doubts(replication_clusters=both, message_ttl_in_seconds=60)
+        quota = {"destination_storage": {"limit": 1, "limitSize": 1, "policy": "consumer_backlog_eviction"}}
+        assert "a backlog quota" in await doubts(replication_clusters=both, backlog_quota_map=quota)
+        quota["destination_storage"]["policy"] = "producer_exception"
+        assert await doubts(replication_clusters=both, backlog_quota_map=quota) == ""
+        # What a broker says of all topics holds for this one, too.
+        assert "90 s, the time to live" in await stage.guard_with(message_ttl_s=90).doubts()
+        inactive = {"delete_inactive_topics_mode": "delete_when_subscriptions_caught_up"}
+        assert "is deleted when all of it is read" in await stage.guard_with(**inactive).doubts()
 
     run(story)

@@ -42,7 +42,9 @@ class Cluster:
             sharing=lambda resources: SeparateStores(name, resources),
         )
         self.topic = MemoryEventTopic(name)
-        guard = StoredTopics(store, self.world.resources, name, NAME, self._make_partitions)
+        guard = StoredTopics(
+            store, self.world.resources, name, NAME, self._make_partitions, self.world.broker.policies.rules
+        )
         self.synchronizer = Synchronizer(
             node.runtime, store, self.topic, guard, cluster=name, leads=lambda: True, part=None
         )

@@ -149,6 +149,37 @@ def test_a_cluster_that_is_down_is_left_after_its_delay_whatever_producers_wait_
     run(provider, scenario, maximum_backoff_ms=600_000)
 
 
+def test_the_next_client_of_a_provider_begins_anew() -> None:
+    """It was connected to the primary and took itself to be where the one before had gone: it never left."""
+    provider = AutoClusterFailover(url("east"), [url("west")], check_interval_s=5)
+
+    async def scenario(client: gc.Client, clusters: Clusters) -> None:
+        producer = await client.create_producer("t", batching_enabled=False, send_timeout_millis=0)
+        await producer.send(b"first")
+        assert provider.current is provider.first
+        clusters.silent.add("east")
+        async with asyncio.timeout(60):
+            await producer.send(b"second")
+        assert clusters.sent == {"east": [0], "west": [1], "north": []}
+
+    for _ in range(2):
+        run(provider, scenario)
+
+
+def test_the_next_client_of_a_document_follows_it_too() -> None:
+    provider = Told(url("east"), "http://x", check_interval_s=5)
+
+    async def scenario(client: gc.Client, clusters: Clusters) -> None:
+        producer = await client.create_producer("t", batching_enabled=False, send_timeout_millis=0)
+        provider.text = json.dumps({"serviceUrl": url("west")}).encode()
+        await clusters.world.sleep(5 + 2)
+        await producer.send(b"first")
+        assert clusters.sent == {"east": [], "west": [0], "north": []}
+
+    for _ in range(2):
+        run(provider, scenario)
+
+
 def test_a_client_stays_where_it_is_while_nobody_answers() -> None:
     provider = AutoClusterFailover(url("east"), [url("west"), url("north")], check_interval_s=1)
 

@@ -55,6 +55,11 @@ class Cause(StrEnum):
     SHADOW = "shadow"
     MOVING = "not-moved"
     SNAPSHOT = "no-snapshot"
+    ALIKE_TOPIC = "configuration-topic"
+    ALIKE_UNHEARD = "configuration-unheard"
+    ALIKE_STUCK = "configuration-stuck"
+    ALIKE_DIFFERS = "configuration-differs"
+    ALIKE_UNDONE = "configuration-undone"
 
 
 class Finding(NamedTuple):
@@ -178,6 +183,15 @@ def _of_topic(facts: DoctorFacts, stats: Document) -> Iterator[Finding]:
 def _of_shadows(told: Document) -> Iterator[Finding]:
     """Of the topic's own statistics: what it shows, who shows it, where it goes."""
     shadow = told.get("shadow", {})
+    if shadow.get("stays"):
+        yield Finding(
+            Cause.MOVING,
+            Severity.HOLDS,
+            "",
+            f"It shows {shadow['source']}: {shadow['stays']}.",
+            "Make a shadow of the source over there (topics create-shadow-topic, set-shadow-topics), with "
+            "the same subscriptions, and lead its consumers there.",
+        )
     if shadow.get("reason"):
         yield Finding(
             Cause.SHADOW,

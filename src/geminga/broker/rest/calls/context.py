@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from geminga.broker.admission.topic_schemas import Schemas
     from geminga.broker.composition.metrics import Metrics
     from geminga.broker.configuration.broker_config import BrokerConfig
+    from geminga.broker.core.coercion import Document
     from geminga.broker.load_rules.config import LoadConfig
     from geminga.broker.ownership.lookup import TopicLookup
     from geminga.broker.ownership.membership import Membership
@@ -99,6 +100,8 @@ class RestContext:
     configuration_url: str = ""
     #: Whether a topic keeps the configuration alike with that of other clusters.
     is_kept_alike: bool = False
+    #: How that stands, as JSON, by the broker that leads; None: nothing is kept alike.
+    synchronization: Callable[[], Awaitable[Document]] | None = None
     #: Every configuration key in force, for ``brokers/configuration/runtime``.
     configuration: Callable[[], Mapping[str, str]] = dict
     #: Hands over what is served here, so many bundles a second, and ends the process. Raises PreconditionFailedError

@@ -101,6 +101,29 @@ async def runtime_configuration(request: Request) -> Response:
     return json_response(shown(context_of(request).configuration().items()))
 
 
+async def synchronization(request: Request) -> Response:
+    """How it stands with the configuration that a topic keeps alike with other clusters', by the broker that leads.
+
+    404 where no topic does; 503 while no broker leads.
+    """
+    context = context_of(request)
+    if context.synchronization is None:
+        raise NotFoundError(
+            "No topic keeps the configuration alike here: configurationMetadataSyncEventTopic names none"
+        )
+    membership = context.membership
+    if membership is None or (membership.election is not None and membership.election.is_leader):
+        return json_response(await context.synchronization())
+    leader = None if membership.election is None else membership.election.leader
+    found = None if leader is None else membership.brokers.find(leader.broker_id)
+    if found is None:
+        raise UnavailableError("no broker leads the cluster now")
+    from geminga.broker.ownership.owner_nodes import endpoints_in
+    from geminga.broker.rest.calls.owners import redirection
+
+    return redirection(request, endpoints_in(found.owner).default, is_authoritative=False)
+
+
 async def internal_configuration(request: Request) -> Response:
     """Where metadata and ledgers are, as Pulsar's own tools ask for it."""
     url = context_of(request).metadata_url
@@ -231,6 +254,12 @@ ROUTES = [
     Route(
         "/admin/v2/brokers/configuration/runtime",
         runtime_configuration,
+        methods=["GET"],
+        needs=BrokerOperation.LIST_RUNTIME_CONFIGURATIONS,
+    ),
+    Route(
+        "/admin/v2/brokers/configuration/synchronization",
+        synchronization,
         methods=["GET"],
         needs=BrokerOperation.LIST_RUNTIME_CONFIGURATIONS,
     ),

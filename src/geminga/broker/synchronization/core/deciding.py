@@ -152,7 +152,9 @@ def decide(
     mine = change.record if change is not None else record
     # What was alike before gets one stamp, so that who changes it next has seen what the other has.
     is_alike = mine is not None and mine.is_first and digest == stored.digest
-    if event.is_first and stored.digest != NOTHING and not is_alike:
+    # What was deleted is not brought back by who had one of that name, such as a `public/default` of his own.
+    is_gone = stored.digest == NOTHING and mine is not None and mine.digest == NOTHING and mine.stamp < event.stamp
+    if event.is_first and (is_gone or stored.digest != NOTHING) and not is_alike:
         differs = event.stamp if digest != stored.digest else None
         return Decision(Outcome.FIRST, _noted(record, found), undone=differs)
     ours = None if mine is None else mine.stamp

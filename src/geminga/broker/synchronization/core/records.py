@@ -41,6 +41,8 @@ class PathRecord(NamedTuple):
     is_untold: bool = False
     #: It was there before the cluster was kept alike with others: it is for where there is nothing.
     is_first: bool = False
+    #: A cluster that had another value before both were kept alike; empty: none is known. What is said next ends it.
+    differs: str = ""
 
     def settled(self) -> PathRecord:
         """When the node is as the change says, and others are told."""
@@ -60,6 +62,8 @@ def encode(record: PathRecord) -> bytes:
         document["untold"] = True
     if record.is_first:
         document["first"] = True
+    if record.differs:
+        document["differs"] = record.differs
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -72,7 +76,7 @@ def decode(value: bytes) -> PathRecord | None:
     if not isinstance(document, dict):
         return None
     stamp, replaced = _stamp(document.get("stamp")), _stamp(document.get("replaced"))
-    digest, held = document.get("digest"), document.get("held")
+    digest, held, differs = document.get("digest"), document.get("held"), document.get("differs")
     if stamp is None or not isinstance(digest, str) or not (held is None or isinstance(held, str)):
         return None
     return PathRecord(
@@ -83,6 +87,7 @@ def decode(value: bytes) -> PathRecord | None:
         held,
         is_untold=document.get("untold") is True,
         is_first=document.get("first") is True,
+        differs=differs if isinstance(differs, str) else "",
     )
 
 

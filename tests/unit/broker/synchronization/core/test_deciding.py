@@ -164,6 +164,15 @@ def test_what_another_cluster_had_before_is_made_only_where_there_is_nothing() -
     # Deleted since: what is older stays so.
     gone = PathRecord(Stamp(960_000, "west"), NOTHING)
     assert decide(gone, ABSENT, first, "b", HERE, NO).outcome is Outcome.OLD
+    # So does what is newer: whoever comes with a `public/default` of its own brings back none that was deleted.
+    gone = PathRecord(Stamp(940_000, "north"), NOTHING)
+    late = decide(gone, ABSENT, first, "b", HERE, NO)
+    assert (late.outcome, late.record, late.undone) == (Outcome.FIRST, None, first.stamp)
+    # A change that is not told yet is noted, as it may be taken back.
+    unseen = PathRecord(Stamp(940_000, "west"), "a")
+    deleted = decide(unseen, ABSENT, first._replace(stamp=Stamp(1_000_100, "east")), "b", HERE, NO)
+    assert deleted.outcome is Outcome.FIRST
+    assert deleted.record == PathRecord(Stamp(HERE.now_ms, "west"), NOTHING, unseen.stamp, is_untold=True)
 
 
 def test_deletion_outlives_a_late_write() -> None:
