@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, nullcontext
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -109,20 +110,26 @@ async def create_topic(request: Request) -> Response:
     topics, name = context_of(request).topics, new_topic_of(request)
     await require_namespace(topics, name)
     await _refuse_partition_of_nothing(topics, name)
-    if not await topics.registry.exists(name):
-        try:
-            await topics.registry.check_topic_limit(name, 1)
-        except NotInThisClusterError:
-            raise
-        except PreconditionFailedError as error:
-            raise ConflictError(error.told) from error
-    if properties.get(SHADOW_SOURCE):
-        from geminga.broker.registry import new_shadows  # with the first
+    with await _room_for(topics, name):
+        if properties.get(SHADOW_SOURCE):
+            from geminga.broker.registry import new_shadows  # with the first
 
-        await new_shadows.create(topics.registry, topics.resources, topics.ledgers, name, properties)
-    else:
-        await topics.registry.create(name, properties)
+            await new_shadows.create(topics.registry, topics.resources, topics.ledgers, name, properties)
+        else:
+            await topics.registry.create(name, properties)
     return no_content()
+
+
+async def _room_for(topics: AdministeredTopics, name: TopicName) -> AbstractContextManager[None]:
+    """The registry takes the same places: here it is another status, as in Pulsar."""
+    if await topics.registry.exists(name):
+        return nullcontext()
+    try:
+        return await topics.registry.room_for(name)
+    except NotInThisClusterError:
+        raise
+    except PreconditionFailedError as error:
+        raise ConflictError(error.told) from error
 
 
 async def _refuse_partition_of_nothing(topics: AdministeredTopics, name: TopicName) -> None:
