@@ -14,7 +14,7 @@ from geminga.managed_ledger.rules.cursor import CursorState, before
 from geminga.managed_ledger.shared import crash_points as points
 from geminga.managed_ledger.shared.services import CursorServices, StorageServices
 from geminga.metadata.ports import Stat
-from geminga.model.errors import LedgerFencedError
+from geminga.model.errors import LedgerFencedError, NotAllowedError
 from geminga.model.position import Position
 from geminga.runtime import carried_out, crash_point
 from geminga.wire.managed_ledger import CursorInfoRecord
@@ -82,13 +82,16 @@ class CursorSet:
             cursor = self._new(name, self._state(initial, dict(properties) if properties else _NO_LONGS), texts)
             store = self._store(cursor, CursorNode(cursor, owner.name, self._services, owner.on_fenced))
             await store.create_node()
-            if self._services.is_shared:
-                try:
+            try:
+                if self._services.is_shared:
                     # Another owner who listed the cursors before does not know of this one.
                     await owner.stored.require_ours()
-                except LedgerFencedError:
-                    await store.delete_node()
-                    raise
+                if check is not None:
+                    # What is not stored takes no turn.
+                    check()
+            except (LedgerFencedError, NotAllowedError):
+                await store.delete_node()
+                raise
             crash_point(points.CURSOR_CREATED)
             self.durable[name] = cursor
         return cursor
