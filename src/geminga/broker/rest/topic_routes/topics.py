@@ -47,6 +47,7 @@ from geminga.broker.rest.calls.targets import (
 )
 from geminga.broker.rest.namespace_routes.bundles import cut_of
 from geminga.broker.rest.topic_routes.internal_stats import internal_info, internal_stats
+from geminga.broker.rest.topic_routes.troubles import told
 from geminga.broker.statistics.partitioned import merged_stats, partitioned_metadata
 from geminga.broker.statistics.topics import add_stored
 from geminga.broker.topic.base import Topic
@@ -166,7 +167,7 @@ async def delete_topic(request: Request) -> Response:
 async def get_stats(request: Request) -> Response:
     """Statistics of one topic or partition."""
     topics, name = context_of(request).topics, topic_of(request)
-    return json_response(await _stats_of(request, await existing_topic(topics, name)))
+    return await told(request, await _stats_of(request, await existing_topic(topics, name)))
 
 
 async def get_partitioned_stats(request: Request) -> Response:
@@ -191,7 +192,7 @@ async def get_partitioned_stats(request: Request) -> Response:
     )
     if flag(request, "perPartition", True):
         stats["partitions"] = {**each}
-    return json_response(stats)
+    return await told(request, stats)
 
 
 async def get_internal_stats(request: Request) -> Response:
@@ -203,7 +204,7 @@ async def get_internal_stats(request: Request) -> Response:
         if name.is_persistent:
             raise
         raise TopicNotFoundError("Topic not found") from error
-    return json_response(await internal_stats(context_of(request).schemas, topic))
+    return await told(request, await internal_stats(context_of(request).schemas, topic))
 
 
 async def get_partitioned_internal_stats(request: Request) -> Response:
@@ -221,7 +222,7 @@ async def get_partitioned_internal_stats(request: Request) -> Response:
             continue  # nobody used this partition yet
         each[str(partition)] = await internal_stats(context_of(request).schemas, topic)
     metadata = partitioned_metadata(found.partitions, found.properties)
-    return json_response({"metadata": metadata, "partitions": each})
+    return await told(request, {"metadata": metadata, "partitions": each})
 
 
 async def get_internal_info(request: Request) -> Response:
