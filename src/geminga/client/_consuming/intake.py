@@ -197,7 +197,7 @@ class Intake:
                 arrived.append(entry)
             elif self._accept(entry):
                 arrived.append(entry)
-        if read and source.permits.flow.bytes_max:
+        if read and source.permits.flow.is_measured:
             source.permits.came(sum(max(1, one.batch_size) for one in read), sum(one.size_bytes for one in read))
         if not source.permits.flow.capacity:
             for entry in read:
