@@ -10,7 +10,14 @@ from typing import Any
 import fastavro
 import pytest
 
-from geminga.broker.rest.message_routes.core.avro_json import DEPTH_MAX, AvroValueError, Places, encode_avro
+from geminga.broker.rest.message_routes.core.avro_json import (
+    DEPTH_MAX,
+    VALUES_A_STEP,
+    AvroValueError,
+    Places,
+    avro_steps,
+    encode_avro,
+)
 from geminga.broker.schema.core.avro import AvroType, parse_definition
 
 EVERYTHING = {
@@ -149,3 +156,17 @@ def test_names_of_a_union_and_symbols_of_an_enum_are_not_gone_through_for_each_v
     assert (symbols.looks, branches.looks) == (1, 1)
     with pytest.raises(AvroValueError, match="expected one of A, B, C, not"):
         encode_avro(enum, ["A"], places)
+
+
+def test_a_value_of_very_many_is_encoded_in_steps_that_come_to_the_same() -> None:
+    kind = parse_definition(b'{"type":"map","values":{"type":"array","items":["null","long"]}}')
+    value: dict[str, Any] = {f"{number}": [*range(number % 7), None] for number in range(5000)}
+    steps, count = avro_steps(kind, value), 0
+    with pytest.raises(StopIteration) as end:
+        while True:
+            next(steps)
+            count += 1
+    # Each array, its items and what they are a union of.
+    values = 1 + 5000 + sum(2 * (number % 7) + 1 for number in range(5000))
+    assert count == values // VALUES_A_STEP
+    assert end.value.value == encode_avro(kind, value)
