@@ -238,7 +238,9 @@ class Intake:
         """Whether anything of the entry is to be handed out."""
         if self._is_for_application(entry):
             return True
-        self._passed_over = entry.key
+        # What can not be delivered was seen before, also what came behind it.
+        if self._passed_over is None or self._passed_over < entry.key:
+            self._passed_over = entry.key
         return False
 
     def _is_for_application(self, entry: EntryBatch) -> bool:
