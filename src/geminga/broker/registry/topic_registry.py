@@ -31,7 +31,7 @@ from geminga.model.errors import (
     TransactionTopicError,
     UnavailableError,
 )
-from geminga.model.topic_name import TopicName, decode_name, is_internal_cursor, is_of_transactions
+from geminga.model.topic_name import PARTITION_SUFFIX, TopicName, decode_name, is_internal_cursor, is_of_transactions
 from geminga.runtime import Clock, Contained, Part, Turns, carried_out, get_logger, spawn
 
 if TYPE_CHECKING:
@@ -510,7 +510,7 @@ class TopicRegistry:
         limit = self._levels(await self.require_namespace(name)).value(MAX_TOPICS)
         if not limit:
             return NO_LIMIT
-        names = [str(name.with_partition(index)) for index in partitions] or [str(name)]
+        names = [f"{name}{PARTITION_SUFFIX}{index}" for index in partitions] or [f"{name}"]
         there, refusal = name.namespace, "Exceed maximum number of topics in namespace."
         listed = partial(self.list, there, mode=TopicMode.ALL, is_local=True)
         return await self._resources.vacancies.take(f"topics of {there}", names, limit, listed, refusal=refusal)
