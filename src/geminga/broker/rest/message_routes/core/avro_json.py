@@ -45,14 +45,12 @@ class _Out(bytearray):
 _Within = tuple[AvroType, Json, str]
 
 
-def encode_avro(kind: AvroType, value: Json, places: Places | None = None) -> bytes:
-    """Raises AvroValueError. ``places``: what was found of the type is kept for other values of it: a union or an enum
-    may have very many names, and none is gone through for each value."""
-    return drained(avro_steps(kind, value, places))
-
-
 def avro_steps(kind: AvroType, value: Json, places: Places | None = None) -> Generator[None, None, bytes]:
-    """The same in steps of :data:`VALUES_A_STEP` values, of which any is also the last one that is asked for."""
+    """The bytes, in steps of :data:`VALUES_A_STEP` values. Raises AvroValueError.
+
+    ``places``: what was found of the type is kept for other values of it: a union or an enum may have very many names,
+    and none is gone through for each value.
+    """
     out = _Out()
     out.places = {} if places is None else places
     #: What is under way, the innermost last.

@@ -21,7 +21,6 @@ from geminga.broker.core.coercion import (
     text_of,
     texts_of,
 )
-from geminga.broker.rest.message_routes.core.avro_json import drained
 from geminga.broker.rest.message_routes.core.payloads import (
     Encoder,
     decoded_base64,
@@ -202,13 +201,11 @@ class Outgoing(NamedTuple):
     payload: bytes
 
 
-def outgoing(given: GivenMessage, encoders: Encoders, now_ms: int, what: str) -> Outgoing:
-    """The message, without the version of its schema; raises BodyError. ``what``: what errors call it."""
-    return drained(outgoing_steps(given, encoders, now_ms, what))
-
-
 def outgoing_steps(given: GivenMessage, encoders: Encoders, now_ms: int, what: str) -> Generator[None, None, Outgoing]:
-    """The same in steps, of which a message of very many values takes several."""
+    """The message, without the version of its schema, in steps, of which one of very many values takes several.
+
+    Raises BodyError. ``what``: what errors call it.
+    """
     payload_what = f"the payload of {what}"
     if given.is_base64:
         payload = decoded_base64(given.payload, payload_what)
