@@ -16,7 +16,7 @@ from geminga.client.consumer_rules.batch_acker import BatchAcker
 from geminga.client.consumer_rules.chunk_assembly import Chunk, ChunkAssembly
 from geminga.client.consumer_rules.entry_bits import EntryBits
 from geminga.client.consumer_rules.negative_acks import NegativeAcks, precision_ms
-from geminga.client.consumer_rules.prefetch import FlowControl, PrefetchQueue
+from geminga.client.consumer_rules.prefetch import FlowControl, PrefetchBudget, PrefetchQueue
 from geminga.client.consumer_rules.redelivery_backoff import growing_delay_ms
 from geminga.client.consumer_rules.start_position import StartPosition
 from geminga.client.consumer_rules.unacked_tracker import UnackedTracker
@@ -304,11 +304,14 @@ class PrefetchMachine(RuleBasedStateMachine):
 
     CAPACITY = 10
     BYTES_MAX = 0
+    #: Whether it has a part of what all consumers may prefetch.
+    SHARED = False
 
     def __init__(self) -> None:
         super().__init__()
         self.queue: PrefetchQueue[Entry] = PrefetchQueue()
-        self.flow = FlowControl(self.CAPACITY, self.BYTES_MAX)
+        self.budget = PrefetchBudget(12 * self.SHARED)
+        self.flow = FlowControl(self.CAPACITY, self.BYTES_MAX, self.budget if self.SHARED else None)
         self.permits = self.flow.restart()
         self.model: list[tuple[Entry, int]] = []
 
@@ -395,6 +398,29 @@ class FittingPrefetchMachine(PrefetchMachine):
             assert max(0, self.permits) + len(self.model) <= self.flow.capacity + 3  # the rest of one batch
 
 
+class SharedPrefetchMachine(PrefetchMachine):
+    """The same where topics that come and go share the bytes; some of what comes says how large messages are."""
+
+    SHARED = True
+
+    @rule(count=st.integers(1, 4), size=st.integers(0, 9))
+    def arrive(self, count, size) -> None:
+        if self.permits <= 0:
+            return
+        super().arrive(count, size)
+        if self.flow.is_measured:
+            self.flow.fit(count, size)
+            if self.flow.owed >= self.flow.threshold:
+                self.permits += self.flow.take()
+            assert self.flow.capacity <= max(1, self.budget.share_bytes * count // max(1, size))
+
+    @rule(topics=st.integers(0, 3))
+    def others_come_and_go(self, topics) -> None:
+        self.budget.topics = topics
+
+
+TestSharedPrefetch = SharedPrefetchMachine.TestCase
+TestSharedPrefetch.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestPrefetch = PrefetchMachine.TestCase
 TestPrefetch.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestFittingPrefetch = FittingPrefetchMachine.TestCase

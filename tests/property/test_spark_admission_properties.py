@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.spark.source_rules.admission import Budget, Counted, Limits
+from geminga.spark.source_rules.admission import Budget, ChunkHead, Counted, Limits
 from geminga.spark.source_rules.offsets import ReadPosition
 
 TOPICS = ("a", "b")
@@ -91,3 +91,21 @@ def test_an_entry_whose_messages_have_no_index_is_not_cut_within():
     budget = Budget(Limits(messages_max=3))
     assert not budget.offer("a", Counted(1, 0, 5, 100, 0, is_batch=False))
     assert (budget.messages, budget.ends) == (0, {})
+
+
+def test_messages_in_pieces_of_which_the_first_was_not_taken_are_told_by_topic():
+    def piece(entry_id, uuid, number):
+        return Counted(1, entry_id, int(number == 2), 10, 0, is_batch=False, chunk=ChunkHead(uuid, number, 3))
+
+    budget = Budget(Limits(bytes_max=60))
+    for topic, entry in (
+        ("a", piece(0, "gone", 1)),
+        ("a", piece(1, "whole", 0)),
+        ("a", piece(2, "gone", 2)),
+        ("b", piece(0, "whole", 1)),
+        ("a", piece(3, "whole", 1)),
+        ("a", Counted(1, 4, 1, 10, 0)),
+    ):
+        assert budget.offer(topic, entry)
+    assert not budget.offer("a", piece(5, "behind the limit", 1))
+    assert budget.unbegun == {"a": {"gone"}, "b": {"whole"}}

@@ -34,6 +34,7 @@ from geminga.client._transport.pool import ConnectionPool
 from geminga.client._transport.service_urls import ServiceUrls
 from geminga.client._transport.switching import Switching
 from geminga.client.consumer_rules.entry_window import PERMITS_MAX, EntryWindow
+from geminga.client.consumer_rules.prefetch import PrefetchBudget
 from geminga.client.producer_rules.memory_limit import MemoryLimit
 from geminga.client.rules.option_kinds import FLAG, INT64_MAX, NOTHING, TEXT, Either, Instance, Kind, Number, Pair
 from geminga.client.schema._protocol import SchemaInfo, TopicSchema, VersionedSchema
@@ -130,7 +131,8 @@ class Client:
         self.place = Place()
         self.lifetime = Lifetime(self.place)
         #: What the parts below reach the cluster by; none of them knows the client.
-        self.cluster = Cluster(runtime, options, self.pool, self.lookup, self.place)
+        prefetch = PrefetchBudget(options.prefetch_limit_bytes) if options.prefetch_limit_bytes else None
+        self.cluster = Cluster(runtime, options, self.pool, self.lookup, self.place, prefetch=prefetch)
         self._schemas = _StoredSchemas(self.lifetime, self.lookup)
         self.producers = ProducerFactory(self.cluster, self.memory, self.lifetime, self._schemas)
         letters = partial(_make_letter_producer, self.producers)

@@ -285,7 +285,7 @@ class ManagedLedger:
         """The durable cursor of that name; a new one starts at ``initial``: EARLIEST, LATEST (behind what is readable).
 
         Names are path elements: a subscription's name comes encoded. Cursors are made one after the other: ``check`` is
-        called when it is this one's turn, and what it raises keeps it from being made.
+        called when it is this one's turn, and when it was written; a NotAllowedError keeps it from being made.
         """
         return await self.cursor_set.open(name, initial, properties, cursor_properties, check)
 

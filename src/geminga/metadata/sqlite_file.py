@@ -28,6 +28,7 @@ from geminga.model.errors import (
     StorageError,
     UnknownOutcomeError,
 )
+from geminga.runtime.local_file import remove_file
 from geminga.runtime.ports import Disk, Runtime
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 E = TypeVar("E", bound=StorageError)
 
+#: Behind the name of the file: a copy of one moment, for a backup.
+SNAPSHOT_SUFFIX: Final = "-snapshot"
 #: Writes waiting for a commit before new ones are refused.
 QUEUED_WRITES_MAX: Final = 100_000
 #: Writes in one transaction.
@@ -122,6 +125,7 @@ class SqliteFile:
         now_ms = runtime.clock.wall_ms()
 
         def open_writer() -> SqliteTree:
+            remove_file(f"{path}{SNAPSHOT_SUFFIX}")  # of a backup that was killed
             reserve = SqliteReserve(path)
             try:
                 tree = opened()
@@ -245,7 +249,7 @@ class SqliteFile:
         """All writes that were asked for before this call, and no other. Raises MetadataUnavailableError."""
         from geminga.metadata.snapshot import SqliteSnapshot  # few processes make one
 
-        snapshot = SqliteSnapshot(self._tree.path)
+        snapshot = SqliteSnapshot(self._tree.path, f"{self._tree.path}{SNAPSHOT_SUFFIX}")
 
         def look(_: SqliteTree) -> tuple[None, list[Notification]]:
             snapshot.open()

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 #: Nothing that is read here is larger.
 LOCAL_FILE_BYTES_MAX: Final = 1024 * 1024
@@ -63,6 +63,24 @@ def take_room(path: str, size_bytes: int) -> bool:
     finally:
         os.close(fd)
     return True
+
+
+def open_to_read(path: str) -> BinaryIO:
+    """Raises OSError."""
+    return Path(path).open("rb")
+
+
+def copy_private(source: BinaryIO, target: str) -> None:
+    """Write what is left of ``source`` to a file of the user's alone, in the place of what it held. Raises OSError."""
+    with open(target, "wb", opener=private) as file:
+        while piece := source.read(LOCAL_FILE_BYTES_MAX):
+            file.write(piece)
+
+
+def free_bytes(path: str) -> int:
+    """Of the disk that the file is on. Raises OSError."""
+    status = os.statvfs(path)
+    return status.f_bavail * status.f_frsize
 
 
 def remove_file(path: str) -> bool:

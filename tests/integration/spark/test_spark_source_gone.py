@@ -17,6 +17,7 @@ from geminga.spark.source_rules.errors import DataLossError, TopicError
 from pyspark_geminga import DefaultSource
 from support.connector.rolled_topics import LEDGER_ENTRIES, backlog, publish, subscriptions, trim
 from support.connector.spark_source import Stream, read_batch, rows_of, values
+from support.house.waiting import until
 from support.processes.raw_protocol import publish_entry
 from support.worlds.rest import Rest
 
@@ -266,6 +267,25 @@ def test_chunked_message_whose_beginning_went_before_a_query_began_is_none_of_it
         read_batch({**batch, "startingOffsets": given})
 
 
+@pytest.mark.parametrize("limit", [1000, 6000, 13_000])
+def test_a_limit_within_a_chunked_message_whose_beginning_went_before_a_query_began_is_no_loss(
+    broker, client, topic, options, limit
+) -> None:
+    """The second batch began within it, and took it for a loss."""
+    publish(client, topic, LEDGER_ENTRIES - 3)
+    publish_chunked(client, topic, 60_000)
+    sent = publish(client, topic, 2)
+    trim(broker, topic)
+    stream = Stream({**options, "maxBytesPerTrigger": str(limit)})
+    batches = [values(rows) for rows in stream.batches()]
+    assert [value for batch in batches for value in batch] == sent
+    assert len(batches) > 1
+    # A query that starts anew and has one of them still to do gives the same.
+    stream.restart()
+    assert [values(stream.read(number)) for number in range(len(batches))] == batches
+    stream.stop()
+
+
 @pytest.mark.parametrize("limit", [{}, {"maxMessagesPerTrigger": "5"}])
 @pytest.mark.parametrize("is_held", [True, False])
 def test_topic_made_anew_before_it_was_read_to_its_end_is_loss(broker, client, topic, options, limit, is_held) -> None:
@@ -367,15 +387,19 @@ def test_topic_deleted_while_the_query_was_stopped_is_loss_with_every_trigger(
     stream.stop()
 
 
+@pytest.mark.parametrize("is_there_again", [False, True])
 def test_topic_deleted_under_a_run_that_reads_what_is_available_is_loss_or_left_out(
-    broker, client, topic, options
+    broker, client, topic, options, is_there_again
 ) -> None:
+    """Also where its own subscription made it again, in which that stands before all: nothing was read, in silence."""
     for letter in "ab":
         publish(client, f"{topic}-{letter}", 3)
     given = {**options, "topic": "", "topicsPattern": f"{topic}-.", "maxMessagesPerTrigger": "2"}
     stream = Stream(given, is_available_now=True)
     assert len(stream.batch()) == 2
     delete(broker, f"{topic}-b")
+    if is_there_again:
+        until(lambda: "mine" in subscriptions(broker, f"{topic}-b"), "the query's consumer is there again")
     with pytest.raises(DataLossError, match=r"-b was deleted|-b: .*are gone"):
         list(stream.batches())
     stream.stop()

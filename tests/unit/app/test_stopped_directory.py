@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,34 @@ def test_entries_are_found_wherever_they_lie(stopped) -> None:
     assert (cursors[0]["cursor"], cursors[0]["backlog"]) == ("s", 10)
     assert document["entryIds"] == ["0..9"]
     assert document["entriesWithWrongDigest"] == []
+
+
+def test_a_ledger_is_looked_at_entry_by_entry_beside_one_file(tmp_path: Path) -> None:
+    """All of it was held at once."""
+    path = str(tmp_path / "data")
+    settings = {"logSizeLimit": 1 << 20, "dbStorage_writeCacheMaxSizeMb": 2}
+    with geminga.Standalone(path, config=settings) as broker, connect(broker.service_url) as client:
+        producer = client.create_producer(TOPIC, batching_enabled=False)
+        for number in range(80):
+            producer.send(bytes([number]) * 200_000)
+    for journal in Path(path).rglob("*.journal"):
+        journal.unlink()  # what it tells, the logs do, too
+    logs = {log.name: log.stat().st_size for log in Path(path).rglob("*.log")}
+    with StoppedDirectory(path) as directory:
+        directory.value("/")  # what SQLite takes is not what is looked for
+        (ledger_id,) = [each for each in range(30) if len([*directory.copies(each)]) > 50]
+        tracemalloc.start()
+        document = inspection.ledger(directory, ledger_id)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert (document["entryIds"], document["entriesWithWrongDigest"], document["lastAddConfirmed"]) == (
+        ["0..79"],
+        [],
+        78,
+    )
+    assert len(document["entriesByFile"]) > 5
+    assert sum(document["entriesByFile"].values()) == 80
+    assert peak_bytes < max(logs.values()) + 1_500_000 < document["bytes"] / 3
 
 
 def test_a_backup_without_the_journal_that_the_checkpoint_names_is_none(stopped, tmp_path: Path) -> None:

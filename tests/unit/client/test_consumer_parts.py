@@ -17,6 +17,7 @@ from geminga.client._consuming.reporting import Reporting
 from geminga.client._consuming.subscription import Subscription
 from geminga.client._consuming.topic_consumer import Phase
 from geminga.client._messages.consumer_options import ConsumerOptions
+from geminga.client.consumer_rules.prefetch import PrefetchBudget
 from geminga.client.rules.stats import ConsumerCounters
 from geminga.model import TopicName
 from geminga.model.errors import ServerError
@@ -129,6 +130,49 @@ def test_whatever_was_asked_for_of_another_size_starts_over_with_a_fresh_connect
     permits.came(1, 1000)
     permits.start_over()
     assert line.heard == [1, 9, 1]
+
+
+def test_topics_share_what_all_consumers_may_prefetch_and_each_gets_one_message_in_any_case() -> None:
+    budget = PrefetchBudget(1000)
+    lines = [Line(), Line()]
+    first, second = (Permits(line, 10, budget=budget) for line in lines)
+    for permits in (first, second):
+        permits.start_over()
+        permits.came(1, 100)
+    assert [line.heard for line in lines] == [[1, 4], [1, 4]], "500 bytes are five messages, one of which is here"
+    second.end()
+    second.end()
+    first.came(1, 100)
+    assert lines[0].heard == [1, 4, 5], "all of it is the first one's"
+    # A larger one counts at once, smaller ones by and by; what is larger than all of it still comes.
+    first.came(1, 5000)
+    assert first.flow.capacity == 1
+    first.came(1, 100)
+    assert first.flow.capacity == 1, "it is asked once for each time that permits are given back"
+    sizes = []
+    for _ in range(40):
+        first.give_back(40)
+        first.came(1, 100)
+        sizes.append(first.flow.capacity)
+    assert sizes == sorted(sizes)
+    assert (sizes[0], sizes[-1]) == (1, 10)
+    first.start_over()
+    assert lines[0].heard[-1] == 10, "what is known of their size holds for a fresh connection"
+    # Without prefetching nothing of it is needed.
+    assert Permits(Line(), 0, budget=budget).flow.capacity == 0
+    assert budget.topics == 1
+
+
+def test_a_topic_begins_with_as_many_messages_as_there_is_room_for_whatever_their_size() -> None:
+    budget = PrefetchBudget(256 << 20)
+    line = Line()
+    permits = Permits(line, 1000, budget=budget)
+    permits.start_over()
+    permits.came(1000, 100_000)
+    assert line.heard == [51, 949]
+    small = Line()
+    Permits(small, 10, budget=budget).start_over()
+    assert small.heard == [10], "there is room for these at once"
 
 
 def test_without_prefetching_one_message_is_asked_for_until_it_comes() -> None:
@@ -261,6 +305,33 @@ def test_no_more_bytes_are_prefetched_than_are_wanted(size: int, most: int) -> N
         assert consumer.prefetched_bytes() == 0
 
     run_with_broker(scenario)
+
+
+@pytest.mark.parametrize("limit_bytes", [200_000, 0])
+def test_all_consumers_of_a_client_prefetch_no_more_bytes_than_they_may(limit_bytes: int) -> None:
+    """A thousand messages of each topic waited, whatever their size."""
+    size, names = 10_000, ["a", "b", "c", "d"]
+
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        consumers = [await client.subscribe(name, "s") for name in names]
+        for name in names:
+            producer = await client.create_producer(name, batching_enabled=False)
+            for number in range(50):
+                # One is larger than all that may wait: it comes all the same.
+                producer.send_nowait(bytes(300_000 if name == "d" and number == 49 else size))
+            await producer.flush()
+        waiting = []
+        for _ in range(50):
+            for consumer in consumers:
+                await wait_ms(20)
+                waiting.append(sum(one.prefetched_bytes() for one in consumers))
+                await consumer.receive(1000)
+        if limit_bytes:
+            assert limit_bytes // 2 < max(waiting[:-80]) <= limit_bytes
+        else:
+            assert max(waiting) == 200 * size + 290_000
+
+    run_with_broker(scenario, prefetch_limit_bytes=limit_bytes)
 
 
 def test_who_waits_hears_of_the_end_and_a_gone_topic_of_a_pattern_is_no_end() -> None:

@@ -54,14 +54,17 @@ class TopicScript(ConsumerScript):
         return frames
 
 
+@pytest.mark.parametrize("prefetch", [{}, {"prefetch_limit_bytes": 1 << 20}], ids=["", "one by one"])
 @pytest.mark.parametrize("last", UNDELIVERABLE)
-def test_table_view_is_made_although_the_last_entry_can_not_be_delivered(last: str) -> None:
+def test_table_view_is_made_although_the_last_entry_can_not_be_delivered(last: str, prefetch: dict[str, int]) -> None:
+    """Also where it comes again together with what was received before."""
+
     async def scenario(client):
         async with await client.create_table_view("t") as view:
             assert dict(view.items()) == {"k": b"value"}
             await view.refresh()
 
-    run_against(TopicScript([VALUE, UNDELIVERABLE[last]]), scenario)
+    run_against(TopicScript([VALUE, UNDELIVERABLE[last]]), scenario, **prefetch)
 
 
 @pytest.mark.parametrize("last", UNDELIVERABLE)

@@ -93,7 +93,7 @@ class RunningSource:
             cut = cut_of(bookie)
             files += [_of_bookie(name, file) for file in cut.files]
             values.update({f"{name}/{path}": value for path, value in cut.values.items()})
-        await snapshot.opened
+        await snapshot.take()
 
         async def write(target: str) -> None:
             await snapshot.write_to(target)

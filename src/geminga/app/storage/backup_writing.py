@@ -54,7 +54,7 @@ class Cut(NamedTuple):
     files: Sequence[CutFile]
     #: Whole files, by name.
     values: Mapping[str, bytes]
-    #: Writes the metadata file to the path it is given, and lets go of the moment; called once.
+    #: Writes the metadata file to the path it is given; called once. The moment itself is let go of by now.
     write_metadata: Callable[[str], Awaitable[None]]
 
 
@@ -269,7 +269,7 @@ class BackupWriter(ManifestWriter):
             if file.is_final:
                 await self._store(file)
         cut = await source.cut()
-        # First, and without the pace: as long as it is not done the log of the store that it is copied from grows.
+        # First, and without the pace: as long as it is not done a copy of it is kept beside the store.
         stored = [await self._put_metadata(cut.write_metadata)]
         stored += [await self._store(file) for file in cut.files]
         stored += [await self._put(name, value) for name, value in cut.values.items()]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from geminga.app.storage.stopped_directory import StoppedDirectory, StoredEntry
 from geminga.bookie.core.journal_format import AddRecord, Fence
@@ -27,6 +28,17 @@ from geminga.wire.managed_ledger import (
 )
 
 Document = dict[str, object]
+
+
+class _LookedAt(NamedTuple):
+    """What is told of an entry, without its bytes."""
+
+    file: str
+    size_bytes: int
+    last_add_confirmed: int
+    #: Its digest.
+    is_wrong: bool
+
 
 #: Holes and batches that are spelled out.
 SHOWN_MAX: Final = 100
@@ -54,24 +66,25 @@ def journal_records(directory: StoppedDirectory) -> list[Document]:
 def ledger(directory: StoppedDirectory, ledger_id: int) -> Document:
     """A ledger's metadata and what of it is stored here. Raises DataDirectoryError."""
     metadata = _metadata(directory, ledger_id)
-    stored = directory.entries(ledger_id)
-    if metadata is None and not stored:
+    digest = None if metadata is None else digest_for(metadata.digest_type, metadata.password)
+    found: dict[int, _LookedAt] = {}
+    for entry_id, (data, file) in directory.copies(ledger_id):
+        is_wrong = digest is not None and isinstance(digest.payload(ledger_id, entry_id, data), CorruptionError)
+        found[entry_id] = _LookedAt(file, len(data), read_header(data).last_add_confirmed, is_wrong)
+    if metadata is None and not found:
         raise DataDirectoryError(f"ledger {ledger_id} is not known in {directory.path}")
-    by_file: dict[str, int] = {}
-    for entry in stored.values():
-        by_file[entry.file] = by_file.get(entry.file, 0) + 1
+    ids = sorted(found)
     document: Document = {
         "ledgerId": ledger_id,
         "metadata": None if metadata is None else _metadata_document(metadata),
-        "entries": len(stored),
-        "entryIds": _runs(list(stored)),
-        "bytes": sum(len(entry.data) for entry in stored.values()),
-        "entriesByFile": by_file,
-        "lastAddConfirmed": max((read_header(entry.data).last_add_confirmed for entry in stored.values()), default=-1),
+        "entries": len(found),
+        "entryIds": _runs(ids),
+        "bytes": sum(entry.size_bytes for entry in found.values()),
+        "entriesByFile": Counter(found[entry_id].file for entry_id in ids),
+        "lastAddConfirmed": max((entry.last_add_confirmed for entry in found.values()), default=-1),
     }
     if metadata is not None:
-        _, damaged = _payloads(stored, metadata, ledger_id)
-        document["entriesWithWrongDigest"] = damaged
+        document["entriesWithWrongDigest"] = [entry_id for entry_id in ids if found[entry_id].is_wrong]
     return document
 
 
@@ -90,7 +103,7 @@ def cursors(directory: StoppedDirectory, topic: str, subscription: str | None) -
     ]
     if infos and not infos[-1].closed_ms:
         # Left open: the list does not say how many entries it has.
-        infos[-1].entries = max(directory.entries(infos[-1].ledger_id), default=-1) + 1
+        infos[-1].entries = max((entry_id for entry_id, _ in directory.copies(infos[-1].ledger_id)), default=-1) + 1
     ledgers = LedgerList(infos)
     names = directory.children(managed_ledger_path(name))
     if subscription is not None:
@@ -158,7 +171,7 @@ def _cursor_entries(directory: StoppedDirectory, record: CursorInfoRecord) -> di
     metadata = _metadata(directory, record.cursor_ledger_id)
     if metadata is None:
         raise DataDirectoryError(f"the cursor's ledger {record.cursor_ledger_id} does not exist")
-    return _payloads(directory.entries(record.cursor_ledger_id), metadata, record.cursor_ledger_id)[0]
+    return _payloads(directory.entries(record.cursor_ledger_id), metadata, record.cursor_ledger_id)
 
 
 def _recovered(payloads: Mapping[int, bytes | None], ledgers: LedgerList) -> Recovered | None:
@@ -191,21 +204,14 @@ def _metadata_document(metadata: LedgerMetadata) -> Document:
     }
 
 
-def _payloads(
-    stored: Mapping[int, StoredEntry], metadata: LedgerMetadata, ledger_id: int
-) -> tuple[dict[int, bytes | None], list[int]]:
-    """Payloads by entry id, None where the digest is wrong; and the ids of those."""
+def _payloads(stored: Mapping[int, StoredEntry], metadata: LedgerMetadata, ledger_id: int) -> dict[int, bytes | None]:
+    """Payloads by entry id, None where the digest is wrong."""
     digest = digest_for(metadata.digest_type, metadata.password)
     payloads: dict[int, bytes | None] = {}
-    damaged = []
     for entry_id, entry in stored.items():
         payload = digest.payload(ledger_id, entry_id, entry.data)
-        if isinstance(payload, CorruptionError):
-            damaged.append(entry_id)
-            payloads[entry_id] = None
-        else:
-            payloads[entry_id] = payload
-    return payloads, damaged
+        payloads[entry_id] = None if isinstance(payload, CorruptionError) else payload
+    return payloads
 
 
 def _kind(payload: bytes | None) -> str:

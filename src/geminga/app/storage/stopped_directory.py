@@ -134,20 +134,29 @@ class StoppedDirectory:
     # ---- entries
 
     def entries(self, ledger_id: int) -> Mapping[int, StoredEntry]:
-        """Every stored entry of a ledger, wherever it lies, by entry id."""
-        found: dict[int, StoredEntry] = {}
+        """Every stored entry of a ledger, wherever it lies, by entry id: all of them are held."""
+        return dict(sorted(self.copies(ledger_id)))
+
+    def copies(self, ledger_id: int) -> Iterator[tuple[int, StoredEntry]]:
+        """The same one after the other, beside one file: of several copies of an entry the last one counts.
+
+        A journal's are here where no entry log has one.
+        """
+        seen: set[int] = set()
         for name, data in self._files("ledgers", ".log"):
             for chunk in chunks_of(data):
                 if chunk.kind == log_format.KIND_ENTRIES and chunk.ledger_id == ledger_id:
                     ends = log_format.chunk_entry_ends(chunk)
                     for index in range(chunk.entry_count):
+                        seen.add(chunk.first_entry_id + index)
                         body = bytes(chunk.body[ends[index] : ends[index + 1]])
-                        found[chunk.first_entry_id + index] = StoredEntry(body, name)
+                        yield chunk.first_entry_id + index, StoredEntry(body, name)
         for name, _, record in self.records():
             if isinstance(record, journal_format.AddRecord) and record.ledger_id == ledger_id:
                 for entry_id, entry in enumerate(record.entries, record.first_entry_id):
-                    found.setdefault(entry_id, StoredEntry(entry, name))
-        return dict(sorted(found.items()))
+                    if entry_id not in seen:
+                        seen.add(entry_id)
+                        yield entry_id, StoredEntry(entry, name)
 
     def _files(self, directory: str, suffix: str) -> Iterator[tuple[str, bytes]]:
         """Name and contents of the numbered files of one of each bookie's directories, in order.

@@ -14,7 +14,7 @@ from geminga.broker.geo.residence import other_homes, require_life_in
 from geminga.broker.resources import Policies, Resources
 from geminga.broker.resources.namespaces import LOCAL_POLICIES_PATH
 from geminga.metadata.ports import MetadataStore, Notification, Unsubscribe
-from geminga.model.errors import NotFoundError
+from geminga.model.errors import InvalidTopicNameError, NotFoundError
 from geminga.runtime import Clock, Contained, Part
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ LEDGERS_PREFIX: Final = "/managed-ledgers/"
 NAMESPACES_REMEMBERED_MAX: Final = 10_000
 #: Milliseconds after which remembered policies are read again.
 POLICIES_AGE_MS_MAX: Final = 60_000
+#: Characters of a name that a client may make a topic of: as long as the administration's paths take them.
+LOCAL_NAME_CHARACTERS_MAX: Final = 512
 
 
 class TopicMode(Enum):
@@ -194,3 +196,12 @@ class Namespaces:
         with Contained(self._part, "changed policies", is_last=True):
             self.forget(namespace)
             self._changed(namespace)
+
+
+def check_new_name(name: TopicName) -> None:
+    """Raise InvalidTopicNameError if a client can not make a topic of that name."""
+    if not name.local_name.strip(" "):
+        # As in Pulsar; and over HTTP nobody could name it, to delete it.
+        raise InvalidTopicNameError(f"invalid topic name {str(name)!r}: its last part must not be blank")
+    if len(name.local_name) > LOCAL_NAME_CHARACTERS_MAX:
+        raise InvalidTopicNameError(f"a topic's name has at most {LOCAL_NAME_CHARACTERS_MAX} characters")

@@ -68,8 +68,8 @@ async def create(
     if await registry.exists(name) or await resources.partitioned_topics.find(name) is not None:
         raise ConflictError("This topic already exists")
     await check_source(resources, ledgers, name, properties)
-    await registry.check_topic_limit(name, 1)
-    await make_with(resources, ledgers, name, properties)
+    with await registry.room_for(name):
+        await make_with(resources, ledgers, name, properties)
     return await registry.load(name)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -114,15 +114,15 @@ class Partitions:
             self.check_count(partitions)
             if await registry.exists(name):
                 raise ConflictError("This topic already exists")
-            await registry.check_topic_limit(name, partitions)
-            await self._resources.create_partitioned_topic(name, partitions, properties)
-            try:
-                await self._make(name, range(partitions))
-            except TopicNotFoundError:
-                found = await self._resources.partitioned_topics.find_stored(name)
-                if found is not None and not found.is_deleted:
-                    await self._resources.delete_partitioned_topic(name, expected_version=found.version)
-                raise
+            with await registry.room_for(name, range(partitions)):
+                await self._resources.create_partitioned_topic(name, partitions, properties)
+                try:
+                    await self._make(name, range(partitions))
+                except TopicNotFoundError:
+                    found = await self._resources.partitioned_topics.find_stored(name)
+                    if found is not None and not found.is_deleted:
+                        await self._resources.delete_partitioned_topic(name, expected_version=found.version)
+                    raise
 
     async def create_missing(self, name: TopicName) -> None:
         """Create those partitions that are not there, with the subscriptions of the first; raises NotFoundError."""
@@ -146,12 +146,13 @@ class Partitions:
             present = await self._count(name)
             if partitions < present:
                 raise ConflictError(f"{name} has {present} partitions and can not shrink to {partitions}")
-            await self._registry.check_topic_limit(name, partitions - present)
-            await self._make(name, range(present, partitions))
-            await self._copy_subscriptions(name, range(present, partitions))
-            if self._sharing is not None:
-                await self._sharing.make_partitions(name, partitions)
-            await self._resources.update_partitioned_topic(name, partitions)
+            added = range(present, partitions)
+            with await self._registry.room_for(name, added) if added else nullcontext():
+                await self._make(name, added)
+                await self._copy_subscriptions(name, added)
+                if self._sharing is not None:
+                    await self._sharing.make_partitions(name, partitions)
+                await self._resources.update_partitioned_topic(name, partitions)
 
     async def make_for_others(self, name: TopicName, partitions: int) -> None:
         """Make what a topic gets when a cluster that shares its number of partitions makes them ``partitions``.

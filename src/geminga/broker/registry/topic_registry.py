@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from geminga.broker.core.deletion import Hold
@@ -16,12 +18,11 @@ from geminga.broker.geo.residence import require_life_in
 from geminga.broker.ownership.ports import Here, Ownership, Topics
 from geminga.broker.policies.core.limit_rows import AUTO_TOPIC_CREATION, MAX_TOPICS
 from geminga.broker.registry.loaded_topics import LoadedTopics
-from geminga.broker.registry.namespaces import Namespaces, TopicMode
+from geminga.broker.registry.namespaces import Namespaces, TopicMode, check_new_name
 from geminga.broker.registry.topic_loads import Load, TopicLoads
 from geminga.model.errors import (
     ConflictError,
     GemingaError,
-    InvalidTopicNameError,
     LedgerFencedError,
     NotAllowedError,
     PreconditionFailedError,
@@ -30,7 +31,7 @@ from geminga.model.errors import (
     TransactionTopicError,
     UnavailableError,
 )
-from geminga.model.topic_name import TopicName, decode_name, is_internal_cursor, is_of_transactions
+from geminga.model.topic_name import PARTITION_SUFFIX, TopicName, decode_name, is_internal_cursor, is_of_transactions
 from geminga.runtime import Clock, Contained, Part, Turns, carried_out, get_logger, spawn
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from geminga.managed_ledger import ManagedLedgerFactory
     from geminga.model.position import Position
 
+    #: Places that are kept while the block runs in which topics are made.
+    Room = AbstractContextManager[None]
     #: What holds a topic that is closed; raises GemingaError where that can not be told.
     WhyItStays = Callable[[Topic], Awaitable[Hold | None]]
 
@@ -53,8 +56,8 @@ _log = get_logger(__name__)
 UNLOADS_AT_ONCE: Final = 256
 #: How often the policies of a topic are applied while it is loaded, where they change each time.
 APPLY_ATTEMPTS_MAX: Final = 100
-#: Characters of a name that a client may make a topic of: as long as the administration's paths take them.
-LOCAL_NAME_CHARACTERS_MAX: Final = 512
+#: Where it does not matter how many topics there are.
+NO_LIMIT: Final = nullcontext()
 
 
 class TopicRegistry:
@@ -148,23 +151,34 @@ class TopicRegistry:
         if topic is not None and not topic.is_closing:
             return topic
         if create:
-            create = await self._may_create(name)
-        elif is_for_client:
+            return await self._load_within(await self._room_on_demand(name), name, is_for_client=is_for_client)
+        if is_for_client:
             await self._namespaces.require_life_in(name.namespace, self._config.cluster_name)
-        return await self._load(name, create=create, is_for_client=is_for_client)
+        return await self._load(name, create=False, is_for_client=is_for_client)
+
+    async def _load_within(self, room: Room | None, name: TopicName, *, is_for_client: bool) -> Topic:
+        """Loaded, and made if there is ``room``, which is kept to the end."""
+
+        async def loaded() -> Topic:
+            with room or NO_LIMIT:
+                return await self._load(name, create=room is not None, is_for_client=is_for_client)
+
+        is_kept = room is not None and room is not NO_LIMIT
+        return await (carried_out(loaded(), name=f"make {name}", part=self._part) if is_kept else loaded())
 
     async def create(self, name: TopicName, properties: Mapping[str, str] | None = None) -> Topic:
         """Create by the administrator's wish; raises ConflictError if it exists, NotFoundError of its namespace."""
         await self.require_namespace(name)
         if await self.exists(name) or await self._partitions(name):
             raise ConflictError("This topic already exists")
-        await self.check_topic_limit(name, 1)
+        room = await self.room_for(name)
         if not (properties and name.is_persistent):
-            return await self._load(name, create=True)
+            return await self._load_within(room, name, is_for_client=False)
         from geminga.broker.registry.new_topics import create_with  # with the first topic that is made
 
         is_made = self._config.enable_persistent_topics and not name.is_of_transactions
-        return await create_with(self, self._resources, self._ledgers, name, properties, is_made=is_made)
+        with room:
+            return await create_with(self, self._resources, self._ledgers, name, properties, is_made=is_made)
 
     async def load(self, name: TopicName) -> Topic:
         """The topic, created if need be whatever the policies say; raises UnavailableError, StorageError."""
@@ -458,24 +472,24 @@ class TopicRegistry:
 
     # ---- creation on demand
 
-    async def _may_create(self, name: TopicName) -> bool:
+    async def _room_on_demand(self, name: TopicName) -> Room | None:
+        """For a topic that may be made if it is not there; None: it may not."""
         policies = await self.require_namespace(name)
         if await self.exists(name) or name.is_system:
-            return True
-        _check_new_name(name)
+            return NO_LIMIT
+        check_new_name(name)
         if name.is_partition:
             partitions = await self._partitions(name)
             if partitions:
                 if name.partition < partitions:
-                    return True
+                    return NO_LIMIT
                 raise NotAllowedError(f"Illegal topic partition name {name} with max allowed {partitions} partitions")
         elif await self._partitions(name):
             raise NotAllowedError(f"{name} is a partitioned topic: only its partitions take producers and consumers")
         is_allowed, topic_type, _ = self.auto_creation(policies)
         if is_allowed and (topic_type == "non-partitioned" or name.is_partition):
-            await self.check_topic_limit(name, 1)
-            return True
-        return False
+            return await self.room_for(name)
+        return None
 
     def auto_creation(self, policies: Policies) -> TopicCreation:
         """Whether topics are created on demand in a namespace, of which type, with how many partitions."""
@@ -491,12 +505,15 @@ class TopicRegistry:
         require_life_in(policies, name.namespace, self._config.cluster_name)
         return policies
 
-    async def check_topic_limit(self, name: TopicName, count: int) -> None:
-        """Raise PreconditionFailedError if ``count`` more are more than the namespace may have."""
-        policies = await self.require_namespace(name)
-        limit = self._levels(policies).value(MAX_TOPICS)
-        if limit and len(await self.list(name.namespace, mode=TopicMode.ALL, is_local=True)) + count > limit:
-            raise PreconditionFailedError("Exceed maximum number of topics in namespace.")
+    async def room_for(self, name: TopicName, partitions: Iterable[int] = ()) -> Room:
+        """For the topic, or partitions of it, which are made in the block; PreconditionFailedError for too many."""
+        limit = self._levels(await self.require_namespace(name)).value(MAX_TOPICS)
+        if not limit:
+            return NO_LIMIT
+        names = [f"{name}{PARTITION_SUFFIX}{index}" for index in partitions] or [f"{name}"]
+        there, refusal = name.namespace, "Exceed maximum number of topics in namespace."
+        listed = partial(self.list, there, mode=TopicMode.ALL, is_local=True)
+        return await self._resources.vacancies.take(f"topics of {there}", names, limit, listed, refusal=refusal)
 
     # ---- partitioned topics
 
@@ -514,7 +531,7 @@ class TopicRegistry:
             return 0
         if not is_allowed:
             raise _not_found(name)
-        _check_new_name(name)
+        check_new_name(name)
         if topic_type == "partitioned":
             try:
                 await self._partitioned.create(name, default)
@@ -579,12 +596,3 @@ def _not_served(name: TopicName) -> TopicNotServedError:
 
 def _not_found(name: TopicName) -> TopicNotFoundError:
     return TopicNotFoundError(f"Topic {name} not found")
-
-
-def _check_new_name(name: TopicName) -> None:
-    """Raise InvalidTopicNameError."""
-    if not name.local_name.strip(" "):
-        # As in Pulsar; and over HTTP nobody could name it, to delete it.
-        raise InvalidTopicNameError(f"invalid topic name {str(name)!r}: its last part must not be blank")
-    if len(name.local_name) > LOCAL_NAME_CHARACTERS_MAX:
-        raise InvalidTopicNameError(f"a topic's name has at most {LOCAL_NAME_CHARACTERS_MAX} characters")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from geminga.broker.resources.isolation import FailureDomains, IsolationPolicies
     from geminga.broker.resources.local_policies import AntiAffinity, BundleCuts
     from geminga.broker.resources.resource_groups import ResourceGroups
+    from geminga.broker.resources.vacancies import Vacancies
 
 __all__ = [
     "ClusterSetup",
@@ -44,7 +45,7 @@ __all__ = [
 class Resources:
     """What an operator administers, by kind."""
 
-    __slots__ = ("_metadata", "_store", "clusters", "namespaces", "partitioned_topics", "tenants")
+    __slots__ = ("_metadata", "_store", "_vacancies", "clusters", "namespaces", "partitioned_topics", "tenants")
 
     def __init__(self, metadata: MetadataStore) -> None:
         self._metadata = metadata
@@ -53,6 +54,7 @@ class Resources:
         self.tenants = Tenants(store, self.clusters)
         self.namespaces = Namespaces(store, self.tenants)
         self.partitioned_topics = PartitionedTopics(store)
+        self._vacancies: Vacancies | None = None
 
     async def are_kept_alike(self) -> bool:
         """Whether they were ever kept alike with other clusters' by a topic. Raises MetadataError."""
@@ -99,6 +101,15 @@ class Resources:
         from geminga.broker.resources.isolation import FailureDomains
 
         return FailureDomains(self._store)
+
+    @property
+    def vacancies(self) -> Vacancies:
+        """Places where there is a limited number of them, likewise; the same for all who ask."""
+        if self._vacancies is None:
+            from geminga.broker.resources.vacancies import Vacancies
+
+            self._vacancies = Vacancies()
+        return self._vacancies
 
     async def find_namespace_policies(self, namespace: str) -> Policies | None:
         """Policies of ``tenant/namespace``, or None if there is no such namespace."""

@@ -190,7 +190,8 @@ def _asking(route: Route, action: Action) -> Route:
     @wraps(handler)
     async def serve(request: Request) -> Response:
         await require(request, action)
-        #: For answers that last: whether who asks may still have them. Without the request, which has this state.
+        #: For answers that last: whether who asks may still have them; or, with ``action``, may have more. Without the
+        #: request, which has this state.
         request.state.asks_again = asks_again
         answer: Response = await handler(request)
         return answer

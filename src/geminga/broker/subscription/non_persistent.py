@@ -25,11 +25,10 @@ from geminga.broker.subscription.consumer import (
     check_key_policy,
 )
 from geminga.broker.subscription.entry_filter import sticky_key
-from geminga.broker.subscription.limits import is_reached
+from geminga.broker.subscription.limits import check_consumer_limit, is_reached
 from geminga.broker.subscription.ports import SubscriptionServices, SubscriptionTopic
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.subscription.subscribe import (
-    check_consumer_limit,
     check_new_subscription,
     make_room,
     new_consumer,

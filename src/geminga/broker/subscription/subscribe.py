@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.compacted.reads import BEHIND_COMPACTED
 from geminga.broker.subscription.consumer import Consumer, ConsumerConnection, ConsumerSubscription, Exclusive
-from geminga.broker.subscription.limits import host_of, is_reached
+from geminga.broker.subscription.limits import check_consumer_limit, is_reached
 from geminga.broker.subscription.messages import position_from
 from geminga.broker.subscription.ports import SubscriptionTopic
 from geminga.broker.subscription.seek import is_behind_compacted, position_at_time, set_replicated
@@ -16,7 +16,6 @@ from geminga.broker.subscription.subscription import PersistentSubscriptionTopic
 from geminga.managed_ledger.rules.cursor import REPLICATED, REPLICATED_PROPERTY
 from geminga.model import EARLIEST, LATEST, Position
 from geminga.model.errors import (
-    ConsumerBusyError,
     NotAllowedError,
     SubscriptionNotFoundError,
     UnavailableError,
@@ -68,7 +67,6 @@ async def subscribe(
         await make_room(subscription, connection, consumer.type)
         if topic.subscriptions.get(request.subscription) is not subscription:
             continue  # it ended or was deleted meanwhile
-        check_consumer_limit(topic, topic.subscriptions.values(), connection.peer)
         await subscription.add_consumer(consumer)
         if topic.subscriptions.get(request.subscription) is subscription:
             connection.members.consumers[consumer.consumer_id] = consumer
@@ -139,19 +137,6 @@ def new_consumer(
         partition=subscription.topic.name.partition,
         now_ms=services.runtime.clock.wall_ms(),
     )
-
-
-def check_consumer_limit(topic: SubscriptionTopic, subscriptions: Collection[ConsumerSubscription], peer: str) -> None:
-    """Raise ConsumerBusyError if the topic has all the consumers it may have, or those from the client's address."""
-    limit = topic.limits.consumers
-    if limit and is_reached(limit, sum(len(subscription.consumers) for subscription in subscriptions)):
-        raise ConsumerBusyError("Topic reached max consumers limit")
-    from_one = topic.services.config.max_consumers_per_address
-    if from_one and not topic.name.is_system:
-        host = host_of(peer)
-        each = (consumer for subscription in subscriptions for consumer in subscription.consumers)
-        if is_reached(from_one, sum(host_of(consumer.connection.peer) == host for consumer in each)):
-            raise ConsumerBusyError("Topic reached max same address consumers limit")
 
 
 def check_subscription_name(topic: TopicName, name: str) -> None:

@@ -21,7 +21,7 @@ from geminga.broker.subscription.cursor_reader import CursorReader
 from geminga.broker.subscription.dispatch import Dispatch
 from geminga.broker.subscription.dispatch_shared import SharedDispatch
 from geminga.broker.subscription.dispatch_single_active import SingleActiveDispatch
-from geminga.broker.subscription.limits import is_reached
+from geminga.broker.subscription.limits import check_consumer_limit, is_reached
 from geminga.broker.subscription.ports import DispatchedTopic, ReadsSnapshots, SubscriptionServices
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.subscription.throttling import DispatchThrottle
@@ -186,6 +186,7 @@ class Subscription:
         self.transactions.check_read()
         if self.dispatch is not None and self.dispatch.type != consumer.type:
             raise ConsumerBusyError("Subscription is of different type")
+        check_consumer_limit(self.topic, self.topic.subscriptions.values(), consumer.connection.peer)
         if is_reached(self.topic.limits.consumers_per_subscription, len(self.consumers)):
             raise ConsumerBusyError("Subscription reached max consumers limit")
         dispatch = self.dispatch

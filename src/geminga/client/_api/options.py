@@ -119,6 +119,7 @@ class ClientArguments(TypedDict, total=False):
     connections_per_broker: int
     lookup_redirects_max: int
     memory_limit_bytes: int
+    prefetch_limit_bytes: int
     listener_name: str
     description: str
     tls_trust_certs_file_path: str
@@ -156,6 +157,9 @@ class ClientOptions:
     lookup_redirects_max: int = 20
     #: Payload bytes that all producers together may hold without receipt; 0: no limit.
     memory_limit_bytes: int = 64 * 1024 * 1024
+    #: Bytes of messages that are prefetched by all consumers together, by the size of the last ones; each topic or
+    #: partition has the same part of it, and one message in any case. 0: ``receiver_queue_size`` alone says it.
+    prefetch_limit_bytes: int = 256 * 1024 * 1024
     #: Which of the broker's advertised addresses lookup should give; empty: the usual ones.
     listener_name: str = ""
     #: Told to brokers behind the client's version, and seen in their statistics; at most 64 characters.
@@ -368,6 +372,7 @@ _CLIENT_KINDS: Final[Mapping[str, Kind]] = {
     "connections_per_broker": COUNT_POSITIVE,
     "lookup_redirects_max": COUNT,
     "memory_limit_bytes": SIZE_BYTES,
+    "prefetch_limit_bytes": SIZE_BYTES,
     "listener_name": TEXT,
     "description": TEXT,
     "tls_trust_certs_file_path": TEXT,

@@ -93,8 +93,8 @@ class HeldTopics:
 
     @property
     def capacity(self) -> int:
-        """Messages that are prefetched at most."""
-        return sum(topic.flow.capacity for topic in self)
+        """Messages that are prefetched at most, as far as it is known how large they are."""
+        return sum(topic.flow.most if topic.flow.is_new else topic.flow.capacity for topic in self)
 
     @property
     def pending_acks(self) -> int:

@@ -197,7 +197,7 @@ class Intake:
                 arrived.append(entry)
             elif self._accept(entry):
                 arrived.append(entry)
-        if read and source.permits.flow.bytes_max:
+        if read and source.permits.flow.is_measured:
             source.permits.came(sum(max(1, one.batch_size) for one in read), sum(one.size_bytes for one in read))
         if not source.permits.flow.capacity:
             for entry in read:
@@ -238,7 +238,9 @@ class Intake:
         """Whether anything of the entry is to be handed out."""
         if self._is_for_application(entry):
             return True
-        self._passed_over = entry.key
+        # What can not be delivered was seen before, also what came behind it.
+        if self._passed_over is None or self._passed_over < entry.key:
+            self._passed_over = entry.key
         return False
 
     def _is_for_application(self, entry: EntryBatch) -> bool:

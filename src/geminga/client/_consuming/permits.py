@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from geminga.client.consumer_rules.prefetch import FlowControl
+from geminga.client.consumer_rules.prefetch import FlowControl, PrefetchBudget
 from geminga.wire.pulsar.consumer_codec import encode_flow
 
 #: A consumer without prefetching asks for messages one by one and never gives permits back.
@@ -32,12 +32,16 @@ class Line(Protocol):
 class Permits:
     """See the module. Whoever receives messages counts them in ``flow`` by itself, and sends what that gives."""
 
-    __slots__ = ("_behind", "_line", "flow", "is_asked")
+    __slots__ = ("_behind", "_budget", "_line", "flow", "is_asked")
 
-    def __init__(self, line: Line, capacity: int, bytes_max: int = 0) -> None:
-        """``capacity``: messages that are prefetched; 0: one, for who waits. ``bytes_max``: of them, 0 for any."""
+    def __init__(self, line: Line, capacity: int, bytes_max: int = 0, budget: PrefetchBudget | None = None) -> None:
+        """``capacity``: messages that are prefetched; 0: one, for who waits. ``bytes_max``: of them, 0 for any;
+        ``budget``: of those of all consumers, None for any."""
         self._line = line
-        self.flow = FlowControl(capacity, bytes_max)
+        self._budget = budget if capacity else None
+        if self._budget is not None:
+            self._budget.topics += 1
+        self.flow = FlowControl(capacity, bytes_max, self._budget)
         if capacity == 0:
             self.flow.threshold = _NO_PREFETCH
         #: Without prefetching: a message was asked for, and has not come.
@@ -45,6 +49,12 @@ class Permits:
         #: Without prefetching: messages that came beside those that were asked for. The broker counts each of a batch,
         #: and sends nothing until as many were asked for.
         self._behind = 0
+
+    def end(self) -> None:
+        """Nothing is prefetched any more: others have its part of the budget. Doing it twice is fine."""
+        budget, self._budget = self._budget, None
+        if budget is not None:
+            budget.topics -= 1
 
     def start_over(self) -> None:
         """Subscribed over another connection, and nothing is prefetched: what the broker may send to begin with."""
@@ -61,7 +71,7 @@ class Permits:
     def came(self, messages: int, size_bytes: int) -> None:
         """They are ``size_bytes`` large together: more or fewer are prefetched from now on, where bytes say it."""
         flow = self.flow
-        if flow.bytes_max and flow.capacity and messages:
+        if flow.is_measured and messages:
             flow.fit(messages, size_bytes)
             if flow.owed >= flow.threshold:
                 self.send(flow.take())

@@ -180,11 +180,10 @@ class Receiving(Generic[T]):
         await self._rest()
         policy = self._options.batch_receive_policy
         queue = self._queue
-        count_max = max(1, self._topics.capacity)
-        if not policy.is_enough(queue.total_count, queue.total_bytes, count_max):
-            await self._wait_for_batch(count_max)
+        if not policy.is_enough(queue.total_count, queue.total_bytes, self._prefetched_max):
+            await self._wait_for_batch()
         self._counters.batch_receives += 1
-        wanted = policy.max_num_message if policy.max_num_message > 0 else count_max
+        wanted = policy.max_num_message if policy.max_num_message > 0 else self._prefetched_max
         return self._take_many(wanted, policy.max_num_bytes)
 
     def _run_on(self) -> bool:
@@ -320,14 +319,19 @@ class Receiving(Generic[T]):
         if not self._options.receiver_queue_size:
             self._topics.ask_for_one()
 
-    async def _wait_for_batch(self, count_max: int) -> None:
+    @property
+    def _prefetched_max(self) -> int:
+        """More do not come; by the size of those that came, it changes."""
+        return max(1, self._topics.capacity)
+
+    async def _wait_for_batch(self) -> None:
         policy = self._options.batch_receive_policy
         queue = self._queue
-        self._topics.send_owed()  # all of the queue may be needed for one batch
         timeout_s = policy.timeout_ms / _MS if policy.timeout_ms > 0 else None
         try:
             async with asyncio.timeout(timeout_s):
-                while not policy.is_enough(queue.total_count, queue.total_bytes, count_max):
+                while not policy.is_enough(queue.total_count, queue.total_bytes, self._prefetched_max):
+                    self._topics.send_owed()  # all of the queue may be needed for one batch
                     await self._arrive()
         except TimeoutError:
             pass

@@ -107,7 +107,7 @@ class TopicConsumer:
         self._delivery = delivery
         self._attachment = Attachment(cluster, self, str(topic))
         self.consumer_id: int = self._attachment.consumer_id
-        self.permits = Permits(self._attachment, capacity, options.receiver_queue_bytes)
+        self.permits = Permits(self._attachment, capacity, options.receiver_queue_bytes, cluster.prefetch)
         self.flow = self.permits.flow
         #: -1 on Shared and Key_Shared, which have none.
         self.epoch = -1 if options.shares_messages else 0
@@ -300,6 +300,7 @@ class TopicConsumer:
     def _end(self, error: PulsarException) -> ClientConnection | None:
         """Nothing comes any more, and whoever waits gets ``error``; the connection it had."""
         self._phase = Phase.CLOSED
+        self.permits.end()
         self._link.close()
         connection = self._attachment.detach()
         self.start_over()

@@ -10,6 +10,7 @@ from geminga.client._api.options import ClientOptions
 from geminga.client._api.place import Place
 from geminga.client._transport.lookup import Lookup
 from geminga.client._transport.pool import ConnectionPool
+from geminga.client.consumer_rules.prefetch import PrefetchBudget
 from geminga.runtime import Runtime
 
 
@@ -26,6 +27,8 @@ class Cluster:
     place: Place
     #: Numbers that no other consumer of the client has.
     consumer_ids: Iterator[int] = field(default_factory=count)
+    #: Bytes that wait in all of its consumers; None: any number.
+    prefetch: PrefetchBudget | None = None
 
     @property
     def timeout_s(self) -> float:

@@ -5,13 +5,17 @@ application receives them; every received message is a permit to give back, and 
 of the queue was received (:class:`FlowControl`), so that there is one FLOW for many messages.
 
 Permits are counted in messages, entries are never cut: the queue may hold more than asked for by part of one batch.
+
+All consumers of a client share a :class:`PrefetchBudget` of bytes, each topic the same part of it. What was asked for
+can not be taken back: so a topic begins with as many messages as there is room for whatever their size, and goes by the
+size of those that came last.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from geminga.model.errors import invariant
 
@@ -26,17 +30,54 @@ class PrefetchedEntry(Protocol):
 E = TypeVar("E", bound=PrefetchedEntry)
 
 
+#: Of one message, as far as brokers are not set to take larger ones.
+MESSAGE_BYTES_MAX: Final = 5 << 20
+#: What is left of the size that messages had, each time that permits were given back since.
+_SIZE_KEPT: Final = 7 / 8
+
+
+class PrefetchBudget:
+    """Bytes that may wait in all consumers of a client together, and the topics that they are consumers of."""
+
+    __slots__ = ("limit_bytes", "topics")
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        #: Each has the same part, also while nothing comes from it: what is there now others may not have tomorrow.
+        self.topics = 0
+
+    @property
+    def share_bytes(self) -> int:
+        """Of one topic."""
+        return self.limit_bytes // max(1, self.topics)
+
+
 class FlowControl:
     """Permits of one consumer of one topic. ``capacity`` 0: no prefetching, a permit only for who waits."""
 
-    __slots__ = ("bytes_max", "capacity", "is_paused", "most", "owed", "threshold")
+    __slots__ = (
+        "_budget",
+        "_message_bytes",
+        "bytes_max",
+        "capacity",
+        "is_measured",
+        "is_paused",
+        "most",
+        "owed",
+        "threshold",
+    )
 
-    def __init__(self, capacity: int, bytes_max: int = 0) -> None:
+    def __init__(self, capacity: int, bytes_max: int = 0, budget: PrefetchBudget | None = None) -> None:
         """``bytes_max``: so many bytes of messages wait, by the size of those that came last, though always one
-        message; 0: ``capacity`` alone says it."""
+        message; 0: ``capacity`` alone says it. ``budget``: the same of its part, by the size of some of them."""
         invariant(capacity >= 0, f"a prefetch queue of {capacity} messages")
         self.most = capacity
         self.bytes_max = bytes_max
+        self._budget = budget
+        #: Of a message, by the budget; large at once, and smaller by and by.
+        self._message_bytes = 0.0
+        #: Whether of what comes next is to be told how large it is (``fit``).
+        self.is_measured = bool(bytes_max or budget is not None) and capacity > 0
         # Of what size messages are is known with the first.
         self.capacity = min(capacity, 1) if bytes_max else capacity
         #: Messages received since permits were last given back.
@@ -46,6 +87,11 @@ class FlowControl:
         #: While paused, permits are counted and not given back.
         self.is_paused = False
 
+    @property
+    def is_new(self) -> bool:
+        """Nothing came yet that would say how many are prefetched."""
+        return self._budget is not None and not self._message_bytes
+
     def received(self, count: int = 1) -> int:
         """``count`` messages were received, or dropped; permits to give back now, 0 for none."""
         self.owed += count
@@ -54,7 +100,14 @@ class FlowControl:
     def fit(self, messages: int, size_bytes: int) -> None:
         """Messages came that have so many bytes together: as many as fit wait from now on. What is more than that and
         under way already is made up for by permits that are not given back."""
-        capacity = min(self.most, max(1, self.bytes_max * messages // max(1, size_bytes)))
+        capacity = self.most
+        if self.bytes_max:
+            capacity = min(capacity, self.bytes_max * messages // max(1, size_bytes))
+        if self._budget is not None:
+            self._message_bytes = max(1.0, size_bytes / messages, self._message_bytes * _SIZE_KEPT)
+            capacity = min(capacity, int(self._budget.share_bytes / self._message_bytes))
+        capacity = max(1, capacity)
+        self.is_measured = self.bytes_max > 0
         self.owed += capacity - self.capacity
         self.capacity = capacity
         self.threshold = max(1, capacity // 2)
@@ -64,11 +117,16 @@ class FlowControl:
         if self.is_paused or self.owed <= 0:
             return 0
         owed, self.owed = self.owed, 0
+        self.is_measured = self.bytes_max > 0 or self._budget is not None
         return owed
 
     def restart(self, queued: int = 0) -> int:
         """A new subscription on a connection, with ``queued`` messages still here: permits to begin with."""
         self.owed = 0
+        if self.is_new and self._budget is not None and not self.bytes_max:
+            self.capacity = min(self.most, max(1, self._budget.share_bytes // MESSAGE_BYTES_MAX))
+            self.threshold = max(1, self.capacity // 2)
+        self.is_measured = self.capacity > 0 and (self.bytes_max > 0 or self._budget is not None)
         if self.is_paused:
             self.owed = max(0, self.capacity - queued)
             return 0

@@ -14,7 +14,7 @@ from geminga.managed_ledger.rules.cursor import CursorState, before
 from geminga.managed_ledger.shared import crash_points as points
 from geminga.managed_ledger.shared.services import CursorServices, StorageServices
 from geminga.metadata.ports import Stat
-from geminga.model.errors import LedgerFencedError
+from geminga.model.errors import LedgerFencedError, NotAllowedError
 from geminga.model.position import Position
 from geminga.runtime import carried_out, crash_point
 from geminga.wire.managed_ledger import CursorInfoRecord
@@ -83,13 +83,14 @@ class CursorSet:
                 check()
             texts = dict(cursor_properties) if cursor_properties else _NO_TEXTS
             cursor = self._new(name, self._state(initial, dict(properties) if properties else _NO_LONGS), texts)
-            await self._create(name, cursor)
+            await self._create(name, cursor, check)
             crash_point(points.CURSOR_CREATED)
             self.durable[name] = cursor
         return cursor
 
-    async def _create(self, name: str, cursor: ManagedCursor) -> None:
-        """Give it its node: that of an attempt before which had no answer, if there was one. Raises MetadataError."""
+    async def _create(self, name: str, cursor: ManagedCursor, check: Callable[[], None] | None) -> None:
+        """Give it its node: that of an attempt before which had no answer, if there was one. ``check`` is called again
+        when it is there, and what it raises takes the node away. Raises MetadataError."""
         owner = self._owner
         node = CursorNode(cursor, owner.name, self._services, owner.on_fenced)
         if name in self.unanswered:
@@ -98,13 +99,16 @@ class CursorSet:
         is_made = False
         try:
             await store.create_node()
-            if self._services.is_shared:
-                try:
+            try:
+                if self._services.is_shared:
                     # Another owner who listed the cursors before does not know of this one.
                     await owner.stored.require_ours()
-                except LedgerFencedError:
-                    await store.delete_node()
-                    raise
+                if check is not None:
+                    # What is not stored takes no turn.
+                    check()
+            except (LedgerFencedError, NotAllowedError):
+                await store.delete_node()
+                raise
             is_made = True
         finally:
             # Also of who is called off.

@@ -189,10 +189,17 @@ class RangeReader:
     async def _check_gone(self) -> None:
         """The ledger of the start is not what comes first: was it read to its end, or has it gone?"""
         start = self._range.start
-        if start == BEGINNING or self._is_start_known:
+        if start == BEGINNING:
+            return
+        first = await first_position(self._client, self._range.topic, self._config.name)
+        if first is not None and first.ledger_id < 0:
+            # A cursor that stands in it, so before all, is as new as the topic: it is no proof.
+            self._lost(
+                f"{self._range.topic} was deleted before {self._range.end} was reached: it is there again, empty"
+            )
+        if self._is_start_known:
             return
         self._is_start_known = True
-        first = await first_position(self._client, self._range.topic, self._config.name)
         if first is None or first.ledger_id <= start.ledger_id:
             return
         if await is_held_compacted(self._client, self._range.topic, first, self._config):

@@ -79,6 +79,8 @@ class StreamDriver:
         self._left: set[str] = set()
         #: Deleted ones that are there again, to be read from their beginning, and where the query was in the old ones.
         self._renewed: dict[str, ReadPosition] = {}
+        #: By topic: messages in pieces that had no beginning when the topic was read first.
+        self._unbegun: dict[str, set[str | bytes]] = {}
         self._scouts = Scouts(client, options.reader)
         #: Since when there are too few messages for a batch; None: there are none, or were enough.
         self._waiting_since: float | None = None
@@ -141,7 +143,8 @@ class StreamDriver:
             filled = await self._fill(begins, ends, limits)
             if filled is None:
                 return None
-            ends, cuts = filled
+            ends, cuts, unbegun = filled
+            starts |= {topic: begins[topic] for topic in self._amid(start, starts, unbegun)}
         topics = {**start.topics, **ends}
         if start.init is None and topics == dict(start.topics):
             return None
@@ -151,6 +154,22 @@ class StreamDriver:
         if cuts or start.init == LATEST:
             return found
         return replace(found, divisions=await divisions_of(self._probes, ranges_of(start, found), tasks_max))
+
+    def _amid(
+        self, start: StreamOffset, starts: Mapping[str, ReadPosition], unbegun: Mapping[str, set[str | bytes]]
+    ) -> list[str]:
+        """Topics of which the batch goes on within messages that had no beginning when they were read first.
+
+        So it is no loss that they have none: it is as of the first batch, which a limit cut. Where this query was
+        stopped in between nobody knows it any more.
+        """
+        found = []
+        for topic, uuids in unbegun.items():
+            if start.init is not None or topic in starts or start.topics.get(topic, BEGINNING) == BEGINNING:
+                self._unbegun[topic] = uuids
+            elif uuids <= self._unbegun.get(topic, set()):
+                found.append(topic)
+        return found
 
     def _warn_beyond(self, begins: Mapping[str, ReadPosition], ends: Mapping[str, ReadPosition]) -> None:
         fresh = {topic: end for topic, end in ends.items() if topic not in self._compared}
@@ -193,8 +212,8 @@ class StreamDriver:
 
     async def _fill(
         self, begins: Mapping[str, ReadPosition], ends: Mapping[str, ReadPosition], limits: Limits
-    ) -> tuple[dict[str, ReadPosition], dict[str, tuple[ReadPosition, ...]]] | None:
-        """A batch within the limits, and its cuts; None: too little for now."""
+    ) -> tuple[dict[str, ReadPosition], dict[str, tuple[ReadPosition, ...]], dict[str, set[str | bytes]]] | None:
+        """A batch within the limits, its cuts, and messages that do not begin in it; None: too little for now."""
         least = limits.messages_min if self._target is None else 0
         only_least = least and not (limits.bytes_max or limits.messages_max or limits.bytes_per_task)
         # To know whether there are enough, no more than enough must be counted.
@@ -211,7 +230,7 @@ class StreamDriver:
             found = dict(ends)
         else:
             found = {topic: budget.ends.get(topic, begins[topic]) for topic in ends}
-        return found, {topic: tuple(cuts) for topic, cuts in budget.cuts.items()}
+        return found, {topic: tuple(cuts) for topic, cuts in budget.cuts.items()}, budget.unbegun
 
     async def _ask(self) -> dict[str, ReadPosition]:
         self.known_ends = await ends_of([self._probes[topic] for topic in self._topics])
@@ -290,6 +309,7 @@ class StreamDriver:
                 _log.warning("%s (failOnDataLoss=false)", text)
             self._deleted.add(topic)
             self._compared.discard(topic)
+            self._unbegun.pop(topic, None)
             self.known_ends.pop(topic, None)
             if self._target is not None:
                 self._target.pop(topic, None)

@@ -73,7 +73,11 @@ class Budget:
     cuts: dict[str, list[ReadPosition]] = field(default_factory=dict)
     messages: int = 0
     size_bytes: int = 0
+    #: By topic: messages of which pieces were taken, and not the first.
+    unbegun: dict[str, set[str | bytes]] = field(default_factory=dict)
     _since_cut: dict[str, int] = field(default_factory=dict)
+    #: By topic: messages of which the first piece was taken.
+    _begun: dict[str, set[str | bytes]] = field(default_factory=dict)
 
     def offer(self, topic: str, entry: Counted, first_index: int = 0) -> bool:
         """Take the entry, from ``first_index`` on; False: the batch is full, and perhaps took the first part of it."""
@@ -90,7 +94,16 @@ class Budget:
             return False
         self._cut(topic, ReadPosition(entry.ledger_id, entry.entry_id, first_index), size)
         self._take(topic, entry.behind, messages, size)
+        if entry.chunk is not None:
+            self._note(topic, entry.chunk)
         return True
+
+    def _note(self, topic: str, chunk: ChunkHead) -> None:
+        begun = self._begun.setdefault(topic, set())
+        if not chunk.number:
+            begun.add(chunk.uuid)
+        elif chunk.uuid not in begun:
+            self.unbegun.setdefault(topic, set()).add(chunk.uuid)
 
     def _take(self, topic: str, end: ReadPosition, messages: int, size: int) -> None:
         invariant(end > self.ends.get(topic, ReadPosition(-1, -1)), f"{topic} went back to {end}")

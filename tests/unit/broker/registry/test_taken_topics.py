@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 
@@ -13,10 +14,10 @@ from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.registry import topic_registry
 from geminga.broker.registry.topic_loads import Load
 from geminga.broker.rest.calls.targets import partitions_or_self
-from geminga.broker.rest.namespace_routes.deletion import delete_namespace_and_topics
+from geminga.broker.rest.namespace_routes.deletion import delete_empty_namespace, delete_namespace_and_topics
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.metadata.memory import MemoryMetadata
-from geminga.model.errors import GemingaError, ServerError, TopicNotFoundError, TopicNotServedError
+from geminga.model.errors import GemingaError, NotFoundError, ServerError, TopicNotFoundError, TopicNotServedError
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
 from geminga.runtime import wait_ms
@@ -419,3 +420,39 @@ def test_topics_that_are_taken_are_unloaded_in_groups_to_the_last(monkeypatch: p
         assert not [name for name in world.broker.topics if "/t" in name]
 
     run(scenario)
+
+
+@pytest.mark.parametrize("is_forced", [False, True])
+def test_a_forced_deletion_is_finished_beside_another_one_on_the_other_broker(is_forced: bool) -> None:
+    """The other one, refused, took the mark back, clients came, and both ended with 409, as did each retry."""
+    namespace = "public/passing"
+    names = [TopicName.parse(f"persistent://{namespace}/{name}") for name in ("one", "two", "three")]
+
+    async def scenario(a: BrokerWorld, b: BrokerWorld, table: OwnershipTable) -> None:
+        del table
+        other = delete_namespace_and_topics if is_forced else delete_empty_namespace
+        for lead_ms in (0, 20, 50, 90, 150, 250, 400, 600):
+            await a.broker.resources.namespaces.create(namespace, {"replication_clusters": ["standalone"]})
+            for name in names:
+                await a.broker.registry.get(name, create=True)
+            a.metadata.faults.delay_ms_max = b.metadata.faults.delay_ms_max = 50
+            forced = asyncio.ensure_future(delete_namespace_and_topics(a.broker.administered, namespace))
+            await wait_ms(lead_ms)
+
+            async def come() -> None:
+                # A client that comes again and again.
+                with suppress(GemingaError):
+                    while not forced.done():  # noqa: B023
+                        await a.broker.registry.get(names[0], create=True)
+                        await wait_ms(5)
+
+            outcomes = await asyncio.gather(
+                forced, other(b.broker.administered, namespace), come(), come(), return_exceptions=True
+            )
+            assert outcomes[0] is None or outcomes[1] is None, (lead_ms, outcomes)
+            assert isinstance(outcomes[0], NotFoundError | None), (lead_ms, outcomes)
+            assert await a.broker.resources.namespaces.find(namespace) is None
+            a.metadata.faults.delay_ms_max = b.metadata.faults.delay_ms_max = 0
+            assert not await a.broker.registry.list(namespace)
+
+    run_two(scenario)

@@ -322,6 +322,60 @@ def test_topics_of_a_namespace_are_limited() -> None:
     run_with_broker(scenario, topics_per_namespace_max=1)
 
 
+@pytest.mark.parametrize("domain", ["persistent", "non-persistent"])
+def test_a_burst_of_new_topics_makes_exactly_as_many_as_there_may_be(domain: str) -> None:
+    """Each found that there was room, and all of them were made."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        names = [TopicName.parse(f"{domain}://public/default/t{number}") for number in range(20)]
+        world.metadata.faults.delay_ms_max = 20
+        made = await asyncio.gather(
+            *(world.broker.registry.get(name, create=True) for name in names for _ in range(2)), return_exceptions=True
+        )
+        refused = [outcome for outcome in made if isinstance(outcome, PreconditionFailedError)]
+        assert (len(refused), len(made) - len(refused)) == (30, 10)
+        assert len(await world.broker.registry.list("public/default", mode=TopicMode.ALL)) == 5
+        # One that goes leaves its place to another.
+        await world.broker.registry.delete(next(topic.name for topic in world.broker.topics.values()))
+        await world.broker.registry.get(TopicName.parse(f"{domain}://public/default/next"), create=True)
+
+    run_with_broker(scenario, topics_per_namespace_max=5)
+
+
+def test_a_burst_of_partitioned_topics_has_no_more_partitions_than_there_may_be() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        world.metadata.faults.delay_ms_max = 20
+        names = [TopicName.parse(f"t{number}") for number in range(8)]
+        made = await asyncio.gather(
+            *(world.broker.partitions.create(name, 3) for name in names),
+            *(world.broker.registry.create(TopicName.parse(f"single{number}")) for number in range(8)),
+            return_exceptions=True,
+        )
+        refused = [outcome for outcome in made if isinstance(outcome, PreconditionFailedError)]
+        assert len(await world.broker.registry.list("public/default")) == 10
+        assert len(made) - len(refused) in (4, 6, 8, 10)
+        grown = await asyncio.gather(*(world.broker.partitions.grow(name, 4) for name in names), return_exceptions=True)
+        assert not [outcome for outcome in grown if outcome is None]
+
+    run_with_broker(scenario, topics_per_namespace_max=10)
+
+
+def test_who_gives_up_waiting_for_a_new_topic_leaves_no_place_for_another() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        world.metadata.faults.delay_ms_max = 20
+        given_up = asyncio.ensure_future(world.broker.registry.get(NAME, create=True))
+        while world.broker.registry.is_free(NAME):
+            await seconds(0.001)
+        given_up.cancel()
+        with suppress(asyncio.CancelledError):
+            await given_up
+        with pytest.raises(PreconditionFailedError):
+            await world.broker.registry.get(TopicName.parse("other"), create=True)
+        assert await world.broker.registry.list("public/default") == [TOPIC]
+
+    run_with_broker(scenario, topics_per_namespace_max=1)
+
+
 def test_kinds_of_topics_can_be_switched_off() -> None:
     async def scenario(world: BrokerWorld) -> None:
         with pytest.raises(NotAllowedError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -32,6 +33,36 @@ def test_no_more_tenants_and_namespaces_are_made_than_the_broker_says() -> None:
         assert await put("namespaces/t4/c", {}) == (204, "")
 
     run_quietly(scenario, tenants_max=5, namespaces_per_tenant_max=2)
+
+
+def test_a_burst_makes_no_more_tenants_namespaces_and_topics_than_the_broker_says() -> None:
+    """Each of them found that there was room."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        application = rest_application(world.broker)
+        world.metadata.faults.delay_ms_max = 20
+
+        async def put(path: str, body: object) -> tuple[int, str]:
+            answer = await ask(application, "PUT", f"/admin/v2/{path}", json.dumps(body).encode())
+            return answer.status, answer.reason if answer.body else ""
+
+        async def outcomes(path: str, body: object = None) -> list[tuple[int, str]]:
+            return sorted(await asyncio.gather(*(put(f"{path}{number}", body) for number in range(6))))
+
+        there = len(await world.resources.tenants.list())
+        refused = (412, "Exceed the maximum number of tenants")
+        info = {"allowedClusters": ["standalone"]}
+        assert await outcomes("tenants/t", info) == [(204, "")] * (5 - there) + [refused] * (1 + there)
+        refused = (412, "Exceed the maximum number of namespace in tenant :t")
+        tenant = (await world.resources.tenants.list())[-1]
+        refused = (412, f"Exceed the maximum number of namespace in tenant :{tenant}")
+        assert await outcomes(f"namespaces/{tenant}/n", {}) == [(204, "")] * 2 + [refused] * 4
+        refused = (409, "Exceed maximum number of topics in namespace.")
+        assert await outcomes("persistent/public/default/t") == [(204, "")] * 3 + [refused] * 3
+        # Refused for another reason, it takes no place; one that is there says so, also where there is no room.
+        assert await put("tenants/t9", info) == (412, "Exceed the maximum number of tenants")
+
+    run_quietly(scenario, tenants_max=5, namespaces_per_tenant_max=2, topics_per_namespace_max=3)
 
 
 def test_new_subscriptions_have_plain_names_where_the_broker_wants_it() -> None:

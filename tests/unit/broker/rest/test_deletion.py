@@ -268,6 +268,43 @@ def test_namespace_that_could_not_be_unmarked_goes_on_with_the_next_refusal(is_r
     run_quietly(scenario)
 
 
+class ServedAgainStore(MemoryMetadataStore):
+    """Before topics are listed for the time that is due, another broker takes the mark back and a topic comes."""
+
+    world: BrokerWorld | None = None
+    lists_left = 0
+    is_stored = False
+
+    async def children(self, path: str) -> list[str]:
+        world = self.world
+        if world is not None and path == f"/managed-ledgers/{NAMESPACE}/persistent":
+            self.lists_left -= 1
+            if self.lists_left == 0:
+                self.world = None
+                await world.resources.namespaces.set_policy(NAMESPACE, "deleted", False)
+                world.broker.namespaces.forget(NAMESPACE)
+                self.is_stored = await store(world)
+        return await super().children(path)
+
+
+@pytest.mark.parametrize("lists", range(1, 7))
+def test_an_unforced_deletion_deletes_nothing_that_came_when_another_broker_took_the_mark_back(lists: int) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        await world.resources.namespaces.create(NAMESPACE)
+        metadata = ServedAgainStore(world.runtime, world.metadata.server)
+        world.metadata, world.resources = metadata, Resources(metadata)
+        await world.restart()
+        metadata.world, metadata.lists_left = world, lists
+        outcome = (
+            await asyncio.gather(delete_empty_namespace(world.broker.administered, NAMESPACE), return_exceptions=True)
+        )[0]
+        assert metadata.is_stored
+        assert isinstance(outcome, ConflictError)
+        assert await world.broker.registry.exists(NAME)
+
+    run_quietly(scenario)
+
+
 def test_forced_deletion_that_fails_anywhere_is_finished_by_the_same_request() -> None:
     """In a run of its own for each number of writes that the metadata take; the broker starts anew after it."""
 

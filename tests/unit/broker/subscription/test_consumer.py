@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from geminga.broker.subscription.subscribe import create_subscription
@@ -58,6 +60,25 @@ def test_limits_of_consumers_and_subscriptions_hold():
             await create_subscription(topic, "third")
 
     with_topic(scenario, max_consumers_per_subscription=2, max_consumers_per_topic=3, max_subscriptions_per_topic=2)
+
+
+@pytest.mark.parametrize("limit", ["max_consumers_per_topic", "max_consumers_per_address"])
+def test_consumers_that_wait_for_a_seek_are_no_more_than_there_may_be(limit: str) -> None:
+    """Each found that there was room, waited, and joined with the others."""
+
+    async def scenario(topic):
+        connection = topic.connect()
+        await topic.join(connection, consumer_id=1)
+        subscription = topic.subscriptions["sub"]
+        await subscription.fence()
+        waiting = [asyncio.ensure_future(topic.join(connection, consumer_id=2 + number)) for number in range(5)]
+        await settle()
+        subscription.unfence()
+        joined = await asyncio.gather(*waiting, return_exceptions=True)
+        assert sum(isinstance(outcome, ConsumerBusyError) for outcome in joined) == 3
+        assert len(subscription.consumers) == 2
+
+    with_topic(scenario, **{limit: 2})
 
 
 def test_subscription_that_may_not_be_created_is_not_found():

@@ -105,6 +105,32 @@ def test_a_burst_of_subscriptions_makes_no_more_than_there_may_be(topic: str, is
     run_with_broker(scenario, max_subscriptions_per_topic=3)
 
 
+def test_subscriptions_that_are_stored_and_those_of_readers_are_no_more_than_there_may_be() -> None:
+    """A reader's is there at once, while a cursor is being made that found room."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(TOPIC)
+        world.metadata.faults.delay_ms_max = 20
+        for number in range(6):
+            request = pb.CommandSubscribe(
+                topic=TOPIC,
+                subscription=f"{number}",
+                consumer_id=number,
+                request_id=100 + number,
+                subType=pb.CommandSubscribe.Exclusive,
+                durable=number % 2 == 0,
+            )
+            client.send(pb.BaseCommand(type=Type.SUBSCRIBE, subscribe=request))
+        await seconds(5)
+        answers = [command for command, _ in client.received]
+        assert sum(command.type == Type.SUCCESS for command in answers) == 3
+        assert sum(command.type == Type.ERROR for command in answers) == 3
+        assert len(world.broker.topics[TOPIC].subscriptions) == 3
+
+    run_with_broker(scenario, max_subscriptions_per_topic=3)
+
+
 @pytest.mark.parametrize("topic", TOPICS)
 def test_policies_of_the_namespace_limit_producers_consumers_and_subscriptions(topic: str) -> None:
     async def scenario(world: BrokerWorld) -> None:

@@ -93,7 +93,7 @@ MAX_SUBSCRIPTIONS: Final = PolicyRow(
         Rest("maxSubscriptionsPerTopic", nothing=Nothing.IS_REFUSED, unset_status=204),
     ),
     followed_by=("topic/base.py", "subscription/subscribe.py"),
-    text="Subscriptions that a topic has; 0: no limit. Readers' own do not count.",
+    text="Subscriptions that a topic has, those of readers too; 0: no limit.",
 )
 MAX_TOPICS: Final = PolicyRow(
     name="maxTopicsPerNamespace",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 from urllib.parse import quote
 
@@ -34,7 +34,7 @@ from geminga.broker.rest.message_routes.core.produce_request import (
     Outgoing,
     ProduceRequest,
     encoders_of,
-    outgoing,
+    outgoing_steps,
     parse_request,
     partition_of,
 )
@@ -170,7 +170,7 @@ async def _encoded(context: RestContext, given: ProduceRequest, schema: SchemaIn
     count = size = 0
     for index, one in enumerate(given.messages):
         count, size = count + 1, size + len(one.payload)
-        message = outgoing(one, encoders, now_ms, f"message {index}")
+        message = await _in_turns(outgoing_steps(one, encoders, now_ms, f"message {index}"))
         if len(message.payload) > limit:
             raise RestError(413, f"message {index} has {len(message.payload)} bytes, more than maxMessageSize={limit}")
         size_bytes = len(message.metadata.SerializePartialToString()) + len(message.payload)
@@ -182,6 +182,16 @@ async def _encoded(context: RestContext, given: ProduceRequest, schema: SchemaIn
             count = size = 0
             await next_turn()
     return encoded
+
+
+async def _in_turns(steps: Generator[None, None, Outgoing]) -> Outgoing:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: Outgoing = end.value
+            return found
+        await next_turn()
 
 
 async def _known_schema(context: RestContext, name: TopicName, version: int) -> SchemaInfo:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from geminga.broker.administration.services import AdministeredTopics
 from geminga.broker.registry.namespaces import TopicMode
@@ -13,6 +13,9 @@ from geminga.model.topic_name import SYSTEM_NAMESPACE, TopicName
 if TYPE_CHECKING:
     from geminga.broker.resources import Policies
     from geminga.broker.rest.calls.context import RestContext
+
+#: How often a deletion by force marks a namespace that another broker serves again since it refused an unforced one.
+MARKS_MAX: Final = 10
 
 
 def home_elsewhere(context: RestContext, namespace: str, policies: Policies) -> str:
@@ -59,34 +62,65 @@ async def _delete_empty(topics: AdministeredTopics, namespace: str) -> None:
     for is_second in (False, True):
         if is_second:
             await _mark_deleted(topics, namespace, True)
-        if await topics_of_namespace(topics, namespace) or await partitioned_topics_of_namespace(topics, namespace):
+        try:
+            await _require_empty(topics, namespace)
+        except ConflictError:
             if (await topics.resources.namespaces.get(namespace)).is_deleted:
                 await _mark_deleted(topics, namespace, False)
-            raise ConflictError("Cannot delete non empty namespace")
-    await _delete_all(topics, namespace)
+            raise
+    await _delete_all(topics, namespace, is_forced=False)
+
+
+async def _require_empty(topics: AdministeredTopics, namespace: str) -> None:
+    if await topics_of_namespace(topics, namespace) or await partitioned_topics_of_namespace(topics, namespace):
+        raise ConflictError("Cannot delete non empty namespace")
 
 
 async def delete_namespace_and_topics(topics: AdministeredTopics, namespace: str) -> None:
     """Delete all topics by force, then the namespace.
 
     The namespace is marked as deleted first, so that clients that reconnect do not bring topics back. Cut short, it
-    is finished by the next call. Raises ConflictError if its policies are changed meanwhile, or it has the coordinators
-    of transactions; TopicNotServedError, with nothing done, if a broker has one of its topics that can not be asked;
+    is finished by the next call; refused on another broker meanwhile, an unforced one that has it served again is made
+    up for. Raises ConflictError if its policies are changed meanwhile, or it has the coordinators of transactions;
+    TopicNotServedError, with nothing done, if a broker has one of its topics that can not be asked;
     NotFoundError as :func:`delete_empty_namespace`.
     """
     async with topics.partitions.deletion_of(namespace):
-        await _delete_all(topics, namespace)
+        await _delete_all(topics, namespace, is_forced=True)
 
 
-async def _delete_all(topics: AdministeredTopics, namespace: str) -> None:
+async def _delete_all(topics: AdministeredTopics, namespace: str, *, is_forced: bool) -> None:
     steps = topics.steps()
     if namespace == SYSTEM_NAMESPACE and await topics.resources.partitioned_topics.find_stored(COORDINATORS_TOPIC):
         raise ConflictError(f"{namespace} has the cluster's transaction coordinators, and stays")
     for name in await topics_of_namespace(topics, namespace, has_system=True) if topics.elsewhere is None else ():
         await steps.next()
         await topics.registry.require_here(name)
-    version = await _mark_deleted(topics, namespace, True)
-    for name in await partitioned_topics_of_namespace(topics, namespace):
+    for mark in range(1, MARKS_MAX + 1):
+        marked = await _mark_deleted(topics, namespace, True)
+        try:
+            await _delete_marked(topics, namespace, marked.version, is_forced=is_forced)
+        except (ConflictError, NotFoundError, TopicNotFoundError):
+            found = await topics.resources.namespaces.find(namespace)
+            is_served_again = (
+                found is not None
+                and found.version != marked.version
+                and {**found.document, "deleted": True} == marked.document
+            )
+            if not is_forced or not is_served_again or mark == MARKS_MAX:
+                raise
+        else:
+            return
+
+
+async def _delete_marked(topics: AdministeredTopics, namespace: str, version: int, *, is_forced: bool) -> None:
+    steps = topics.steps()
+    partitioned = await partitioned_topics_of_namespace(topics, namespace)
+    own = None if is_forced else await topics_of_namespace(topics, namespace, has_system=True)
+    if own is not None:
+        # Another broker may serve it again, and what clients made there is not this one's to delete.
+        await _require_empty(topics, namespace)
+    for name in partitioned:
         await steps.next()
         try:
             await topics.partitions.delete(name, force=True, is_namespace_going=True)
@@ -95,7 +129,7 @@ async def _delete_all(topics: AdministeredTopics, namespace: str) -> None:
                 raise
     # Policies are events in a topic of the namespace and go with it, schemas all together: that no topic writes what
     # is deleted next is why one that is there can always be deleted.
-    for name in await topics_of_namespace(topics, namespace, has_system=True):
+    for name in await topics_of_namespace(topics, namespace, has_system=True) if own is None else own:
         await steps.next()
         try:
             if topics.elsewhere is not None and not await topics.elsewhere.is_here(name):
@@ -112,10 +146,10 @@ async def _delete_all(topics: AdministeredTopics, namespace: str) -> None:
     await topics.resources.namespaces.delete(namespace, expected_version=version)
 
 
-async def _mark_deleted(topics: AdministeredTopics, namespace: str, is_deleted: bool) -> int:
-    """The version of the policies that say so; on return nothing goes by what was remembered before."""
+async def _mark_deleted(topics: AdministeredTopics, namespace: str, is_deleted: bool) -> Policies:
+    """The policies that say so; on return nothing goes by what was remembered before."""
     policies = await topics.resources.namespaces.set_policy(namespace, "deleted", is_deleted)
     topics.forget_policies(namespace)
     await topics.partitions.until_done(namespace)
     await topics.registry.until_loaded(*(f"{domain}://{namespace}/" for domain in ("persistent", "non-persistent")))
-    return policies.version
+    return policies

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -10,6 +12,7 @@ from geminga.broker.ownership.core.local_policies import bundles_data
 from geminga.broker.ownership.endpoints import Endpoint
 from geminga.broker.registry.namespaces import TopicMode
 from geminga.broker.resources.documents import Document, Json
+from geminga.broker.rest.calls.context import RestContext
 from geminga.broker.rest.calls.owners import redirection
 from geminga.broker.rest.calls.requests import (
     RestError,
@@ -65,9 +68,23 @@ async def create_namespace(request: Request) -> Response:
     context, namespace = context_of(request), namespace_of(request)
     given = await object_body(request)
     tenant, most = namespace.partition("/")[0], number_setting(request, "maxNamespacesPerTenant")
-    await context.resources.tenants.get(tenant)
-    if is_reached(most, len(await context.resources.namespaces.list(tenant)) if most else 0):
-        raise PreconditionFailedError(f"Exceed the maximum number of namespace in tenant :{tenant}")
+    resources, refusal = context.resources, f"Exceed the maximum number of namespace in tenant :{tenant}"
+    await resources.tenants.get(tenant)
+
+    async def listed() -> list[str]:
+        names = await resources.namespaces.list(tenant)
+        if is_reached(most, len(names)):
+            # Also to one that is there, as in Pulsar.
+            raise PreconditionFailedError(refusal)
+        return names
+
+    scope, vacancies = f"namespaces of {tenant}", resources.vacancies
+    with await vacancies.take(scope, (namespace,), most, listed, refusal=refusal) if most else nullcontext():
+        await _create(context, namespace, given)
+    return no_content()
+
+
+async def _create(context: RestContext, namespace: str, given: Document) -> None:
     policies = checked_policies(given, namespace, context)
     clusters, allowed = (_names(policies.get(key)) for key in ("replication_clusters", "allowed_clusters"))
     if allowed and not set(clusters) <= set(allowed):
@@ -84,7 +101,6 @@ async def create_namespace(request: Request) -> Response:
     await require_no_peers(context, clusters)
     policies |= {"replication_clusters": [*clusters], **({"allowed_clusters": [*allowed]} if allowed else {})}
     await context.resources.namespaces.create(namespace, policies)
-    return no_content()
 
 
 def _names(value: Json) -> list[str]:

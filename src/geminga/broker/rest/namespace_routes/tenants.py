@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -37,9 +39,18 @@ async def get_tenant(request: Request) -> Response:
 async def create_tenant(request: Request) -> Response:
     """Create."""
     tenants, most = context_of(request).resources.tenants, number_setting(request, "maxTenants")
-    if is_reached(most, len(await tenants.list()) if most else 0):
-        raise PreconditionFailedError("Exceed the maximum number of tenants")
-    await tenants.create(path_text(request, "tenant"), await _info(request))
+    tenant, refusal = path_text(request, "tenant"), "Exceed the maximum number of tenants"
+
+    async def listed() -> list[str]:
+        names = await tenants.list()
+        if is_reached(most, len(names)):
+            # Also to one that is there, as in Pulsar.
+            raise PreconditionFailedError(refusal)
+        return names
+
+    vacancies = context_of(request).resources.vacancies
+    with await vacancies.take("tenants", (tenant,), most, listed, refusal=refusal) if most else nullcontext():
+        await tenants.create(tenant, await _info(request))
     return no_content()
 
 

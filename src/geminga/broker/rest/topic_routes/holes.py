@@ -13,6 +13,7 @@ from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.calls.requests import NO_BODY, RestError, context_of, json_body, json_response, topic_of
 from geminga.broker.rest.calls.routing import TOPIC_PATH, Route
 from geminga.broker.rest.calls.targets import persistent_topic, refuse_partitioned
+from geminga.broker.rest.topic_routes.troubles import told
 from geminga.managed_ledger.rules.unreadable import Hole, skipped_of
 from geminga.model.position import Position
 
@@ -43,8 +44,8 @@ async def look(request: Request) -> Response:
         }
         for one in skipped_of(topic.ledger.stored.properties)
     ]
-    return json_response(
-        {"holes": [_document(hole, _loss(topic, hole.ledger_id)) for hole in holes], "skipped": skipped}
+    return await told(
+        request, {"holes": [_document(hole, _loss(topic, hole.ledger_id)) for hole in holes], "skipped": skipped}
     )
 
 

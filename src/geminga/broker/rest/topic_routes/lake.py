@@ -27,6 +27,7 @@ from geminga.broker.rest.calls.requests import (
 from geminga.broker.rest.calls.routing import TOPIC_PATH, Route
 from geminga.broker.rest.calls.targets import persistent_topic, refuse_partitioned
 from geminga.broker.rest.namespace_routes.policies import change_policy
+from geminga.broker.rest.topic_routes.troubles import told
 from geminga.managed_ledger.rules.offload import record_of
 from geminga.model.errors import PreconditionFailedError
 
@@ -118,7 +119,7 @@ async def look(request: Request) -> Response:
         "filesToDelete": [{"ledgerId": one.ledger_id, "uid": one.uid, "error": one.error} for one in waiting],
         "ledgers": ledgers,
     }
-    return json_response(document)
+    return await told(request, document)
 
 
 async def restore(request: Request) -> Response:

@@ -29,6 +29,7 @@ from geminga.broker.rest.calls.requests import (
 from geminga.broker.rest.calls.routing import Handler, Route
 from geminga.broker.rest.calls.targets import UNUSED_LOADED_MAX
 from geminga.broker.rest.topic_routes import compaction, messages, subscriptions, topics
+from geminga.broker.rest.topic_routes.troubles import told
 from geminga.broker.statistics.partitioned import merged_stats, partitioned_metadata
 from geminga.model.errors import UnavailableError
 from geminga.model.topic_name import TopicName
@@ -64,8 +65,8 @@ class PartitionAnswer(NamedTuple):
 class ScatterGather(NamedTuple):
     """How one row is carried out on partitions."""
 
-    #: Of all answers, by partition.
-    join: Callable[[Request, Sequence[PartitionAnswer]], Response]
+    #: Of all answers, by partition; statistics are told according to who asks.
+    join: Callable[[Request, Sequence[PartitionAnswer]], Response | Document]
     #: Refusals that are none where another partition did it.
     passed_over: frozenset[int] = frozenset()
     #: Refusals that are none at all.
@@ -89,7 +90,8 @@ def _gathered(handler: Handler, spread: ScatterGather) -> Handler:
         if peers is not None:
             partitions = await _partitions(request)
             if not await _are_here(request, peers, partitions):
-                return spread.join(request, await _ask_all(request, peers, partitions, spread))
+                joined = spread.join(request, await _ask_all(request, peers, partitions, spread))
+                return await told(request, joined) if isinstance(joined, dict) else joined
         return await handler(request)
 
     return serve
@@ -193,7 +195,7 @@ def _first(_request: Request, answers: Sequence[PartitionAnswer]) -> Response:
     return json_response(answers[0].document)
 
 
-def _stats(request: Request, answers: Sequence[PartitionAnswer]) -> Response:
+def _stats(request: Request, answers: Sequence[PartitionAnswer]) -> Document:
     each = {str(one.partition): one.document for one in answers}
     name = topic_of(request)
     stats = merged_stats(
@@ -201,13 +203,13 @@ def _stats(request: Request, answers: Sequence[PartitionAnswer]) -> Response:
     )
     if flag(request, "perPartition", True):
         stats["partitions"] = {**each}
-    return json_response(stats)
+    return stats
 
 
-def _internal_stats(request: Request, answers: Sequence[PartitionAnswer]) -> Response:
+def _internal_stats(request: Request, answers: Sequence[PartitionAnswer]) -> Document:
     metadata = partitioned_metadata(_count(request), request.state.properties)
     each: Document = {str(one.partition): one.document for one in answers}
-    return json_response({"metadata": metadata, "partitions": each})
+    return {"metadata": metadata, "partitions": each}
 
 
 def _count(request: Request) -> int:

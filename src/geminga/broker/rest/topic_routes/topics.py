@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, nullcontext
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -46,6 +47,7 @@ from geminga.broker.rest.calls.targets import (
 )
 from geminga.broker.rest.namespace_routes.bundles import cut_of
 from geminga.broker.rest.topic_routes.internal_stats import internal_info, internal_stats
+from geminga.broker.rest.topic_routes.troubles import told
 from geminga.broker.statistics.partitioned import merged_stats, partitioned_metadata
 from geminga.broker.statistics.topics import add_stored
 from geminga.broker.topic.base import Topic
@@ -109,20 +111,26 @@ async def create_topic(request: Request) -> Response:
     topics, name = context_of(request).topics, new_topic_of(request)
     await require_namespace(topics, name)
     await _refuse_partition_of_nothing(topics, name)
-    if not await topics.registry.exists(name):
-        try:
-            await topics.registry.check_topic_limit(name, 1)
-        except NotInThisClusterError:
-            raise
-        except PreconditionFailedError as error:
-            raise ConflictError(error.told) from error
-    if properties.get(SHADOW_SOURCE):
-        from geminga.broker.registry import new_shadows  # with the first
+    with await _room_for(topics, name):
+        if properties.get(SHADOW_SOURCE):
+            from geminga.broker.registry import new_shadows  # with the first
 
-        await new_shadows.create(topics.registry, topics.resources, topics.ledgers, name, properties)
-    else:
-        await topics.registry.create(name, properties)
+            await new_shadows.create(topics.registry, topics.resources, topics.ledgers, name, properties)
+        else:
+            await topics.registry.create(name, properties)
     return no_content()
+
+
+async def _room_for(topics: AdministeredTopics, name: TopicName) -> AbstractContextManager[None]:
+    """The registry takes the same places: here it is another status, as in Pulsar."""
+    if await topics.registry.exists(name):
+        return nullcontext()
+    try:
+        return await topics.registry.room_for(name)
+    except NotInThisClusterError:
+        raise
+    except PreconditionFailedError as error:
+        raise ConflictError(error.told) from error
 
 
 async def _refuse_partition_of_nothing(topics: AdministeredTopics, name: TopicName) -> None:
@@ -159,7 +167,7 @@ async def delete_topic(request: Request) -> Response:
 async def get_stats(request: Request) -> Response:
     """Statistics of one topic or partition."""
     topics, name = context_of(request).topics, topic_of(request)
-    return json_response(await _stats_of(request, await existing_topic(topics, name)))
+    return await told(request, await _stats_of(request, await existing_topic(topics, name)))
 
 
 async def get_partitioned_stats(request: Request) -> Response:
@@ -184,7 +192,7 @@ async def get_partitioned_stats(request: Request) -> Response:
     )
     if flag(request, "perPartition", True):
         stats["partitions"] = {**each}
-    return json_response(stats)
+    return await told(request, stats)
 
 
 async def get_internal_stats(request: Request) -> Response:
@@ -196,7 +204,7 @@ async def get_internal_stats(request: Request) -> Response:
         if name.is_persistent:
             raise
         raise TopicNotFoundError("Topic not found") from error
-    return json_response(await internal_stats(context_of(request).schemas, topic))
+    return await told(request, await internal_stats(context_of(request).schemas, topic))
 
 
 async def get_partitioned_internal_stats(request: Request) -> Response:
@@ -214,7 +222,7 @@ async def get_partitioned_internal_stats(request: Request) -> Response:
             continue  # nobody used this partition yet
         each[str(partition)] = await internal_stats(context_of(request).schemas, topic)
     metadata = partitioned_metadata(found.partitions, found.properties)
-    return json_response({"metadata": metadata, "partitions": each})
+    return await told(request, {"metadata": metadata, "partitions": each})
 
 
 async def get_internal_info(request: Request) -> Response:

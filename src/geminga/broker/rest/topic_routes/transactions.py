@@ -36,6 +36,7 @@ from geminga.broker.rest.calls.requests import (
 )
 from geminga.broker.rest.calls.routing import Handler, Route
 from geminga.broker.rest.topic_routes.internal_stats import internal_stats, ledger_document
+from geminga.broker.rest.topic_routes.troubles import without_errors
 from geminga.broker.subscription.subscription import Subscription
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.managed_ledger import ManagedLedger
@@ -424,7 +425,7 @@ async def buffer_internal_stats(request: Request) -> Response:
     if buffer is None or buffer.is_idle:
         raise NotFoundError(NO_SNAPSHOT)
     snapshots = await _loaded(request, TopicName.parse(f"persistent://{topic.name.namespace}/{TRANSACTION_SNAPSHOTS}"))
-    stats = await internal_stats(context_of(request).schemas, snapshots)
+    stats = without_errors(await internal_stats(context_of(request).schemas, snapshots))
     return json_response(
         {
             "snapshotType": "Single",

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga.app.console.core.avro_values import VALUES_LEAST, AvroDataError, decode_avro
-from geminga.broker.rest.message_routes.core.avro_json import encode_avro
+from geminga.broker.rest.message_routes.core.avro_json import avro_steps, drained
 from geminga.broker.schema.core.avro import parse_definition
 
 RECORD = parse_definition(
@@ -41,7 +41,7 @@ ORDERS = st.fixed_dictionaries(
 
 @given(ORDERS)
 def test_value_comes_back_as_it_was_written(order: dict[str, object]) -> None:
-    data = encode_avro(RECORD, order)  # type: ignore[arg-type]
+    data = drained(avro_steps(RECORD, order))  # type: ignore[arg-type]
     assert decode_avro(RECORD, data) == order
     with pytest.raises(AvroDataError, match="1 bytes are left"):
         decode_avro(RECORD, data + b"\0")

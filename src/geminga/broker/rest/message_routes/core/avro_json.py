@@ -7,13 +7,18 @@ A value of a union is ``null`` or an object of one member, the branch's name. Wh
 from __future__ import annotations
 
 import struct
-from typing import Final
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import Final, TypeVar
 
 from geminga.broker.core.coercion import Json
 from geminga.broker.schema.core.avro import AvroType
 
-#: Values nested deeper than this are refused: encoding them recurses.
+T = TypeVar("T")
+
+#: Values nested deeper than this are refused.
 DEPTH_MAX: Final = 128
+#: Values that are encoded before others have their turn.
+VALUES_A_STEP: Final = 2000
 _FLOAT: Final = struct.Struct("<f")
 _DOUBLE: Final = struct.Struct("<d")
 _INTEGER_BITS: Final = {"int": 31, "long": 63}
@@ -36,13 +41,46 @@ class _Out(bytearray):
     places: Places
 
 
-def encode_avro(kind: AvroType, value: Json, places: Places | None = None) -> bytes:
-    """Raises AvroValueError. ``places``: what was found of the type is kept for other values of it: a union or an enum
-    may have very many names, and none is gone through for each value."""
+#: A value of a type, and where it is.
+_Within = tuple[AvroType, Json, str]
+
+
+def avro_steps(kind: AvroType, value: Json, places: Places | None = None) -> Generator[None, None, bytes]:
+    """The bytes, in steps of :data:`VALUES_A_STEP` values. Raises AvroValueError.
+
+    ``places``: what was found of the type is kept for other values of it: a union or an enum may have very many names,
+    and none is gone through for each value.
+    """
     out = _Out()
     out.places = {} if places is None else places
-    _encode(kind, value, out, "the value", 0)
+    #: What is under way, the innermost last.
+    within: list[Iterator[_Within]] = [iter(((kind, value, "the value"),))]
+    count = 0
+    while within:
+        for inner_kind, inner, where in within[-1]:
+            count += 1
+            if count % VALUES_A_STEP == 0:
+                yield
+            opened = _WITHIN.get(inner_kind.kind)
+            if opened is not None:
+                if len(within) > DEPTH_MAX:
+                    raise AvroValueError(f"values nested deeper than {DEPTH_MAX}")
+                within.append(opened(inner_kind, inner, out, where))
+                break
+            _encode_plain(inner_kind, inner, out, where)
+        else:
+            within.pop()
     return bytes(out)
+
+
+def drained(steps: Generator[None, None, T]) -> T:
+    """What steps come to that are made one after the other."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: T = end.value
+            return found
 
 
 def _places(kind: AvroType, out: _Out) -> dict[str, int]:
@@ -53,24 +91,6 @@ def _places(kind: AvroType, out: _Out) -> dict[str, int]:
         for number, name in enumerate(names):
             found.setdefault(name, number)
     return found
-
-
-def _encode(kind: AvroType, value: Json, out: _Out, where: str, depth: int) -> None:
-    if depth > DEPTH_MAX:
-        raise AvroValueError(f"values nested deeper than {DEPTH_MAX}")
-    if kind.kind == "record":
-        _encode_record(kind, value, out, where, depth)
-    elif kind.kind == "union":
-        _encode_union(kind, value, out, where, depth)
-    elif kind.kind in ("array", "map"):
-        _encode_items(kind, value, out, where, depth)
-    elif kind.kind == "enum":
-        places = _places(kind, out)
-        if not isinstance(value, str) or value not in places:
-            raise _wrong(where, f"one of {', '.join(kind.symbols)}", value)
-        _long(places[value], out)
-    else:
-        _encode_plain(kind, value, out, where)
 
 
 def _encode_plain(kind: AvroType, value: Json, out: _Out, where: str) -> None:
@@ -89,6 +109,11 @@ def _encode_plain(kind: AvroType, value: Json, out: _Out, where: str) -> None:
         _long(value, out)
     elif name in ("float", "double"):
         out += _real(name, value, where)
+    elif name == "enum":
+        places = _places(kind, out)
+        if not isinstance(value, str) or value not in places:
+            raise _wrong(where, f"one of {', '.join(kind.symbols)}", value)
+        _long(places[value], out)
     elif name == "string":
         if not isinstance(value, str):
             raise _wrong(where, "a text", value)
@@ -122,7 +147,8 @@ def _real(name: str, value: Json, where: str) -> bytes:
         raise _wrong(where, f"a number that a {name} can hold", value) from error
 
 
-def _encode_record(kind: AvroType, value: Json, out: _Out, where: str, depth: int) -> None:
+def _fields_of(kind: AvroType, value: Json, out: _Out, where: str) -> Iterator[_Within]:
+    del out
     if not isinstance(value, dict):
         raise _wrong(where, f"an object, a {kind.full_name}", value)
     strange = value.keys() - {field.name for field in kind.fields}
@@ -131,10 +157,10 @@ def _encode_record(kind: AvroType, value: Json, out: _Out, where: str, depth: in
     for field in kind.fields:
         if field.name not in value:
             raise AvroValueError(f"{where}: field {field.name} of {kind.full_name} is missing")
-        _encode(field.type, value[field.name], out, f"{where}.{field.name}", depth + 1)
+        yield field.type, value[field.name], f"{where}.{field.name}"
 
 
-def _encode_items(kind: AvroType, value: Json, out: _Out, where: str, depth: int) -> None:
+def _items_of(kind: AvroType, value: Json, out: _Out, where: str) -> Iterator[_Within]:
     assert kind.items is not None
     is_map = kind.kind == "map"
     if not isinstance(value, dict if is_map else list):
@@ -145,14 +171,14 @@ def _encode_items(kind: AvroType, value: Json, out: _Out, where: str, depth: int
     if isinstance(value, dict):
         for key, item in value.items():
             _sized(key.encode(), out)
-            _encode(kind.items, item, out, f"{where}[{key!r}]", depth + 1)
+            yield kind.items, item, f"{where}[{key!r}]"
     else:
         for index, item in enumerate(value):
-            _encode(kind.items, item, out, f"{where}[{index}]", depth + 1)
+            yield kind.items, item, f"{where}[{index}]"
     _long(0, out)
 
 
-def _encode_union(kind: AvroType, value: Json, out: _Out, where: str, depth: int) -> None:
+def _branch_of(kind: AvroType, value: Json, out: _Out, where: str) -> Iterator[_Within]:
     places = _places(kind, out)
     if value is None and "null" in places:
         _long(places["null"], out)
@@ -160,13 +186,13 @@ def _encode_union(kind: AvroType, value: Json, out: _Out, where: str, depth: int
     if isinstance(value, dict) and len(value) == 1 and (name := next(iter(value))) in places and name != "null":
         index = places[name]
         _long(index, out)
-        _encode(kind.branches[index], value[name], out, where, depth + 1)
+        yield kind.branches[index], value[name], where
         return
     if len(places) - ("null" in places) != 1:
         raise _wrong(where, f"an object of one member, named {' or '.join(places)}", value)
     other = next(index for name, index in places.items() if name != "null")
     _long(other, out)
-    _encode(kind.branches[other], value, out, where, depth + 1)
+    yield kind.branches[other], value, where
 
 
 def _long(value: int, out: bytearray) -> None:
@@ -187,3 +213,12 @@ def _wrong(where: str, expected: str, value: Json) -> AvroValueError:
     text = repr(value)
     shown = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
     return AvroValueError(f"{where}: expected {expected}, not {shown}")
+
+
+#: Of types whose values hold others: writes what is between these, and gives each of them when its turn has come.
+_WITHIN: Final[Mapping[str, Callable[[AvroType, Json, _Out, str], Iterator[_Within]]]] = {
+    "record": _fields_of,
+    "union": _branch_of,
+    "array": _items_of,
+    "map": _items_of,
+}

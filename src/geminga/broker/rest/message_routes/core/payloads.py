@@ -11,11 +11,11 @@ import datetime as dt
 import json
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Final
 
 from geminga.broker.core.coercion import VALUES_MAX, BodyError, Json, has_too_many_values
-from geminga.broker.rest.message_routes.core.avro_json import AvroValueError, Places, encode_avro
+from geminga.broker.rest.message_routes.core.avro_json import AvroValueError, Places, avro_steps, drained
 from geminga.broker.schema.core.avro import AvroDefinitionError, AvroType, parse_definition
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
 
@@ -43,7 +43,7 @@ def encoder_of(schema: SchemaInfo | None) -> Encoder:
     kind = SchemaType.BYTES if schema is None else schema.type
     if schema is not None and kind is SchemaType.AVRO:
         try:
-            return _avro(parse_definition(schema.schema))
+            return AvroEncoder(parse_definition(schema.schema))
         except AvroDefinitionError as error:
             raise BodyError(f"the definition of the schema is not Avro's: {error}") from error
     found = _ENCODERS.get(kind)
@@ -107,20 +107,36 @@ def _json(text: str, what: str) -> bytes:
     return text.strip().encode()
 
 
-def _avro(kind: AvroType) -> Encoder:
-    places: Places = {}
+class AvroEncoder:
+    """An :data:`Encoder` whose work can be done in steps, too."""
 
-    def encode(text: str, what: str) -> bytes:
+    __slots__ = ("_kind", "_places")
+
+    def __init__(self, kind: AvroType) -> None:
+        self._kind = kind
+        self._places: Places = {}
+
+    def __call__(self, text: str, what: str) -> bytes:
+        """All of it."""
+        return drained(self.steps(text, what))
+
+    def steps(self, text: str, what: str) -> Generator[None, None, bytes]:
+        """Raises BodyError."""
         try:
             value = whole_json(text)
         except (ValueError, RecursionError) as error:
             raise _no_json(what, text) from error
         try:
-            return encode_avro(kind, value, places)
+            return (yield from avro_steps(self._kind, value, self._places))
         except AvroValueError as error:
             raise BodyError(f"{what} does not fit its Avro schema: {error}") from error
 
-    return encode
+
+def encoding_steps(encoder: Encoder, text: str, what: str) -> Generator[None, None, bytes]:
+    """What ``encoder`` makes of a text, in steps where it takes long. Raises BodyError."""
+    if isinstance(encoder, AvroEncoder):
+        return (yield from encoder.steps(text, what))
+    return encoder(text, what)
 
 
 def whole_json(text: str) -> Json:

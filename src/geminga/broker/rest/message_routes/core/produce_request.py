@@ -6,7 +6,7 @@ Names are Pulsar's. ``encoding`` of a message is Geminga's own: ``base64`` has i
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Final, NamedTuple
 
 from geminga.broker.core.coercion import (
@@ -21,7 +21,13 @@ from geminga.broker.core.coercion import (
     text_of,
     texts_of,
 )
-from geminga.broker.rest.message_routes.core.payloads import Encoder, decoded_base64, encoder_of, whole_json
+from geminga.broker.rest.message_routes.core.payloads import (
+    Encoder,
+    decoded_base64,
+    encoder_of,
+    encoding_steps,
+    whole_json,
+)
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.keys import java_string_hash
 from geminga.wire.pulsar.schema_info import (
@@ -195,19 +201,22 @@ class Outgoing(NamedTuple):
     payload: bytes
 
 
-def outgoing(given: GivenMessage, encoders: Encoders, now_ms: int, what: str) -> Outgoing:
-    """The message, without the version of its schema; raises BodyError. ``what``: what errors call it."""
+def outgoing_steps(given: GivenMessage, encoders: Encoders, now_ms: int, what: str) -> Generator[None, None, Outgoing]:
+    """The message, without the version of its schema, in steps, of which one of very many values takes several.
+
+    Raises BodyError. ``what``: what errors call it.
+    """
     payload_what = f"the payload of {what}"
     if given.is_base64:
         payload = decoded_base64(given.payload, payload_what)
     else:
-        payload = encoders.value(given.payload, payload_what)
+        payload = yield from encoding_steps(encoders.value, given.payload, payload_what)
     metadata = pb.MessageMetadata(publish_time=now_ms)
     if given.key is not None:
         if encoders.key is None:
             metadata.partition_key = given.key
         else:
-            key = encoders.key(given.key, f"the key of {what}")
+            key = yield from encoding_steps(encoders.key, given.key, f"the key of {what}")
             metadata.partition_key = base64.b64encode(key).decode()
             metadata.partition_key_b64_encoded = True
             if encoders.is_inline:

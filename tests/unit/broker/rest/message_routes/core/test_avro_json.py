@@ -10,8 +10,20 @@ from typing import Any
 import fastavro
 import pytest
 
-from geminga.broker.rest.message_routes.core.avro_json import DEPTH_MAX, AvroValueError, Places, encode_avro
+from geminga.broker.rest.message_routes.core.avro_json import (
+    DEPTH_MAX,
+    VALUES_A_STEP,
+    AvroValueError,
+    Places,
+    avro_steps,
+    drained,
+)
 from geminga.broker.schema.core.avro import AvroType, parse_definition
+
+
+def all_steps(kind: AvroType, value: Any, places: Places | None = None) -> bytes:
+    return drained(avro_steps(kind, value, places))
+
 
 EVERYTHING = {
     "type": "record",
@@ -65,7 +77,7 @@ THEIRS = {
 
 
 def encoded(definition: Any, value: Any) -> bytes:
-    return encode_avro(parse_definition(json.dumps(definition).encode()), value)
+    return all_steps(parse_definition(json.dumps(definition).encode()), value)
 
 
 def test_each_type_is_encoded_as_a_library_does() -> None:
@@ -142,10 +154,22 @@ def test_names_of_a_union_and_symbols_of_an_enum_are_not_gone_through_for_each_v
     enum, union = AvroType("enum", "E", symbols=symbols), AvroType("union", branches=branches)
     places: Places = {}
     for _ in range(3):
-        assert encode_avro(AvroType("array", items=enum), ["A", "B", "C"] * 10, places)[:4] == b"<\x00\x02\x04"
-        assert (
-            encode_avro(AvroType("array", items=union), [None, {"string": "x"}] * 10, places)[:5] == b"(\x00\x04\x02x"
-        )
+        assert all_steps(AvroType("array", items=enum), ["A", "B", "C"] * 10, places)[:4] == b"<\x00\x02\x04"
+        assert all_steps(AvroType("array", items=union), [None, {"string": "x"}] * 10, places)[:5] == b"(\x00\x04\x02x"
     assert (symbols.looks, branches.looks) == (1, 1)
     with pytest.raises(AvroValueError, match="expected one of A, B, C, not"):
-        encode_avro(enum, ["A"], places)
+        all_steps(enum, ["A"], places)
+
+
+def test_a_value_of_very_many_is_encoded_in_steps_that_come_to_the_same() -> None:
+    kind = parse_definition(b'{"type":"map","values":{"type":"array","items":["null","long"]}}')
+    value: dict[str, Any] = {f"{number}": [*range(number % 7), None] for number in range(5000)}
+    steps, count = avro_steps(kind, value), 0
+    with pytest.raises(StopIteration) as end:
+        while True:
+            next(steps)
+            count += 1
+    # Each array, its items and what they are a union of.
+    values = 1 + 5000 + sum(2 * (number % 7) + 1 for number in range(5000))
+    assert count == values // VALUES_A_STEP
+    assert end.value.value == all_steps(kind, value)

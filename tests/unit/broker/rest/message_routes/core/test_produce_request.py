@@ -8,10 +8,14 @@ import json
 import pytest
 
 from geminga.broker.core.coercion import LONG_MAX, BodyError, Json
+from geminga.broker.rest.message_routes.core.avro_json import drained
 from geminga.broker.rest.message_routes.core.produce_request import (
     MESSAGES_MAX,
+    Encoders,
+    GivenMessage,
+    Outgoing,
     encoders_of,
-    outgoing,
+    outgoing_steps,
     parse_request,
     partition_of,
 )
@@ -30,13 +34,17 @@ def body(*messages: Json, **more: Json) -> Json:
     return {"messages": list(messages), **more}
 
 
+def outgoing_of(given: GivenMessage, encoders: Encoders, now_ms: int, what: str) -> Outgoing:
+    return drained(outgoing_steps(given, encoders, now_ms, what))
+
+
 def test_what_is_left_out_has_pulsars_defaults() -> None:
     request = parse_request(body({"payload": "a"}), "t")
     (message,) = request.messages
     assert (request.producer_name, request.version) == ("", -1)
     assert request.schema == SchemaInfo("String", SchemaType.STRING)
     assert (message.key, message.sequence_id, message.clusters) == (None, None, ())
-    sent = outgoing(message, encoders_of(request.schema), 1000, "message 0")
+    sent = outgoing_of(message, encoders_of(request.schema), 1000, "message 0")
     assert (sent.payload, sent.metadata.publish_time) == (b"a", 1000)
     for name in ("event_time", "deliver_at_time", "partition_key", "schema_version"):
         assert not sent.metadata.HasField(name)
@@ -50,7 +58,7 @@ def test_delays_count_from_now_and_a_time_comes_before_them() -> None:
     ]
     request = parse_request(body(*given), "t")
     times = [
-        outgoing(one, encoders_of(request.schema), 1000, "it").metadata.deliver_at_time for one in request.messages
+        outgoing_of(one, encoders_of(request.schema), 1000, "it").metadata.deliver_at_time for one in request.messages
     ]
     assert times == [1005, 7, LONG_MAX]
 
@@ -75,7 +83,7 @@ def test_schema_of_both_keeps_key_and_value_apart() -> None:
     parts = key_value_parts(request.schema)
     assert parts.key == SchemaInfo("k", SchemaType.INT32)
     assert parts.value == SchemaInfo("JSON", SchemaType.JSON, b"{}", {"a": "b"})
-    sent = outgoing(request.messages[0], encoders_of(request.schema), 0, "it")
+    sent = outgoing_of(request.messages[0], encoders_of(request.schema), 0, "it")
     assert base64.b64decode(sent.metadata.partition_key) == bytes((0, 0, 0, 7))
     assert (sent.metadata.partition_key_b64_encoded, sent.payload) == (True, b"{}")
 
@@ -84,7 +92,7 @@ def test_inline_schema_of_a_topic_has_the_key_in_the_payload() -> None:
     text = SchemaInfo("", SchemaType.STRING)
     encoders = encoders_of(key_value_schema("", KeyValueParts(text, text, INLINE)))
     messages = parse_request(body({"payload": "v", "key": "k"}, {"payload": "v"}, schemaVersion=0), "t").messages
-    found = [split_key_value(outgoing(one, encoders, 0, "it").payload) for one in messages]
+    found = [split_key_value(outgoing_of(one, encoders, 0, "it").payload) for one in messages]
     assert found == [(b"k", b"v"), (None, b"v")]
     with pytest.raises(BodyError, match="can not be read"):
         encoders_of(SchemaInfo("", SchemaType.KEY_VALUE, b"x"))
@@ -133,9 +141,9 @@ def test_lists_are_as_long_as_they_may_be_and_no_longer() -> None:
         )
         if refusal is None:
             assert (
-                len(outgoing(request.messages[0], encoders_of(request.schema), 0, "message 7").metadata.replicate_to)
+                len(outgoing_of(request.messages[0], encoders_of(request.schema), 0, "message 7").metadata.replicate_to)
                 == count
             )
         else:
             with pytest.raises(BodyError, match=refusal):
-                outgoing(request.messages[0], encoders_of(request.schema), 0, "message 7")
+                outgoing_of(request.messages[0], encoders_of(request.schema), 0, "message 7")
