@@ -153,7 +153,10 @@ def test_producer_that_is_accepted_and_can_not_store_comes_back_less_and_less_of
 
 
 @pytest.mark.parametrize("joined", [True, False])
-def test_exclusive_access_may_come_at_once_or_later_and_is_asked_for_again_when_closed(joined: bool) -> None:
+@pytest.mark.parametrize("closed", [True, False])
+def test_exclusive_access_may_come_at_once_or_later_and_is_asked_for_again_when_closed(
+    joined: bool, closed: bool
+) -> None:
     asked: list[int] = []
 
     def script(command: pb.BaseCommand) -> list[bytes]:
@@ -163,9 +166,8 @@ def test_exclusive_access_may_come_at_once_or_later_and_is_asked_for_again_when_
             request_id = command.producer.request_id
             waiting = commands.producer_success(request_id, "p", is_ready=False, **answer)
             ready = commands.producer_success(request_id, "p", is_ready=True, **answer)
-            if joined:
-                return [waiting + ready]
-            return [waiting, close_producer()] if len(asked) == 1 else [waiting, ready]
+            then = close_producer() if closed and len(asked) == 1 else ready
+            return [waiting + then] if joined else [waiting, then]
         return receipt(command) if command.type == Type.SEND else polite(command)
 
     async def scenario(client: gc.Client) -> None:
@@ -173,7 +175,7 @@ def test_exclusive_access_may_come_at_once_or_later_and_is_asked_for_again_when_
         await producer.send(b"x")
 
     run_against(script, scenario)
-    assert len(asked) == (1 if joined else 2)
+    assert len(asked) == 1 + closed
 
 
 def test_waiting_for_access_ends_when_the_caller_gives_up() -> None:
