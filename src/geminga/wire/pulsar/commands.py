@@ -75,8 +75,7 @@ def _numbers() -> dict[int, tuple[_Number, ...]]:
         numbers = tuple(
             _Number(field.name, field.number, field.enum_type is pb.ServerError.DESCRIPTOR)
             for field in (() if body is None else body.fields)
-            if field.enum_type is not None
-            and (field.enum_type is pb.ServerError.DESCRIPTOR or field.name in _DECISIVE)
+            if field.enum_type is not None and (field.enum_type is pb.ServerError.DESCRIPTOR or field.name in _DECISIVE)
         )
         if numbers:
             found[kind] = numbers

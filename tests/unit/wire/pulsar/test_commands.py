@@ -90,7 +90,8 @@ def _with_number(command: pb.BaseCommand, field: str, number: int, value: int) -
         (pb.BaseCommand(type=pb.BaseCommand.ERROR, error=pb.CommandError(request_id=1, message="m")), "error", "error"),
         (
             pb.BaseCommand(
-                type=pb.BaseCommand.SEND_ERROR, send_error=pb.CommandSendError(producer_id=1, sequence_id=2, message="m")
+                type=pb.BaseCommand.SEND_ERROR,
+                send_error=pb.CommandSendError(producer_id=1, sequence_id=2, message="m"),
             ),
             "send_error",
             "error",
@@ -103,9 +104,7 @@ def _with_number(command: pb.BaseCommand, field: str, number: int, value: int) -
             "error",
         ),
         (
-            pb.BaseCommand(
-                type=pb.BaseCommand.END_TXN_RESPONSE, endTxnResponse=pb.CommandEndTxnResponse(request_id=1)
-            ),
+            pb.BaseCommand(type=pb.BaseCommand.END_TXN_RESPONSE, endTxnResponse=pb.CommandEndTxnResponse(request_id=1)),
             "endTxnResponse",
             "error",
         ),
