@@ -73,6 +73,22 @@ def test_broken_batches_and_bad_compression_are_acknowledged_with_the_reason(why
     run_against(script, scenario)
 
 
+@pytest.mark.parametrize("claimed", [-3, 0, 3, 1 << 30])
+@pytest.mark.parametrize("index_acks", [True, False])
+def test_a_batch_of_an_impossible_number_of_messages_keeps_nobody_up(claimed: int, index_acks: bool) -> None:
+    """Brokers of Apache's take any number."""
+    script = ConsumerScript([entry_bytes([b"no batch"], num_messages_in_batch=claimed), *singles(1)])
+
+    async def scenario(client):
+        consumer = await client.subscribe("t", "s", batch_index_ack_enabled=index_acks)
+        assert (await consumer.receive(5000)).data() == b"0"
+        await wait_ms(500)
+        assert script.acked() == [0]
+        assert len(script.of(Type.SUBSCRIBE)) == 1
+
+    run_against(script, scenario)
+
+
 def parts_of(uuid: str, *parts: int) -> list[bytes]:
     """Entries of a message of three chunks."""
     fields = {"uuid": uuid, "num_chunks_from_msg": 3, "total_chunk_msg_size": 9}

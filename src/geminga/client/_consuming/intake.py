@@ -261,7 +261,7 @@ class Intake:
         if kept < counted:
             source.permits.give_back(counted - kept)
         if not kept:
-            if entry.acker is not None and entry.acker.is_complete:
+            if entry.is_batch and (entry.acker is None or entry.acker.is_complete):
                 self._acks.acknowledge_entry(key)  # nothing of it will ever be acknowledged by the application
             return False
         if self._subscription.dead_letters is not None and not self._redelivery.may_deliver(entry):
