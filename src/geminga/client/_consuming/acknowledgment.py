@@ -28,7 +28,7 @@ EntryKey = tuple[int, int]
 
 #: Batches whose acknowledgment is under way; beyond it the oldest are forgotten and may come again whole.
 ACKERS_MAX: Final = 10_000
-#: Chunked messages that were delivered and not acknowledged, beyond which the oldest are taken for their last chunk alone.
+#: Chunked messages delivered and not acknowledged; beyond it the oldest are taken for their last chunk alone.
 CHUNKED_MAX: Final = 10_000
 #: Batches of more messages are large; messages of all large ones, a bit each, beyond which the oldest are forgotten.
 LARGE_BATCH: Final = 8192

@@ -9,8 +9,8 @@ a target               a topic partition it sends to, or a subscription it ackno
 ahead                  what takes the way that the question took, behind it, needs not wait for the answer; the
                        question is an operation then: a transaction that the coordinator did not tell is not committed
 detaching              as a commit up to the end, which is somebody else's; with a failed operation it becomes an abort
-the end                is asked for once nothing is under way; a commit with a failed operation becomes an abort. One that
-                       nobody ended when its time is over is aborted by its coordinator
+the end                is asked for once nothing is under way; a commit with a failed operation becomes an abort
+its time               one that nobody ended until it is over is aborted by its coordinator
 its answer             done, refused, forgotten or lost: :data:`AFTER` says which state follows
 ====================== ======================================================================================
 """
