@@ -10,7 +10,7 @@ from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from support.worlds.scripted_broker import run_against
-from support.worlds.scripted_consumer import ConsumerScript, Type, entry_bytes, message_frame
+from support.worlds.scripted_consumer import ConsumerScript, Type, entry_bytes, message_frame, singles, take
 
 #: Of ten messages, the last four.
 LEFT = [0b1111000000]
@@ -95,5 +95,24 @@ def test_what_comes_while_a_consumer_is_moved_gives_back_what_it_took() -> None:
         await consumer.seek(gc.MessageId.earliest)
         await wait_ms(1000)
         assert script.permits == 4 + 4 + 4
+
+    run_against(script, scenario)
+
+
+@pytest.mark.parametrize("kind", [gc.ConsumerType.Shared, gc.ConsumerType.Exclusive])
+def test_what_comes_again_is_asked_for_before_the_permits_of_what_was_prefetched_go_back(kind: gc.ConsumerType) -> None:
+    """What is sent for them would be asked for again, too, and come twice where no epoch tells which is which."""
+    script = ConsumerScript(singles(4))
+
+    async def scenario(client: gc.Client) -> None:
+        consumer = await client.subscribe("t", "s", receiver_queue_size=4, consumer_type=kind)
+        await take(consumer, 1)
+        await wait_ms(1000)
+        began = len(script.heard)
+        await consumer.redeliver_unacknowledged_messages()
+        await wait_ms(1000)
+        said = [command for _, command in script.heard[began:]]
+        assert [command.type for command in said] == [Type.REDELIVER_UNACKNOWLEDGED_MESSAGES, Type.FLOW, Type.FLOW]
+        assert sum(command.flow.messagePermits for command in said[1:]) == 4
 
     run_against(script, scenario)
