@@ -301,7 +301,7 @@ class TransactionCoordinator:
         """
         self._check_open()
         try:
-            await answer_of(lambda done: self._decide(txn_id, commit=commit, done=done))
+            await self._decided(txn_id, commit=commit)
         except TransactionNotFoundError:
             await self.claim()  # whoever owns the log now may have begun it
             raise
@@ -423,6 +423,12 @@ class TransactionCoordinator:
         """A transaction is over: nobody needs its records any more."""
         for each in self._shared.over(number, positions):
             self._log.delete(each)
+
+    async def _decided(self, txn_id: TxnId, *, commit: bool) -> None:
+        def decide(done: Done) -> None:
+            self._decide(txn_id, commit=commit, done=done)
+
+        await answer_of(decide)
 
     def _decide(self, txn_id: TxnId, *, commit: bool, done: Done) -> None:
         """Decide its end, and store that; ``done`` hears of it. Who wants the same end meanwhile hears with it.
@@ -549,7 +555,7 @@ class TransactionCoordinator:
 
     async def _time_out(self, txn_id: TxnId) -> None:
         try:
-            await answer_of(lambda done: self._decide(txn_id, commit=False, done=done))
+            await self._decided(txn_id, commit=False)
         except GemingaError as error:
             # Its end is decided already, or this coordinator has ended, and the next one looks again.
             _log.debug("transaction %s did not time out: %s", txn_id, error)

@@ -87,8 +87,10 @@ _NUMBERS: Final = _numbers()
 
 def _see_to_number(command: pb.BaseCommand, name: str, number: _Number) -> None:
     body = getattr(command, name)
-    # What is not known is kept beside the fields.
-    if body.HasField(number.field) or all(each.field_number != number.number for each in UnknownFieldSet(body)):
+    if body.HasField(number.field):
+        return
+    unknown = UnknownFieldSet(body)  # kept beside the fields
+    if all(unknown[index].field_number != number.number for index in range(len(unknown))):
         return
     if not number.is_error:
         raise ProtocolError(f"a {pb.BaseCommand.Type.Name(command.type)} command with an unknown {number.field}")
