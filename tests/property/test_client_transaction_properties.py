@@ -178,6 +178,20 @@ class TransactionMachine(RuleBasedStateMachine):
             self.final = state
             assert self.outcomes == [state is State.COMMITTED]
 
+    @precondition(lambda self: self.now_s >= DEADLINE_S)
+    @rule()
+    def the_deadline_comes(self) -> None:
+        before = list(self.outcomes)
+        self.core.time_is_over()
+        assert self.outcomes == ([False] if self.ended_with is None else before)
+
+    @rule()
+    def hear_late(self) -> None:
+        heard: list[bool] = []
+        self.core.when_over(heard.append)
+        assert heard == self.outcomes
+        assert self.core.is_over == bool(heard)
+
     @invariant()
     def the_state_follows_from_the_facts(self) -> None:
         state = self.core.state(self.now_s)

@@ -97,6 +97,7 @@ class TransactionCoordinator:
         "_begun",
         "_clock",
         "_config",
+        "_deciding",
         "_ending",
         "_is_closed",
         "_log",
@@ -144,6 +145,8 @@ class TransactionCoordinator:
             timeout_max_ms=config.timeout_max_ms,
         )
         self._numbers = ReservedNumbers(log, self.state)
+        #: While an end is being stored, who waits for that, by number.
+        self._deciding: dict[int, list[Done]] = {}
         #: Until every participant has heard, by number.
         self._ending: dict[int, asyncio.Future[GemingaError | None]] = {}
         self._turns = Turns()
@@ -298,7 +301,7 @@ class TransactionCoordinator:
         """
         self._check_open()
         try:
-            await self._decide(txn_id, commit=commit)
+            await self._decided(txn_id, commit=commit)
         except TransactionNotFoundError:
             await self.claim()  # whoever owns the log now may have begun it
             raise
@@ -315,27 +318,14 @@ class TransactionCoordinator:
         transaction only :meth:`end` can tell for certain."""
         self._check_open()
 
-        def when_ended() -> None:
-            ended = self._ending.get(txn_id.number)
+        def decided(error: GemingaError | None) -> None:
+            ended = self._ending.get(txn_id.number) if error is None else None
             if ended is None:
-                done(None)
+                done(error)
             else:
                 ended.add_done_callback(lambda ended: done(ended.result()))
 
-        def decided(error: GemingaError | None) -> None:
-            if error is None and self._is_closed:
-                error = self._gone()
-            if error is not None:
-                done(error)
-            else:
-                self._tell_soon(self.state.find(txn_id))
-                when_ended()
-
-        record = self.state.end(txn_id, commit=commit, now_ms=self._clock.wall_ms())
-        if record is None:
-            when_ended()
-        else:
-            self._store_now(record, decided)
+        self._decide(txn_id, commit=commit, done=decided)
 
     async def claim(self) -> None:
         """Make sure that the log is still this one's, before it is said that there is nothing. Raises GemingaError."""
@@ -434,12 +424,37 @@ class TransactionCoordinator:
         for each in self._shared.over(number, positions):
             self._log.delete(each)
 
-    async def _decide(self, txn_id: TxnId, *, commit: bool) -> None:
+    async def _decided(self, txn_id: TxnId, *, commit: bool) -> None:
+        def decide(done: Done) -> None:
+            self._decide(txn_id, commit=commit, done=done)
+
+        await answer_of(decide)
+
+    def _decide(self, txn_id: TxnId, *, commit: bool, done: Done) -> None:
+        """Decide its end, and store that; ``done`` hears of it. Who wants the same end meanwhile hears with it.
+
+        Raises what is wrong with it now.
+        """
         record = self.state.end(txn_id, commit=commit, now_ms=self._clock.wall_ms())
-        if record is not None:
-            await self._store(record)
-            self._check_open()
-            self._tell_soon(self.state.find(txn_id))
+        hearers = self._deciding.get(txn_id.number)
+        if record is None:
+            if hearers is None:
+                done(None)
+            else:
+                hearers.append(done)
+            return
+        hearers = self._deciding[txn_id.number] = [done]
+
+        def decided(error: GemingaError | None) -> None:
+            del self._deciding[txn_id.number]
+            if error is None and self._is_closed:
+                error = self._gone()
+            if error is None:
+                self._tell_soon(self.state.find(txn_id))
+            for hear in hearers:
+                hear(error if error is None else again(error))
+
+        self._store_now(record, decided)
 
     def _tell_soon(self, transaction: Transaction) -> None:
         number = transaction.txn_id.number
@@ -540,7 +555,7 @@ class TransactionCoordinator:
 
     async def _time_out(self, txn_id: TxnId) -> None:
         try:
-            await self._decide(txn_id, commit=False)
+            await self._decided(txn_id, commit=False)
         except GemingaError as error:
             # Its end is decided already, or this coordinator has ended, and the next one looks again.
             _log.debug("transaction %s did not time out: %s", txn_id, error)

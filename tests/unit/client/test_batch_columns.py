@@ -89,3 +89,5 @@ def test_what_is_no_message_is_refused(data: bytes) -> None:
         Columns().scan_unlike(data, 0, 1, 0)
     with pytest.raises(BatchFormatError):
         batch_layout(data, 0, 4)
+    with pytest.raises(BatchFormatError):
+        batch_layout(data, 0, -4)

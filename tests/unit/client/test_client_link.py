@@ -59,6 +59,36 @@ def test_assigned_broker_is_used_without_lookup() -> None:
     run_against(script, scenario)
 
 
+@pytest.mark.parametrize("url", ["nonsense", "pulsar://", "pulsar://host:0", "kafka://host:9092"])
+@pytest.mark.parametrize("told_by", ["close", "lookup", "migrated"])
+def test_address_that_is_none_is_asked_for_again(url: str, told_by: str) -> None:
+    looked_up: list[int] = []
+
+    def ended() -> bytes:
+        if told_by == "migrated":
+            moved = pb.CommandTopicMigrated(resource_id=0, resource_type=pb.CommandTopicMigrated.Producer)
+            moved.brokerServiceUrl = url
+            return commands.encode_command(pb.BaseCommand(type=Type.TOPIC_MIGRATED, topicMigrated=moved))
+        return close_producer(url if told_by == "close" else "")
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.LOOKUP:
+            looked_up.append(1)
+            if told_by == "lookup" and len(looked_up) == 2:
+                request_id = command.lookupTopic.request_id
+                return [commands.lookup_connect(request_id, url, "", is_authoritative=True)]
+        if command.type == Type.SEND and len(looked_up) == 1:
+            return [ended()]
+        return receipt(command) if command.type == Type.SEND else polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        producer = await client.create_producer("t")
+        assert isinstance(await producer.send(b"x"), gc.MessageId)
+
+    run_against(script, scenario)
+    assert len(looked_up) == (3 if told_by == "lookup" else 2)
+
+
 def test_assigned_broker_behind_a_proxy_is_reached_through_the_proxy() -> None:
     connects: list[str] = []
     lookups: list[int] = []
@@ -210,7 +240,10 @@ def test_producer_that_is_accepted_and_can_not_store_comes_back_less_and_less_of
 
 
 @pytest.mark.parametrize("joined", [True, False])
-def test_exclusive_access_may_come_at_once_or_later_and_is_asked_for_again_when_closed(joined: bool) -> None:
+@pytest.mark.parametrize("closed", [True, False])
+def test_exclusive_access_may_come_at_once_or_later_and_is_asked_for_again_when_closed(
+    joined: bool, closed: bool
+) -> None:
     asked: list[int] = []
 
     def script(command: pb.BaseCommand) -> list[bytes]:
@@ -220,9 +253,8 @@ def test_exclusive_access_may_come_at_once_or_later_and_is_asked_for_again_when_
             request_id = command.producer.request_id
             waiting = commands.producer_success(request_id, "p", is_ready=False, **answer)
             ready = commands.producer_success(request_id, "p", is_ready=True, **answer)
-            if joined:
-                return [waiting + ready]
-            return [waiting, close_producer()] if len(asked) == 1 else [waiting, ready]
+            then = close_producer() if closed and len(asked) == 1 else ready
+            return [waiting + then] if joined else [waiting, then]
         return receipt(command) if command.type == Type.SEND else polite(command)
 
     async def scenario(client: gc.Client) -> None:
@@ -230,7 +262,7 @@ def test_exclusive_access_may_come_at_once_or_later_and_is_asked_for_again_when_
         await producer.send(b"x")
 
     run_against(script, scenario)
-    assert len(asked) == (1 if joined else 2)
+    assert len(asked) == 1 + closed
 
 
 def test_waiting_for_access_ends_when_the_caller_gives_up() -> None:

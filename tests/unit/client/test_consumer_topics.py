@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 import pytest
@@ -273,6 +274,28 @@ def test_partitions_that_are_added_to_a_watched_topic_are_consumed() -> None:
         await wait_ms(500)
         assert names(consumer) == [f"a-p-partition-{index}" for index in range(4)]
         assert await drain(consumer) == [b"1", b"2", b"3"]
+
+    run_with_broker(scenario)
+
+
+@pytest.mark.parametrize("kind", [gc.ConsumerType.Shared, gc.ConsumerType.Exclusive])
+def test_partitions_that_are_found_twice_at_a_time_are_consumed_once(kind) -> None:
+    """The watch tells of them while they are looked for from time to time."""
+
+    async def scenario(client, broker):
+        topic = TopicName.parse("a-p")
+        await broker.broker.resources.create_partitioned_topic(topic, 1)
+        await publish(client, "a-p", b"0")
+        consumer = await pattern_consumer(client, consumer_type=kind)
+        await broker.broker.resources.update_partitioned_topic(topic, 3)
+        await asyncio.gather(*(consumer.topic_set.update_partitions() for _ in range(3)))
+        await publish(client, "a-p-partition-2", b"1")
+        assert await drain(consumer) == [b"0", b"1"]
+        assert names(consumer) == [f"a-p-partition-{index}" for index in range(3)]
+        found = await broker.broker.registry.get(topic.with_partition(2), create=False)
+        assert len(found.subscriptions["s"].consumers) == 1
+        await consumer.close()
+        assert not found.subscriptions["s"].consumers
 
     run_with_broker(scenario)
 

@@ -64,8 +64,8 @@ def test_after_a_lost_connection_or_a_move_the_coordinator_is_greeted_again_and_
         assert script.kinds()[-3:] == ["END_TXN", "TC_CLIENT_CONNECT_REQUEST", "END_TXN"]
         # It is not there any more: it is looked up and greeted, though the connection is alive.
         await client.transaction()
-        for _ in range(2):
-            script.instead[END] = [pb.TransactionCoordinatorNotFound]
+        for instead in (pb.TransactionCoordinatorNotFound, pb.TransactionCoordinatorNotFound, "drop"):
+            script.instead[END] = [instead]
             await _ended(client, commit=True)
             assert script.kinds()[-3:] == ["END_TXN", "TC_CLIENT_CONNECT_REQUEST", "END_TXN"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import geminga.client as gc
+from geminga.client._consuming.acknowledgment import CHUNKED_MAX, Acknowledgment
 from geminga.client.consumer_rules.chunk_assembly import LARGEST_HELD_MAX, PIECE_OVERHEAD_BYTES
 from geminga.client.consumer_rules.discards import Discard
 from geminga.runtime import wait_ms
@@ -12,6 +13,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.compression import ZLIB, compress
 from support.worlds.scripted_broker import run_against
 from support.worlds.scripted_consumer import ConsumerScript, Type, entry_bytes, singles, take
+from support.worlds.scripted_coordinator import CUT
 
 SHARED = gc.ConsumerType.Shared
 
@@ -71,6 +73,22 @@ def test_broken_batches_and_bad_compression_are_acknowledged_with_the_reason(why
     run_against(script, scenario)
 
 
+@pytest.mark.parametrize("claimed", [-3, 0, 3, 1 << 30])
+@pytest.mark.parametrize("index_acks", [True, False])
+def test_a_batch_of_an_impossible_number_of_messages_keeps_nobody_up(claimed: int, index_acks: bool) -> None:
+    """Brokers of Apache's take any number."""
+    script = ConsumerScript([entry_bytes([b"no batch"], num_messages_in_batch=claimed), *singles(1)])
+
+    async def scenario(client):
+        consumer = await client.subscribe("t", "s", batch_index_ack_enabled=index_acks)
+        assert (await consumer.receive(5000)).data() == b"0"
+        await wait_ms(500)
+        assert script.acked() == [0]
+        assert len(script.of(Type.SUBSCRIBE)) == 1
+
+    run_against(script, scenario)
+
+
 def parts_of(uuid: str, *parts: int) -> list[bytes]:
     """Entries of a message of three chunks."""
     fields = {"uuid": uuid, "num_chunks_from_msg": 3, "total_chunk_msg_size": 9}
@@ -106,6 +124,37 @@ def test_chunks_that_a_producer_sent_again_after_a_loss_keep_no_message_away_and
         assert sorted(script.acked()) == list(range(len(parts)))
 
     run_against(script, scenario)
+
+
+@pytest.mark.parametrize("kind", [SHARED, gc.ConsumerType.Exclusive])
+def test_all_chunks_of_a_message_are_acknowledged_though_its_connection_was_lost_since_it_came(kind) -> None:
+    scripted = ConsumerScript(parts_of("m", 0, 1, 2))
+
+    def script(command):
+        # Another consumer has them by now, or they are on their way.
+        scripted.entries = [] if scripted.of(Type.REDELIVER_UNACKNOWLEDGED_MESSAGES) else scripted.entries
+        answers = scripted(command)
+        return [CUT] if command.type == Type.REDELIVER_UNACKNOWLEDGED_MESSAGES else answers
+
+    async def scenario(client):
+        consumer = await client.subscribe("t", "s", consumer_type=kind)
+        message = await consumer.receive(5000)
+        await consumer.redeliver_unacknowledged_messages()
+        await wait_ms(1000)
+        assert len(scripted.of(Type.SUBSCRIBE)) == 2
+        await consumer.acknowledge(message)
+        await wait_ms(500)
+        assert sorted(scripted.acked()) == [0, 1, 2]
+
+    run_against(script, scenario)
+
+
+def test_chunks_of_messages_that_are_never_acknowledged_are_remembered_of_few() -> None:
+    acks = Acknowledgment.__new__(Acknowledgment)
+    acks._chunked = {}
+    for number in range(2 * CHUNKED_MAX):
+        acks.chunked((1, number), [(1, number)])
+    assert list(acks._chunked) == [(1, number) for number in range(CHUNKED_MAX, 2 * CHUNKED_MAX)]
 
 
 def test_incomplete_chunks_give_way_and_are_asked_for_again_or_acknowledged() -> None:

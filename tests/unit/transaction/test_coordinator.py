@@ -360,17 +360,24 @@ async def held(log: MemoryRecordLog) -> list[Position]:
 class SlowLog(MemoryRecordLog):
     """Each append takes a while, and any number of them are under way."""
 
-    __slots__ = ("append_ms",)
+    __slots__ = ("append_ms", "error")
 
     async def append(self, data: bytes) -> Position:
         await wait_ms(self.append_ms)
         return await super().append(data)
 
+    def append_now(self, data: bytes, done) -> None:
+        loop, error = asyncio.get_running_loop(), self.error
+        if error is not None:
+            loop.call_later(self.append_ms / 1000, done, error)
+        else:
+            loop.call_later(self.append_ms / 1000, super().append_now, data, done)
+
 
 def on_slow_log(scenario, append_ms: int, config: CoordinatorConfig | None = None) -> None:
     async def main(world: sim.SimWorld) -> None:
         log = SlowLog()
-        log.append_ms = append_ms
+        log.append_ms, log.error = append_ms, None
 
         async def open_log() -> MemoryRecordLog:
             return log
@@ -392,6 +399,36 @@ def test_limits_hold_for_who_does_not_wait_for_answers() -> None:
         assert isinstance(await coordinator.begin(MINUTE), TxnId)
 
     on_slow_log(scenario, 5, CoordinatorConfig(active_max=3))
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_who_asks_for_an_end_that_is_being_stored_hears_what_becomes_of_it(commit: bool, is_stored: bool) -> None:
+    """A client that lost its connection, or waited for long, asks again: its commit is not refused for that."""
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        coordinator = await world.open()
+        txn_id = await coordinator.begin(MINUTE)
+        await coordinator.add_partitions(txn_id, ["a"])
+        world.log.error = None if is_stored else LedgerFencedError("gone")
+        told: list[object] = []
+        ends = (attempt_await(coordinator.end(txn_id, commit=commit)) for _ in range(2))
+        asked = [spawn(end, name="end") for end in ends]
+        await next_turn()
+        coordinator.end_now(txn_id, commit=commit, done=told.append)
+        with pytest.raises(InvalidTxnStatusError):
+            await coordinator.end(txn_id, commit=not commit)
+        assert not any(each.done() for each in asked)
+        outcomes = [await each for each in asked]
+        if is_stored:
+            assert (outcomes, told) == ([None, None], [None])
+            assert world.heard.told == {(txn_id, "a"): {commit}}
+            assert world.heard.calls == 1
+        else:
+            assert [type(each.error) for each in outcomes if isinstance(each, Raised)] == [UnavailableError] * 2
+            assert [type(each) for each in told] == [UnavailableError]
+
+    on_slow_log(scenario, 100)
 
 
 def test_an_administrator_who_waits_no_longer_cuts_nothing_off() -> None:

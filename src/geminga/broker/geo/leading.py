@@ -62,6 +62,6 @@ class Leading:
             for subscription in [*self._topic.subscriptions.values()]:
                 for consumer in [*subscription.consumers]:
                     send_away(consumer, self.place)
-            for producer in [*self._topic.producers.values()]:
+            for producer in self._topic.attendance.all():
                 producer.move(self.place.broker_url, self.place.broker_url_tls)
             await wait_ms(CHECK_MS)

@@ -229,7 +229,7 @@ class TopicMigration(AdmitsSubscriptions):
                     continue
                 self.reason, again_ms = "", AGAIN_FIRST_MS
             elif place is not None:
-                for producer in [*self._topic.producers.values()]:
+                for producer in self._topic.attendance.all():
                     producer.move(place.broker_url, place.broker_url_tls)
                 for consumer in self._done_consumers():
                     send_away(consumer, place)

@@ -124,7 +124,7 @@ NOTHING_KEPT: Final = NothingKept()
 class TopicProducers(Generic[P]):
     """See the module."""
 
-    __slots__ = ("_access", "_kept", "_life", "_name", "_part", "_watch", "by_name", "most", "most_from_one")
+    __slots__ = ("_access", "_kept", "_life", "_name", "_part", "_watch", "by_name", "most", "most_from_one", "waiting")
 
     def __init__(
         self,
@@ -141,8 +141,10 @@ class TopicProducers(Generic[P]):
         self._part = part
         self._kept = kept
         self._watch = watch
-        #: Those that wait for exclusive access are here too.
+        #: Those that have access, or are just being given it.
         self.by_name: dict[str, P] = {}
+        #: Those that wait for it, in the order they came; several may have the name of the one that has it.
+        self.waiting: dict[P, None] = {}
         #: How many there may be beside replicators, as in Pulsar; 0: any number.
         self.most = 0
         #: The same of those from one address.
@@ -174,28 +176,34 @@ class TopicProducers(Generic[P]):
         if self._access is None:
             self._access = ProducerAccess(self._kept.epoch)
         outcome = self._access.requested(producer, producer.name, producer.access_mode, producer.topic_epoch)
-        self.by_name[producer.name] = producer
         self._life.touch()
-        is_ready = not isinstance(outcome, Queued)
-        if not isinstance(outcome, Queued):
-            await self._grant(outcome)
+        if isinstance(outcome, Queued):
+            self.waiting[producer] = None
+            return False
+        self.by_name[producer.name] = producer
+        await self._grant(outcome)
         if self._watch is not None:
             await self._watch.producer_joined(producer)
-        return is_ready
+        return True
 
     def remove(self, producer: P) -> None:
         """It is gone, connected or waiting; the next in the queue for exclusive access gets its turn."""
-        if self.by_name.get(producer.name) is producer:
+        self.waiting.pop(producer, None)
+        was_there = self.by_name.get(producer.name) is producer
+        if was_there:
             del self.by_name[producer.name]
             self._life.touch()
         if self._access is not None:
             self._free(self._access, producer)
-        if self._watch is not None and producer.name not in self.by_name:
+        if self._watch is not None and was_there:
             self._watch.producer_left(producer)
 
     def _free(self, access: ProducerAccess[P], producer: P) -> None:
         granted = access.left(producer)
         if granted is not None:
+            following = granted.token
+            del self.waiting[following]
+            self.by_name[following.name] = following
             spawn(self._grant_waiting(granted), name=f"grant access to {self._name}", part=self._part)
         elif not self.by_name and access.epoch == self._kept.epoch:
             # An idle topic holds nothing that can be made again.
@@ -205,6 +213,8 @@ class TopicProducers(Generic[P]):
         existing = self.by_name.get(producer.name)
         if existing is None:
             return
+        if not _is_successor(producer, existing) and producer.access_mode is AccessMode.EXCLUSIVE_WITH_FENCING:
+            return  # who has it is fenced, whatever its name
         if not _is_successor(producer, existing) and existing.connection is not producer.connection:
             # The old connection may be dead without our knowing; its end removes the old producer.
             await existing.connection.check_liveness()
@@ -212,6 +222,8 @@ class TopicProducers(Generic[P]):
             if existing is None:
                 return
         if not _is_successor(producer, existing):
+            if producer.access_mode is AccessMode.WAIT_FOR_EXCLUSIVE:
+                return  # it waits for the other to go
             raise ProducerBusyError(f"Producer with name '{producer.name}' is already connected to topic {self._name}")
         existing.is_closed = True
         self.remove(existing)
@@ -235,6 +247,8 @@ class TopicProducers(Generic[P]):
         except GemingaError as error:
             producer.fence(error)
             return
+        if self._watch is not None and self.by_name.get(producer.name) is producer:
+            await self._watch.producer_joined(producer)
         if self.by_name.get(producer.name) is producer:
             producer.granted()
 
@@ -243,28 +257,35 @@ class TopicProducers(Generic[P]):
         if self._kept.is_terminated:
             raise TopicTerminatedError(TERMINATED_TEXT)
 
+    def all(self) -> list[P]:
+        """Those that have access, and those that wait for it."""
+        return [*self.by_name.values(), *self.waiting]
+
     def disconnect(self) -> None:
         """Send all of them away."""
-        for producer in list(self.by_name.values()):
+        for producer in self.all():
             producer.disconnect()
 
     def cut_off(self, part: Part) -> None:
         """Send all of them away, whatever state they are in; what fails with one is the failure of ``part``."""
-        for producer in list(self.by_name.values()):
+        for producer in self.all():
             with Contained(part, "cutting a producer off", is_last=True):
                 producer.disconnect()
 
     def terminated(self) -> None:
         """The topic was: nobody publishes any more."""
-        for producer in list(self.by_name.values()):
+        for producer in self.all():
             producer.fence(TopicTerminatedError(TERMINATED_TEXT))
 
     def check_invariants(self) -> None:
         """Raise InvariantError where producers and their access disagree."""
         for name, producer in self.by_name.items():
             invariant(producer.name == name, f"{self._name}: producer {producer.name} is under the name {name}")
+        waiting = 0
         if self._access is not None:
             self._access.check_invariants()
+            waiting = self._access.waiting_count
+        invariant(waiting == len(self.waiting), f"{self._name}: {len(self.waiting)} wait for access, {waiting} in line")
 
 
 def _is_successor(producer: Attending, existing: Attending) -> bool:

@@ -108,7 +108,8 @@ class TopicStatistics:
         rate_in, throughput_in = self.rates_in(topic)
         replication = replication_stats(topic, self._clock)
         publishers = own_publishers(topic, replication)
-        waiting = sum(producer.ready is not None for producer in topic.producers.values())
+        being_let_in = sum(producer.ready is not None for producer in topic.producers.values())
+        waiting = len(topic.attendance.waiting) + being_let_in
         subscriptions = {name: _subscription(item) for name, item in topic.subscriptions.items()}
         return {
             "msgRateIn": rate_in,

@@ -89,7 +89,7 @@ class Topic:
         self.publishing = publishing
         #: Who lets producers in and out.
         self.attendance = attendance
-        #: By producer name; those that wait for exclusive access are here too.
+        #: By producer name; those that wait for exclusive access are not here.
         self.producers: Mapping[str, Producer] = attendance.by_name
         self.loaded_ms = services.runtime.clock.wall_ms()
         #: Rates between scrapes, kept by the statistics.
@@ -299,6 +299,6 @@ def _require_encryption(topic: Topic, is_required: bool) -> None:
     """Producers that do not encrypt are sent away when it begins; they are refused when they come back."""
     is_new, topic.is_encryption_required = is_required and not topic.is_encryption_required, is_required
     if is_new:
-        for producer in list(topic.producers.values()):
+        for producer in topic.attendance.all():
             if not producer.may_be_encrypted:
                 producer.disconnect_soon()

@@ -29,6 +29,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 if TYPE_CHECKING:
     from geminga.broker.compacted.reads import CompactedMessages, LatestOfLake
     from geminga.broker.policies.config import PolicyConfig
+    from geminga.broker.publishing.producers import TopicProducers
     from geminga.broker.publishing.rates import HeldRates
     from geminga.broker.subscription.subscription import Subscription
     from geminga.broker.topic.base import Topic
@@ -82,6 +83,10 @@ class PartTopic(Protocol):
     @property
     def producers(self) -> Mapping[str, Producer]:
         """By name."""
+
+    @property
+    def attendance(self) -> TopicProducers[Producer]:
+        """All producers, those that wait for exclusive access included."""
 
     @property
     def subscriptions(self) -> Mapping[str, Subscription]:

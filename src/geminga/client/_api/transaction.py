@@ -117,7 +117,7 @@ class Transaction:
         self._ending: asyncio.Task[PulsarException | None] | None = None
         lifetime.remember(self)
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(max(self._deadline_s - clock.monotonic(), 0), self._forget)
+        self._timer = loop.call_later(max(self._deadline_s - clock.monotonic(), 0), self._on_deadline)
 
     @property
     def id(self) -> TxnId:
@@ -328,6 +328,10 @@ class Transaction:
             error = as_client_error(cast("Exception", error), f"registering {names} with transaction {self.id}")
         self.core.registered(target, error)
 
+    def _on_deadline(self) -> None:
+        self._forget()
+        self.core.time_is_over()
+
     def _forget(self) -> None:
         """It is over, or timed out."""
         self._timer.cancel()
@@ -363,6 +367,16 @@ def left_behind(core: TransactionCore) -> TransactionNotFound:
     return TransactionNotFound(
         f"the client went on with another cluster: the transaction {core.txn_id} belongs to the former"
     )
+
+
+def refusal_of(core: TransactionCore) -> PulsarException | None:
+    """Why nothing of it is sent any more; None: it is.
+
+    A broker that does not ask the coordinator would take it, and hold back readers, or the message, for nobody.
+    """
+    if core.is_left():
+        return left_behind(core)
+    return InvalidTxnStatusError(f"the transaction {core.txn_id} is over: it was not sent") if core.is_over else None
 
 
 def wanted(core: TransactionCore, target: Target, on_registered: OnRegistered) -> bool:

@@ -28,6 +28,8 @@ EntryKey = tuple[int, int]
 
 #: Batches whose acknowledgment is under way; beyond it the oldest are forgotten and may come again whole.
 ACKERS_MAX: Final = 10_000
+#: Chunked messages delivered and not acknowledged; beyond it the oldest are taken for their last chunk alone.
+CHUNKED_MAX: Final = 10_000
 #: Batches of more messages are large; messages of all large ones, a bit each, beyond which the oldest are forgotten.
 LARGE_BATCH: Final = 8192
 LARGE_BATCHES_MESSAGES_MAX: Final = 64 * 1024 * 1024
@@ -90,6 +92,7 @@ class Acknowledgment:
 
     def close(self, error: PulsarException) -> None:
         """Nothing is sent any more; who waits for an answer gets ``error``."""
+        self._chunked.clear()
         self.sender.close(error)
         self.in_transactions.close(error)
 
@@ -104,7 +107,9 @@ class Acknowledgment:
             self._remember(key, entry.acker)
 
     def chunked(self, last: EntryKey, entries: Sequence[EntryKey]) -> None:
-        """A chunked message is whole: its entries are acknowledged together."""
+        """A chunked message is whole: its entries are acknowledged together, whatever connection it came over."""
+        if len(self._chunked) >= CHUNKED_MAX:
+            del self._chunked[next(iter(self._chunked))]
         self._chunked[last] = entries
 
     def entries_of(self, key: EntryKey) -> Sequence[EntryKey]:
@@ -113,7 +118,6 @@ class Acknowledgment:
 
     def start_over(self) -> None:
         """Everything unacknowledged comes again."""
-        self._chunked.clear()
         self._last_cumulative = None
 
     def forget_batches(self) -> None:

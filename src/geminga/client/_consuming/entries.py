@@ -19,6 +19,7 @@ from geminga.client._messages.entry_batch import EntryBatch
 from geminga.client._messages.single_entry import single_entry
 from geminga.client.consumer_rules.chunk_assembly import Chunk, ChunkAssembly
 from geminga.client.consumer_rules.discards import Discard
+from geminga.client.consumer_rules.prefetch import permits_of
 from geminga.model.crc32c import crc32c
 from geminga.runtime import get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -26,7 +27,12 @@ from geminga.wire.pulsar.batches.batch_layout import BatchFormatError
 from geminga.wire.pulsar.compression import DecompressionError, decompress
 from geminga.wire.pulsar.consumer_codec import MessageHead, MessageHeadDecoder
 from geminga.wire.pulsar.frame import Frame
-from geminga.wire.pulsar.metadata import MAGIC_BROKER_ENTRY_METADATA, MAGIC_CHECKSUM, broker_entry_metadata
+from geminga.wire.pulsar.metadata import (
+    MAGIC_BROKER_ENTRY_METADATA,
+    MAGIC_CHECKSUM,
+    broker_entry_metadata,
+    split_entry,
+)
 
 _log = get_logger(__name__)
 
@@ -184,14 +190,17 @@ class EntryReader:
             is_damaged = crc32c(memoryview(data)[start:]) != stored
         payload_start = start + 4 + int.from_bytes(data[start : start + 4], "big")
         if is_damaged or payload_start > len(data):
-            self._on_discard(key, Discard.CHECKSUM if is_damaged else unreadable, 1)
+            # Its broker looks at no checksum, and counted what the metadata say.
+            claimed, _ = split_entry(data)
+            count = 1 if claimed is None else permits_of(claimed.num_messages_in_batch, head.ack_set)
+            self._on_discard(key, Discard.CHECKSUM if is_damaged else unreadable, count)
             return None
         try:
             metadata = pb.MessageMetadata.FromString(bytes(data[start + 4 : payload_start]))
         except DecodeError:
             self._on_discard(key, unreadable, 1)
             return None
-        count = metadata.num_messages_in_batch
+        count = permits_of(metadata.num_messages_in_batch, head.ack_set)
         if head.consumer_epoch is not None and head.consumer_epoch < self.epoch:
             self._on_discard(key, Discard.OLD_EPOCH, count)
             return None
@@ -226,7 +235,8 @@ class EntryReader:
                 is_laid_out=self._is_laid_out,
             )
         except BatchFormatError:
-            self._on_discard((head[0], head[1]), Discard.BROKEN, metadata.num_messages_in_batch)
+            count = permits_of(metadata.num_messages_in_batch, head.ack_set)
+            self._on_discard((head[0], head[1]), Discard.BROKEN, count)
             return None
 
     def _opened(

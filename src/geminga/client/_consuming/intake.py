@@ -27,9 +27,11 @@ from geminga.client._messages.ports import Delivery, EntrySource
 from geminga.client._transport.cluster import Cluster
 from geminga.client.consumer_rules.chunk_assembly import ChunkAssembly
 from geminga.client.consumer_rules.discards import Discard, Fate, fate
+from geminga.client.consumer_rules.prefetch import permits_of
 from geminga.client.consumer_rules.returned import Returned
 from geminga.client.consumer_rules.start_position import StartPosition
 from geminga.runtime import get_logger
+from geminga.wire.pulsar.commands import decode_command
 from geminga.wire.pulsar.frame import Frame
 from geminga.wire.pulsar.metadata import split_entry
 
@@ -210,9 +212,10 @@ class Intake:
 
     def pass_over(self, frames: list[Frame]) -> None:
         """Frames that are not looked at."""
-        for _, data in frames:
+        for command, data in frames:
             metadata, _ = split_entry(data)
-            self._unseen += 1 if metadata is None else max(1, metadata.num_messages_in_batch)
+            ack_set = decode_command(command).message.ack_set
+            self._unseen += 1 if metadata is None else permits_of(metadata.num_messages_in_batch, ack_set)
 
     def give_back(self) -> None:
         """What was held back or not looked at since it was subscribed comes again: its permits."""
@@ -260,7 +263,7 @@ class Intake:
         if kept < counted:
             source.permits.give_back(counted - kept)
         if not kept:
-            if entry.acker is not None and entry.acker.is_complete:
+            if entry.is_batch and (entry.acker is None or entry.acker.is_complete):
                 self._acks.acknowledge_entry(key)  # nothing of it will ever be acknowledged by the application
             return False
         if self._subscription.dead_letters is not None and not self._redelivery.may_deliver(entry):
@@ -390,7 +393,4 @@ def _counted(entry: EntryBatch) -> int:
     """Messages of an entry as its broker counts them: of a batch, also one that can not be decrypted, those that were
     not acknowledged there."""
     size = entry.metadata.num_messages_in_batch if entry.is_undecrypted else entry.batch_size
-    if not entry.ack_set:
-        return max(1, size)
-    unacknowledged = sum((word & 0xFFFFFFFFFFFFFFFF).bit_count() for word in entry.ack_set)
-    return max(1, min(unacknowledged, size))
+    return permits_of(size, entry.ack_set)

@@ -29,6 +29,7 @@ class TopicSet:
     """The topics of one consumer."""
 
     __slots__ = (
+        "_changing",
         "_cluster",
         "_condition",
         "_delivery",
@@ -66,6 +67,8 @@ class TopicSet:
         #: What is added from now on was found by a pattern.
         self.is_by_pattern = False
         self._start_message_id = start_message_id
+        #: Held by who looks for partitions, or leaves a topic: both may be asked to at any time.
+        self._changing = asyncio.Lock()
         #: Topic -> number of its partitions, 0 for none.
         self._partitions: dict[str, int] = {}
         self._task: asyncio.Task[None] | None = None
@@ -96,12 +99,13 @@ class TopicSet:
 
     async def remove(self, topic: str) -> None:
         """Close the consumers of a topic that is gone."""
-        self._partitions.pop(topic, None)
-        for consumer in self._held.all():
-            if str(consumer.topic.partitioned_topic) == topic or str(consumer.topic) == topic:
-                # Closed before it is removed: cut off in between, the whole consumer's end closes it.
-                await consumer.close()
-                self._held.remove(consumer)
+        async with self._changing:
+            self._partitions.pop(topic, None)
+            for consumer in self._held.all():
+                if str(consumer.topic.partitioned_topic) == topic or str(consumer.topic) == topic:
+                    # Closed before it is removed: cut off in between, the whole consumer's end closes it.
+                    await consumer.close()
+                    self._held.remove(consumer)
 
     async def _count(self, topic: TopicName) -> int:
         return await self._cluster.lookup.partitions(
@@ -172,19 +176,22 @@ class TopicSet:
     async def update_partitions(self) -> None:
         """Look for new partitions of every topic now; raises what went wrong first."""
         failure: PulsarException | None = None
-        for topic, count in list(self._partitions.items()):
-            if count:
-                try:
-                    await self._add_partitions(topic, count)
-                except PulsarException as error:
-                    failure = failure or error
+        for topic in list(self._partitions):
+            try:
+                async with self._changing:
+                    await self._add_partitions(topic)
+            except PulsarException as error:
+                failure = failure or error
         if failure is not None:
             try:
                 raise failure
             finally:
                 del failure  # see runtime's value_of
 
-    async def _add_partitions(self, topic: str, count: int) -> None:
+    async def _add_partitions(self, topic: str) -> None:
+        count = self._partitions.get(topic)
+        if not count:
+            return  # it has none, or was left
         now = await self._cluster.lookup.partitions(topic, auto_create=False)
         if now > count:
             names = _partition_names(TopicName.parse(topic), count, now)

@@ -377,16 +377,20 @@ class TopicConsumer:
         # a higher one here everything that comes would count as sent before.
         if connection is not None and self.epoch >= 0:
             self._set_epoch(self.epoch + 1)
+        self._ask_for_all(connection)
         self.start_over()
-        if connection is not None:
-            self._ask_for_all(connection)
+        self._take_what_was_asked_for(connection)
 
-    def _ask_for_all(self, connection: ClientConnection) -> None:
-        for frame in requests.redeliver(self.consumer_id, (), self.epoch):
-            connection.write(frame)
-        # Behind it: what is sent for these permits is what was asked for.
-        self._intake.give_back()
-        self._delivery.on_subscribed(self.topic)
+    def _ask_for_all(self, connection: ClientConnection | None) -> None:
+        # Ahead of the permits of what is dropped: what is sent for them would come again, too.
+        if connection is not None:
+            for frame in requests.redeliver(self.consumer_id, (), self.epoch):
+                connection.write(frame)
+
+    def _take_what_was_asked_for(self, connection: ClientConnection | None) -> None:
+        if connection is not None:
+            self._intake.give_back()
+            self._delivery.on_subscribed(self.topic)
 
     def redeliver_returned(self, returned: Sequence[GivenBack]) -> None:
         """Transactions were aborted in which the application had acknowledged: that comes again, and before what was
@@ -407,6 +411,7 @@ class TopicConsumer:
         self._subscription.counters.redelivery_requests += 1
         self._set_epoch(self.epoch + 1)
         self._intake.returned = kept
+        self._ask_for_all(connection)
         self._delivery.drop_prefetched(lambda entry: entry.source is self)
         for given in returned:
             for key, (indexes, _) in given.acked.items():
@@ -415,7 +420,7 @@ class TopicConsumer:
                 else:
                     kept.add(key, indexes)
         self._intake.start_over(kept)
-        self._ask_for_all(connection)
+        self._take_what_was_asked_for(connection)
 
     def _set_epoch(self, epoch: int) -> None:
         self.epoch = epoch

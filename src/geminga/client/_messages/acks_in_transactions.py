@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from geminga.client._api.errors import PulsarException, Timeout, as_client_error
-from geminga.client._api.transaction import left_behind, wanted
+from geminga.client._api.transaction import refusal_of, wanted
 from geminga.client._messages.entry_batch import EntryBatch
 from geminga.client._transport.connection import ClientConnection
 from geminga.client.consumer_rules.batch_acker import BatchAcker
@@ -263,8 +263,9 @@ class AcksInTransactions:
         if connection is None:
             self._waiting.append(command)
             return
-        if command.txn.is_left():
-            self._settle(command, left_behind(command.txn))
+        refusal = refusal_of(command.txn)
+        if refusal is not None:
+            self._settle(command, refusal)
             return
         txn_id = command.txn.txn_id
         entries = list(command.acked.items())

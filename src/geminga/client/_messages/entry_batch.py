@@ -130,10 +130,10 @@ class EntryBatch:
         self.batch_size: int = metadata.num_messages_in_batch
         #: Indexes of the messages to deliver, ascending.
         self.order: Sequence[int] = range(self.batch_size)
+        if not 0 <= self.batch_size <= self.size_bytes // MESSAGE_BYTES_MIN:
+            raise layouts.BatchFormatError(f"{self.batch_size} messages in {self.size_bytes} bytes")
         if is_laid_out:
             self.lay_out()
-        elif not 0 <= self.batch_size <= self.size_bytes // MESSAGE_BYTES_MIN:
-            raise layouts.BatchFormatError(f"{self.batch_size} messages in {self.size_bytes} bytes")
 
     def lay_out(self) -> None:
         """Find where the messages of a batch lie; raises BatchFormatError. Harmless twice."""
@@ -173,8 +173,9 @@ class EntryBatch:
         self.order = _ONLY
 
     def keep_unacknowledged(self, ack_set: Sequence[int], acker: BatchAcker | None) -> None:
-        """Give the batch its acker, and deliver only what the broker's ``ack_set`` and the acker have left."""
-        if not self.is_batch:
+        """Give the batch its acker, and deliver only what the broker's ``ack_set`` and the acker have left. One of no
+        messages has none."""
+        if not self.is_batch or not self.batch_size:
             return
         acker = acker or BatchAcker(self.batch_size)
         self.acker = acker

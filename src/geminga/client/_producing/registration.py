@@ -65,6 +65,7 @@ class Registration:
         try:
             answer = (await connection.request(command, request_id, self._timeout_s)).producer_success
             while not answer.producer_ready:
+                self._check_registered(connection)  # else nobody would hear that it need not wait
                 self._access = connection.expect_again(request_id)
                 answer = (await self._access).producer_success
         except BaseException as error:
@@ -74,12 +75,16 @@ class Registration:
                 # The broker may make it all the same: it must not stay there without us.
                 connection.send_unanswered(requests.close(self._producer_id, connection.next_request_id()))
             raise
-        if not connection.listeners.has_producer(self._producer_id):
-            # Closed by the broker, or the connection was lost, in the very read that brought the answer.
-            raise NotConnected(f"producer of {self._topic} was closed as soon as it was made")
+        self._check_registered(connection)
         if answer.HasField("topic_epoch"):
             self._access_epoch = answer.topic_epoch
         return answer
+
+    def _check_registered(self, connection: ClientConnection) -> None:
+        """Raise NotConnected if the broker closed it, or the connection was lost, in the very read that brought the
+        answer."""
+        if not connection.listeners.has_producer(self._producer_id):
+            raise NotConnected(f"producer of {self._topic} was closed as soon as it was made")
 
     def lost(self) -> None:
         """The connection is gone, or the broker closed it: who waits for access asks again."""

@@ -15,7 +15,7 @@ from typing import cast
 from geminga.client._api.errors import NotConnected, PulsarException, Timeout, as_client_error
 from geminga.client._api.message_id import MessageId
 from geminga.client._api.producer import SendCallback as UserCallback
-from geminga.client._api.transaction import left_behind, wanted
+from geminga.client._api.transaction import refusal_of, wanted
 from geminga.client._transport.connection import ClientConnection
 from geminga.client.producer_rules.memory_limit import MemoryLimit
 from geminga.client.producer_rules.send_queue import PendingSend, ReceiptMismatch, SendCallback, SendQueue
@@ -92,12 +92,13 @@ class SendBuffer:
         told over this very connection."""
         txn.join()
         pending.gate = txn
-        if txn is self._through:
+        if txn is self._through and not txn.is_over:
             self.add(pending)
             return
-        if txn.is_left():
+        refusal = refusal_of(txn)
+        if refusal is not None:
             self._memory.reserve(pending.size_bytes)
-            self._finish(pending, -1, -1, left_behind(txn))
+            self._finish(pending, -1, -1, refusal)
             return
         if txn.is_registered(target) or self._is_told(txn, target):
             self._through = txn if self._connection is not None else None
@@ -136,8 +137,8 @@ class SendBuffer:
     def connected(self, connection: ClientConnection) -> None:
         """Write everything, from the oldest on, to a new connection."""
         self.disconnected()
-        for pending in self.queue.take_gated(lambda gate: cast("TransactionCore", gate).is_left()):
-            self._finish(pending, -1, -1, left_behind(cast("TransactionCore", pending.gate)))
+        for pending in self.queue.take_gated(lambda gate: refusal_of(cast("TransactionCore", gate)) is not None):
+            self._finish(pending, -1, -1, refusal_of(cast("TransactionCore", pending.gate)))
         self._connection = connection
         self.write()
 

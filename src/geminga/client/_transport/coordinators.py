@@ -208,8 +208,8 @@ class Coordinators:
             patience_s = self._cluster.timeout_s / ATTEMPTS_IN_SILENCE
             # Other transactions' commands leave with it.
             return await connection.request(make(request_id), request_id, patience_s, is_urgent=False)
-        except (TransactionCoordinatorNotFoundError, NotConnected):
-            # It has moved, or will have: who has it is looked up again.
+        except (TransactionCoordinatorNotFoundError, NotConnected, Timeout):
+            # It has moved, or will have, or its broker hangs: who has it is looked up again.
             if self._connections.get(coordinator) is connection:
                 del self._connections[coordinator]
             raise

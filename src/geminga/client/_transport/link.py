@@ -19,6 +19,7 @@ from geminga.client._api.errors import (
     AuthenticationError,
     ConsumerBusy,
     ErrorGettingAuthenticationData,
+    LookupError,
     NotConnected,
     ProducerBusy,
     PulsarException,
@@ -146,8 +147,14 @@ class Link:
             self._task = spawn(self._reconnect(), name=f"reconnect {self.topic}")
 
     def moved(self, url: ServiceUrl) -> None:
-        """The topic is looked up there from now on: it is in another cluster."""
-        self._elsewhere = url
+        """The topic is looked up there from now on: it is in another cluster. Where that can not be, whoever has it
+        here is asked again, and may say another address by then."""
+        try:
+            self._cluster.lookup.addresses_of(url, self.topic)
+        except LookupError as error:
+            _log.warning("%s: %s", self.topic, error)
+        else:
+            self._elsewhere = url
 
     def hurry(self) -> None:
         """What it was lost for is over, and somebody waits: the next attempt is made now, not after its delay."""

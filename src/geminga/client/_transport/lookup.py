@@ -11,7 +11,7 @@ from geminga.client._api.options import ClientOptions
 from geminga.client._transport.connection import ClientConnection
 from geminga.client._transport.handlers import ServiceUrl
 from geminga.client._transport.pool import BrokerAddress, ConnectionPool
-from geminga.client._transport.service_urls import parse_addresses
+from geminga.client._transport.service_urls import Address, told_addresses
 from geminga.client.rules.backoff import Backoff
 from geminga.runtime import Runtime, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -51,26 +51,27 @@ class Lookup:
         """The broker that serves ``topic``, or a partition; raises the broker's error, LookupError or Timeout."""
         return await self.retry(lambda: self.find_broker_once(topic), f"lookup of {topic}")
 
-    async def find_broker_at(self, service: ServiceUrl, topic: str) -> BrokerAddress:
-        """As :meth:`find_broker_once`, asked of the brokers of another cluster: with TLS where this one has it.
-
-        Raises LookupError.
-        """
+    def addresses_of(self, service: ServiceUrl, topic: str) -> list[Address]:
+        """Where another cluster is reached, with TLS where this one has it; raises LookupError if it does not say."""
         uses_tls = self._pool.uses_tls
         url = service.tls if uses_tls else service.plain
         if not url:
             raise LookupError(
-                f"{topic} moved to a cluster that tells no address {'with' if self._pool.uses_tls else 'without'} TLS"
+                f"{topic} moved to a cluster that tells no address {'with' if uses_tls else 'without'} TLS"
             )
+        return told_addresses(url)
+
+    async def find_broker_at(self, service: ServiceUrl, topic: str) -> BrokerAddress:
+        """As :meth:`find_broker_once`, asked of the brokers of another cluster. Raises LookupError."""
         failure: PulsarException | None = None
-        for address in parse_addresses(url):
+        for address in self.addresses_of(service, topic):
             try:
                 connection = await self._pool.broker_connection(BrokerAddress(address.url, address.url))
                 return await self._find(connection, topic, is_redirected=True)
             except (ConnectError, Timeout) as error:
                 failure = error
         try:
-            raise failure or LookupError(f"{topic} moved to {url}, which has no address")
+            raise failure or LookupError(f"{topic} moved to a cluster without an address")
         finally:
             del failure  # see runtime's value_of
 

@@ -63,7 +63,7 @@ class PendingRequests:
             self._answers[body.request_id] = self._second_answers[body.request_id] = second
         error = error_of_answer(command.type, body)
         if error is not None:
-            answer.set_exception(error)
+            _refuse(answer, error)
         else:
             answer.set_result(command)
 
@@ -71,7 +71,7 @@ class PendingRequests:
         """The broker refused a request; dropped if nobody waits any more."""
         answer = self._answers.pop(request_id, None)
         if answer is not None and not answer.done():
-            answer.set_exception(error)
+            _refuse(answer, error)
 
     def fail(self, error: PulsarException) -> None:
         """The connection is gone, and with it every answer."""
@@ -79,5 +79,9 @@ class PendingRequests:
         self._second_answers.clear()
         for answer in answers.values():
             if not answer.done():
-                answer.set_exception(error)
-                answer.exception()  # nobody may be waiting any more
+                _refuse(answer, error)
+
+
+def _refuse(answer: Answer, error: PulsarException) -> None:
+    answer.set_exception(error)
+    answer.exception()  # nobody may be waiting any more

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from geminga.client._api.errors import AlreadyClosed, ConnectError, LookupError, PulsarException, Timeout, WrongProtocol
 from geminga.client._api.options import ClientOptions
 from geminga.client._transport.connection import ClientConnection
-from geminga.client._transport.service_urls import Address, ServiceUrls, parse_addresses, parse_proxy
+from geminga.client._transport.service_urls import Address, ServiceUrls, parse_proxy, told_addresses
 from geminga.runtime import Runtime, SparseWarnings, again, get_logger, spawn, value_of
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class ConnectionPool:
             try:
                 if address.is_http:
                     url = await self._told_over_http(address, topic)
-                    return await self._shared(url, parse_addresses(url)[0])
+                    return await self._shared(url, told_addresses(url)[0])
                 return await self._shared(address.url, address)
             except (ConnectError, Timeout) as error:
                 last = again(error)
@@ -107,7 +107,7 @@ class ConnectionPool:
                     last = again(error)
                     urls.failed(physical)
             raise again(last) if last is not None else ConnectError("the service URL has no address")
-        return await self._shared(address.broker_url, parse_addresses(address.physical_url)[0])
+        return await self._shared(address.broker_url, told_addresses(address.physical_url)[0])
 
     def go_on_with(self, urls: ServiceUrls, options: ClientOptions, why: PulsarException) -> None:
         """Another cluster from now on: what stands, and what is being made, ends with ``why``. Raises InvalidUrl, and

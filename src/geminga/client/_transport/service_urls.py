@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from geminga.client._api.errors import InvalidUrl
+from geminga.client._api.errors import InvalidUrl, LookupError
 
 _DEFAULT_PORTS: Final = {"pulsar": 6650, "pulsar+ssl": 6651, "http": 8080, "https": 8443}
 _HTTP: Final = {False: "http", True: "https"}
@@ -39,6 +39,14 @@ def parse_addresses(url: str) -> list[Address]:
     if not addresses:
         raise InvalidUrl(f"invalid service URL {url!r}: no host")
     return addresses
+
+
+def told_addresses(url: str) -> list[Address]:
+    """Those that a broker told; raises LookupError for what is none: it may tell another the next time."""
+    try:
+        return parse_addresses(url)
+    except InvalidUrl:
+        raise LookupError(f"the client was sent to {url!r:.100}, which is no address of a broker") from None
 
 
 def _parse_host(text: str, scheme: str, url: str) -> Address:

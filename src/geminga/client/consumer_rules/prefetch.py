@@ -52,6 +52,14 @@ class PrefetchBudget:
         return self.limit_bytes // max(1, self.topics)
 
 
+def permits_of(messages: int, ack_set: Sequence[int] = ()) -> int:
+    """What an entry of so many messages (0: it is no batch) took: brokers count those that are not acknowledged, which
+    ``ack_set`` names, none: all of them."""
+    if not ack_set:
+        return max(1, messages)
+    return max(1, min(sum((word & 0xFFFFFFFFFFFFFFFF).bit_count() for word in ack_set), messages))
+
+
 class FlowControl:
     """Permits of one consumer of one topic. ``capacity`` 0: no prefetching, a permit only for who waits."""
 

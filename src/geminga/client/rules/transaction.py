@@ -10,6 +10,7 @@ ahead                  what takes the way that the question took, behind it, nee
                        question is an operation then: a transaction that the coordinator did not tell is not committed
 detaching              as a commit up to the end, which is somebody else's; with a failed operation it becomes an abort
 the end                is asked for once nothing is under way; a commit with a failed operation becomes an abort
+its time               one that nobody ended until it is over is aborted by its coordinator
 its answer             done, refused, forgotten or lost: :data:`AFTER` says which state follows
 ====================== ======================================================================================
 """
@@ -104,6 +105,7 @@ class TransactionCore:
         "_to_flush",
         "failure",
         "is_left",
+        "is_over",
         "pending",
         "txn_id",
         "was_to_commit",
@@ -128,6 +130,8 @@ class TransactionCore:
         self.failure: Exception | None = None
         #: ``commit`` was called.
         self.was_to_commit = False
+        #: How it ended is known: nothing of it counts any more that was not there before.
+        self.is_over = False
         self._deadline_s = deadline_s
         self._state = TransactionState.OPEN
         self._ask = ask
@@ -193,8 +197,22 @@ class TransactionCore:
         self._to_flush[flush] = None
 
     def when_over(self, hear: Callable[[bool], None]) -> None:
-        """``hear`` whether it was committed, once that is known."""
-        self._on_over.append(hear)
+        """``hear`` whether it was committed, once that is known; at once, where it is."""
+        if self.is_over:
+            hear(self._state is TransactionState.COMMITTED)
+        else:
+            self._on_over.append(hear)
+
+    def _over(self) -> None:
+        self.is_over = True
+        hearers, self._on_over = self._on_over, []
+        for hear in hearers:
+            hear(self._state is TransactionState.COMMITTED)
+
+    def time_is_over(self) -> None:
+        """Its deadline has come: if nobody ended it, its coordinator aborts it."""
+        if self.state(self._deadline_s) is TransactionState.TIMED_OUT and not self.is_over:
+            self._over()
 
     # ---- targets
 
@@ -300,7 +318,5 @@ class TransactionCore:
         """The coordinator's answer to the end; the state that follows."""
         before, self._state = self._state, AFTER[self._state, answer]
         if self._state is not before:
-            hearers, self._on_over = self._on_over, []
-            for hear in hearers:
-                hear(self._state is TransactionState.COMMITTED)
+            self._over()
         return self._state

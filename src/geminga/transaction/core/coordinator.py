@@ -198,9 +198,9 @@ class CoordinatorState:
         )
 
     def end(self, txn_id: TxnId, *, commit: bool, now_ms: int) -> TransactionRecord | None:
-        """Decide its end; None if that end is decided and stored already (whoever asked lost the answer).
+        """Decide its end; None if that end is decided already, stored or not yet (whoever asked lost the answer).
 
-        Raises TransactionNotFoundError, InvalidTxnStatusError (the other end, or being decided this very moment).
+        Raises TransactionNotFoundError, InvalidTxnStatusError (the other end).
         """
         wanted = TxnStatus.COMMITTING if commit else TxnStatus.ABORTING
         outcome = self._outcomes.get(txn_id.number) if txn_id.coordinator == self.coordinator else None
@@ -209,7 +209,7 @@ class CoordinatorState:
                 raise _wrong_status(txn_id, TxnStatus.OPEN, outcome)
             return None
         transaction = self.find(txn_id)
-        if transaction.status == wanted:
+        if wanted in (transaction.status, transaction.pending_status):
             return None
         if transaction.status is not TxnStatus.OPEN or transaction.pending_status is not None:
             raise _wrong_status(txn_id, TxnStatus.OPEN, transaction.pending_status or transaction.status)

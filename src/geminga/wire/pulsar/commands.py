@@ -6,10 +6,11 @@ Every encoder returns a whole frame. Commands of the data path have hand-written
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from geminga.model.crc32c import crc32c
 from geminga.model.errors import ProtocolError, ServerError
@@ -35,7 +36,8 @@ def decode_command(data: bytes) -> pb.BaseCommand:
     """A command whose payload is there and complete; raises ProtocolError for anything else.
 
     The generated classes are lenient where the protocol is not: they leave out required fields, read an unknown
-    type as the first one, and give bytes for text that is not UTF-8. All of it is refused here, once.
+    type as the first one, and give bytes for text that is not UTF-8. All of it is refused here, once. An error of a
+    number that is not known is one all the same: UnknownError.
     """
     try:
         command = pb.BaseCommand.FromString(data)
@@ -44,11 +46,55 @@ def decode_command(data: bytes) -> pb.BaseCommand:
     if not command.HasField("type"):
         raise ProtocolError("a command of a type that is not known")
     name = _FIELD_OF_TYPE[command.type]
+    for number in _NUMBERS.get(command.type, ()):
+        _see_to_number(command, name, number)
     if not command.HasField(name) or not command.IsInitialized():
         raise ProtocolError(f"a {pb.BaseCommand.Type.Name(command.type)} command with required fields missing")
     if not data.isascii() and not _is_body_text_valid(command, name, data):
         raise ProtocolError(f"a {pb.BaseCommand.Type.Name(command.type)} command with text that is not UTF-8")
     return command
+
+
+class _Number(NamedTuple):
+    """A field of a command that names one of several things."""
+
+    field: str
+    number: int
+    #: An error of which only the number is not known.
+    is_error: bool
+
+
+#: What these name changes what is done: a number of a later version must not be read as the first one.
+_DECISIVE: Final = frozenset(("initialPosition", "producer_access_mode", "response", "txn_action"))
+
+
+def _numbers() -> dict[int, tuple[_Number, ...]]:
+    found: dict[int, tuple[_Number, ...]] = {}
+    for kind, name in _FIELD_OF_TYPE.items():
+        body = pb.BaseCommand.DESCRIPTOR.fields_by_name[name].message_type
+        numbers = tuple(
+            _Number(field.name, field.number, field.enum_type is pb.ServerError.DESCRIPTOR)
+            for field in (() if body is None else body.fields)
+            if field.enum_type is not None and (field.enum_type is pb.ServerError.DESCRIPTOR or field.name in _DECISIVE)
+        )
+        if numbers:
+            found[kind] = numbers
+    return found
+
+
+_NUMBERS: Final = _numbers()
+
+
+def _see_to_number(command: pb.BaseCommand, name: str, number: _Number) -> None:
+    body = getattr(command, name)
+    if body.HasField(number.field):
+        return
+    unknown = UnknownFieldSet(body)  # kept beside the fields
+    if all(unknown[index].field_number != number.number for index in range(len(unknown))):
+        return
+    if not number.is_error:
+        raise ProtocolError(f"a {pb.BaseCommand.Type.Name(command.type)} command with an unknown {number.field}")
+    setattr(body, number.field, pb.UnknownError)
 
 
 def _with_text() -> frozenset[str]:

@@ -205,6 +205,49 @@ def test_who_waits_for_exclusive_access_gets_it_with_an_epoch_that_is_stored() -
     in_room(scenario)
 
 
+def test_who_waits_may_have_the_name_of_who_has_access_or_waits_before() -> None:
+    """Instances of one service have one name as a rule."""
+
+    async def scenario(room: Room) -> None:
+        first, _ = await room.add("p", AccessMode.WAIT_FOR_EXCLUSIVE)
+        waiting = [(await room.add("p", AccessMode.WAIT_FOR_EXCLUSIVE))[0] for _ in range(3)]
+        assert room.producers.by_name == {"p": first}
+        assert list(room.producers.waiting) == waiting
+        assert room.log.heard == ["+p"]
+        room.producers.remove(waiting[1])
+        for leaves, follows in ((first, waiting[0]), (waiting[0], waiting[2])):
+            room.producers.remove(leaves)
+            await next_turn()
+            assert follows.told == ["granted"]
+            assert room.producers.by_name == {"p": follows}
+            assert room.log.heard[-2:] == ["-p", "+p"]
+        with pytest.raises(ProducerBusyError):
+            await room.add("p")
+        room.producers.check_invariants()
+
+    in_room(scenario)
+
+
+@pytest.mark.parametrize("mode", [AccessMode.SHARED, AccessMode.EXCLUSIVE])
+def test_who_takes_access_may_have_the_name_of_who_had_it(mode: AccessMode) -> None:
+    """A leader that starts again while the connection of its former life, or another instance, is there."""
+
+    async def scenario(room: Room) -> None:
+        first, _ = await room.add("p", mode)
+        second, is_ready = await room.add("p", AccessMode.EXCLUSIVE_WITH_FENCING)
+        assert is_ready
+        (error,) = first.told
+        assert isinstance(error, ProducerFencedError)
+        assert room.producers.by_name == {"p": second}
+        third, _ = await room.add("p", AccessMode.WAIT_FOR_EXCLUSIVE)
+        fourth, is_ready = await room.add("p", AccessMode.EXCLUSIVE_WITH_FENCING)
+        assert is_ready
+        assert [type(each.told[0]) for each in (second, third)] == [ProducerFencedError] * 2
+        assert (room.producers.by_name, room.producers.waiting) == ({"p": fourth}, {})
+
+    in_room(scenario)
+
+
 def test_who_waits_is_told_when_its_epoch_can_not_be_stored() -> None:
     async def scenario(room: Room) -> None:
         first, _ = await room.add("p", AccessMode.EXCLUSIVE)

@@ -8,6 +8,7 @@ from geminga.model.errors import ProtocolError, ServerError
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.frame import FrameDecoder
+from geminga.wire.pulsar.varint import encode_varint
 
 
 def decode(frame: bytes) -> pb.BaseCommand:
@@ -74,6 +75,79 @@ def test_producer_success_has_an_epoch_only_if_there_is_one() -> None:
 def test_what_is_no_command_is_refused(data: bytes) -> None:
     with pytest.raises(ProtocolError):
         commands.decode_command(data)
+
+
+def _with_number(command: pb.BaseCommand, field: str, number: int, value: int) -> bytes:
+    """The command with ``number`` of its body, a field of one byte, as ``value``, which is of two."""
+    body = getattr(command, field)
+    inner = body.SerializePartialToString() + bytes((number << 3, value & 127 | 128, value >> 7))
+    return b"\x08" + encode_varint(command.type) + encode_varint(command.type << 3 | 2) + bytes((len(inner),)) + inner
+
+
+@pytest.mark.parametrize(
+    ("command", "field", "error"),
+    [
+        (pb.BaseCommand(type=pb.BaseCommand.ERROR, error=pb.CommandError(request_id=1, message="m")), "error", "error"),
+        (
+            pb.BaseCommand(
+                type=pb.BaseCommand.SEND_ERROR,
+                send_error=pb.CommandSendError(producer_id=1, sequence_id=2, message="m"),
+            ),
+            "send_error",
+            "error",
+        ),
+        (
+            pb.BaseCommand(
+                type=pb.BaseCommand.ACK_RESPONSE, ackResponse=pb.CommandAckResponse(consumer_id=1, request_id=2)
+            ),
+            "ackResponse",
+            "error",
+        ),
+        (
+            pb.BaseCommand(type=pb.BaseCommand.END_TXN_RESPONSE, endTxnResponse=pb.CommandEndTxnResponse(request_id=1)),
+            "endTxnResponse",
+            "error",
+        ),
+        (
+            pb.BaseCommand(
+                type=pb.BaseCommand.GET_SCHEMA_RESPONSE, getSchemaResponse=pb.CommandGetSchemaResponse(request_id=1)
+            ),
+            "getSchemaResponse",
+            "error_code",
+        ),
+    ],
+)
+def test_an_error_of_a_later_version_is_an_error(command: pb.BaseCommand, field: str, error: str) -> None:
+    number = getattr(command, field).DESCRIPTOR.fields_by_name[error].number
+    body = getattr(commands.decode_command(_with_number(command, field, number, 200)), field)
+    assert body.HasField(error)
+    assert getattr(body, error) == pb.UnknownError
+
+
+@pytest.mark.parametrize(
+    ("command", "field", "named"),
+    [
+        (
+            pb.BaseCommand(type=pb.BaseCommand.END_TXN, endTxn=pb.CommandEndTxn(request_id=1)),
+            "endTxn",
+            "txn_action",
+        ),
+        (
+            pb.BaseCommand(
+                type=pb.BaseCommand.PRODUCER, producer=pb.CommandProducer(topic="t", producer_id=1, request_id=2)
+            ),
+            "producer",
+            "producer_access_mode",
+        ),
+    ],
+)
+def test_what_names_something_of_a_later_version_is_not_read_as_the_first_thing(
+    command: pb.BaseCommand, field: str, named: str
+) -> None:
+    commands.decode_command(command.SerializeToString())
+    number = getattr(command, field).DESCRIPTOR.fields_by_name[named].number
+    with pytest.raises(ProtocolError, match=f"an unknown {named}"):
+        commands.decode_command(_with_number(command, field, number, 200))
 
 
 def test_text_that_is_no_utf8_is_refused_at_any_depth() -> None:

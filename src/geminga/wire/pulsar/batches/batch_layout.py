@@ -87,6 +87,8 @@ class _Shape:
 
 def batch_layout(data: bytes, start: int, count: int) -> BatchLayout:
     """The layout of ``count`` messages from ``start`` in ``data``; raises BatchFormatError."""
+    if count < 0:
+        raise BatchFormatError(f"a batch of {count} messages")
     columns = Columns()
     position = start
     remaining = count
