@@ -22,7 +22,7 @@ class Plain:
     """What a broker without spans has, named as if it had them."""
 
     parts: Sequence[type[TopicPart]] = ()
-    consumer_kind: type[Consumer] = Consumer
+    consumer_kind: Callable[..., Consumer] = Consumer
 
     @property
     def acknowledge(self) -> Callable[[Connection, bytes], None]:

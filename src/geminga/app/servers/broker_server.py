@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from geminga.app.lifecycle.log_lines import PackageLevels
     from geminga.app.servers.core.metric_rows import MetricRow
     from geminga.app.servers.late_clusters import LateClusters
-    from geminga.app.servers.telemetry import Telemetry
+    from geminga.app.servers.telemetry.spans import Telemetry
     from geminga.broker.access.audit import Auditor
     from geminga.broker.access.ports import Access
     from geminga.broker.administration.services import Backups

@@ -11,7 +11,7 @@ from geminga.runtime.ports import Threads
 from geminga.version import __version__
 
 if TYPE_CHECKING:
-    from geminga.app.servers.telemetry import Telemetry
+    from geminga.app.servers.telemetry.spans import Telemetry
 
 #: OpenTelemetry's own; off here where it is not set.
 EXPORTER: Final = "OTEL_TRACES_EXPORTER"
@@ -30,7 +30,7 @@ def open_telemetry(threads: Threads, closers: list[tuple[str, Callable[[], Await
     from geminga.model.extras import needed_for
 
     with needed_for(f"{EXPORTER}=otlp", "otel"):
-        from geminga.app.servers.telemetry import LANE, Telemetry
+        from geminga.app.servers.telemetry.spans import LANE, Telemetry
 
     telemetry = Telemetry(__version__)
 

@@ -25,6 +25,6 @@ class Traces(Protocol):
         ...
 
     @property
-    def consumer_kind(self) -> type[Consumer]:
-        """Consumers with spans of what they are sent."""
+    def consumer_kind(self) -> Callable[..., Consumer]:
+        """Makes consumers with spans of what they are sent, of what a plain one is made of."""
         ...

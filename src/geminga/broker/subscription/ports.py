@@ -72,8 +72,8 @@ class SubscriptionServices(Protocol):
         ...
 
     @property
-    def consumer_kind(self) -> type[Consumer] | None:
-        """Of what kind the consumers are; None: the plain one."""
+    def consumer_kind(self) -> Callable[..., Consumer] | None:
+        """What makes the consumers, of what a plain one is made of; None: they are plain."""
         ...
 
     @property

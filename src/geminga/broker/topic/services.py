@@ -156,8 +156,8 @@ class TopicServices:
     group_throttles: Callable[[TopicRules], Awaitable[BrokerThrottles]] = _no_group
     #: Rates of all topics together, as they are now.
     throttles: Callable[[], BrokerThrottles] = lambda: NO_THROTTLES
-    #: Of what kind the consumers are; None: the plain one.
-    consumer_kind: type[Consumer] | None = None
+    #: What makes the consumers, of what a plain one is made of; None: they are plain.
+    consumer_kind: Callable[..., Consumer] | None = None
 
     @property
     def snapshots(self) -> BufferSnapshots | None:

@@ -7,7 +7,7 @@ is there. ``docs/formats/log.md`` lists the spans. The SDK reads all other ``OTE
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -18,11 +18,10 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context, use_span
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from geminga.app.servers.telemetry.traced_consumer import context_of, of_topic, traced_consumers
 from geminga.broker.connection.back_pressure import LONG_COMMAND_BYTES
 from geminga.broker.handlers.subscription import handle_ack_bytes
-from geminga.broker.subscription.consumer import Consumer
 from geminga.broker.topic.parts import PartTopic, TopicPart
 from geminga.model.bookie_port import (
     AddDone,
@@ -50,8 +49,6 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from geminga.broker.connection.connection import Connection
-    from geminga.broker.core.dispatch.redelivery import RedeliveryTracker
-    from geminga.broker.core.dispatch.shared import Candidate
     from geminga.broker.topic.publish import PublishBatch
     from geminga.managed_ledger import AppendResult
 
@@ -59,7 +56,6 @@ if TYPE_CHECKING:
 LANE: Final = "telemetry"
 #: Transactions of one topic that are followed at once.
 TRANSACTIONS_MAX: Final = 1000
-_CONTEXT: Final = TraceContextTextMapPropagator()
 
 
 class _LogIds(RandomIdGenerator):
@@ -79,7 +75,7 @@ class Telemetry:
         self.tracer: Tracer = self._provider.get_tracer("geminga", version)
         self.parts: Sequence[type[TopicPart]] = (publishes_part(self.tracer),)
         self.acknowledge = acknowledges(self.tracer)
-        self.consumer_kind = consumers(self.tracer)
+        self.consumer_kind = traced_consumers(self.tracer)
 
     def close(self) -> None:
         """Send what is there, and end; blocks, and never raises."""
@@ -104,7 +100,7 @@ def acknowledges(tracer: Tracer) -> Callable[[Connection, bytes], None]:
     def traced(connection: Connection, raw: bytes) -> None:
         is_asked, consumer_id, count = _of_ack(raw)
         consumer = connection.members.consumers.get(consumer_id)
-        attributes = _of_topic("settle", "" if consumer is None else str(consumer.subscription.topic.name))
+        attributes = of_topic("settle", "" if consumer is None else str(consumer.subscription.topic.name))
         attributes["messaging.pulsar.acknowledged"] = "durable" if is_asked else "taken"
         if consumer is not None:
             attributes["messaging.consumer.group.name"] = consumer.subscription.name
@@ -129,46 +125,6 @@ def _of_ack(raw: bytes) -> tuple[bool, int, int]:
     return ack.HasField("request_id"), ack.consumer_id, len(ack.message_id)
 
 
-class TracedConsumer(Consumer):
-    """A consumer with a span for each entry that it is sent; its parent is that of the message's ``publish``."""
-
-    __slots__ = ()
-    tracer: ClassVar[Tracer]
-
-    def send(self, entries: Sequence[Candidate], *, redeliveries: RedeliveryTracker | None, now_ms: int) -> None:
-        """From here until they are with the connection; how long a client takes to read them is not in it."""
-        spans = [self._span(entry, redeliveries) for entry in entries]
-        super().send(entries, redeliveries=redeliveries, now_ms=now_ms)
-        for span in spans:
-            span.end()
-
-    def _span(self, entry: Candidate, redeliveries: RedeliveryTracker | None) -> Span:
-        metadata = peek_metadata(entry.data)
-        context = Context() if metadata is None else _context_of(texts_of(metadata.properties))
-        attributes = _of_topic("receive", str(self.subscription.topic.name))
-        attributes["messaging.consumer.group.name"] = self.subscription.name
-        attributes["messaging.pulsar.consumer"] = self.name
-        attributes["messaging.message.envelope.size"] = len(entry.data)
-        attributes["messaging.batch.message_count"] = entry.message_count
-        if redeliveries:
-            attributes["messaging.pulsar.redelivery_count"] = redeliveries.count(entry.position)
-        return self.tracer.start_span("dispatch", context, kind=SpanKind.PRODUCER, attributes=attributes)
-
-
-def consumers(tracer: Tracer) -> type[Consumer]:
-    """The kind of consumer whose spans ``tracer`` makes."""
-    return type("TracedConsumer", (TracedConsumer,), {"__slots__": (), "tracer": tracer})
-
-
-def _of_topic(operation: str, topic: str) -> dict[str, str | int]:
-    """OpenTelemetry's names of a messaging system's attributes."""
-    return {
-        "messaging.system": "pulsar",
-        "messaging.operation.type": operation,
-        "messaging.destination.name": topic,
-    }
-
-
 def _ended(span: Span, error: BaseException | None) -> None:
     if error is not None:
         span.set_status(Status(StatusCode.ERROR, str(error)))
@@ -184,7 +140,7 @@ class _TracedApplication:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A request, as ASGI has it."""
-        context = _context_of({name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]})
+        context = context_of({name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]})
         attributes = {"http.request.method": scope["method"], "url.path": scope["path"]}
         with self._tracer.start_as_current_span(
             scope["method"], context, kind=SpanKind.SERVER, attributes=attributes
@@ -198,11 +154,6 @@ class _TracedApplication:
                 await send(message)
 
             await self._application(scope, receive, send_on)
-
-
-def _context_of(texts: Mapping[str, str]) -> Context:
-    """That of a ``traceparent`` among them; an empty one."""
-    return _CONTEXT.extract(texts, Context())
 
 
 class TracedPublishes(TopicPart):
@@ -223,7 +174,7 @@ class TracedPublishes(TopicPart):
         """The first message of a transaction here begins its span."""
         key = batch.transaction
         if key is not None and key not in self._transactions and len(self._transactions) < TRANSACTIONS_MAX:
-            attributes = _of_topic("process", str(self._topic.name))
+            attributes = of_topic("process", str(self._topic.name))
             attributes["messaging.pulsar.transaction"] = str(TxnId(*key))
             self._transactions[key] = self.tracer.start_span("transaction", Context(), attributes=attributes)
         return (batch,)
@@ -247,10 +198,10 @@ class TracedPublishes(TopicPart):
     ) -> None:
         metadata = peek_metadata(entry)
         transaction = None if batch.transaction is None else self._transactions.get(batch.transaction)
-        context = Context() if metadata is None else _context_of(texts_of(metadata.properties))
+        context = Context() if metadata is None else context_of(texts_of(metadata.properties))
         if transaction is not None and not context:
             context = set_span_in_context(transaction, context)
-        attributes = _of_topic("send", str(self._topic.name))
+        attributes = of_topic("send", str(self._topic.name))
         attributes["messaging.message.envelope.size"] = len(entry)
         attributes["messaging.pulsar.producer"] = batch.producer.name
         span = self.tracer.start_span(
