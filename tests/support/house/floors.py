@@ -122,6 +122,7 @@ FLOORS: Final = (
     "app.console.pages",
     "app.console.serving",
     "app.servers.web",
+    "app.servers.telemetry",
     "app.servers",
     "app.commands",
     "app.administration",

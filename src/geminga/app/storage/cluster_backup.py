@@ -40,6 +40,7 @@ from geminga.bookkeeper.ledger_handle import LedgerHandle
 from geminga.bookkeeper.ledger_ids import ID_GENERATOR_PATH, next_ledger_id
 from geminga.metadata import SqliteMetadataStore, cas
 from geminga.metadata.ports import MetadataStore
+from geminga.metadata.sqlite_file import SNAPSHOT_SUFFIX
 from geminga.model.crc32c import crc32c
 from geminga.model.errors import DataDirectoryError, NoSuchLedgerError, StorageError
 from geminga.runtime import Runtime, answer_of, get_logger
@@ -164,6 +165,7 @@ class ClusterBackup(ManifestWriter):
                 return None
             snapshot = target.snapshot()
             try:
+                await snapshot.take()
                 metadata = await self._put_metadata(snapshot.write_to)
             finally:
                 await snapshot.close()
@@ -173,7 +175,7 @@ class ClusterBackup(ManifestWriter):
         return as_of_ms, [metadata, *(one.file for segments in self._ledgers.values() for one in segments)]
 
     async def _forget_work(self) -> None:
-        for suffix in ("", "-wal", "-shm", "-journal"):
+        for suffix in ("", "-wal", "-shm", "-journal", SNAPSHOT_SUFFIX):
             await unlink_if_there(self._disk, f"{self._work}{suffix}")
 
     async def _log_ends(self) -> dict[str, tuple[int, int]]:

@@ -379,18 +379,15 @@ class TopicConsumer:
             self._set_epoch(self.epoch + 1)
         self._ask_for_all(connection)
         self.start_over()
-        self._take_what_was_asked_for(connection)
+        if connection is not None:
+            self._intake.give_back()
+            self._delivery.on_subscribed(self.topic)
 
     def _ask_for_all(self, connection: ClientConnection | None) -> None:
         # Ahead of the permits of what is dropped: what is sent for them would come again, too.
         if connection is not None:
             for frame in requests.redeliver(self.consumer_id, (), self.epoch):
                 connection.write(frame)
-
-    def _take_what_was_asked_for(self, connection: ClientConnection | None) -> None:
-        if connection is not None:
-            self._intake.give_back()
-            self._delivery.on_subscribed(self.topic)
 
     def redeliver_returned(self, returned: Sequence[GivenBack]) -> None:
         """Transactions were aborted in which the application had acknowledged: that comes again, and before what was
@@ -420,7 +417,8 @@ class TopicConsumer:
                 else:
                     kept.add(key, indexes)
         self._intake.start_over(kept)
-        self._take_what_was_asked_for(connection)
+        self._intake.give_back()
+        self._delivery.on_subscribed(self.topic)
 
     def _set_epoch(self, epoch: int) -> None:
         self.epoch = epoch

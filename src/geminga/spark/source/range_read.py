@@ -193,6 +193,8 @@ class RangeReader:
             return
         first = await first_position(self._client, self._range.topic, self._config.name)
         if first is not None and first.ledger_id < 0:
+            if await is_held_compacted(self._client, self._range.topic, self._range.end, self._config):
+                return
             # A cursor that stands in it, so before all, is as new as the topic: it is no proof.
             self._lost(
                 f"{self._range.topic} was deleted before {self._range.end} was reached: it is there again, empty"
