@@ -164,13 +164,13 @@ class TopicProducers(Generic[P]):
         await self._make_room_for(producer)
         self._check_open()
         is_one_of_most = not is_replicator(producer.name)
-        if is_one_of_most and is_reached(self.most, len(self.by_name)):
-            others = sum(not is_replicator(name) for name in self.by_name)
+        if is_one_of_most and is_reached(self.most, len(self.by_name) + len(self.waiting)):
+            others = sum(not is_replicator(each.name) for each in self.all())
             if is_reached(self.most, others):
                 raise ProducerBusyError("Topic reached max producers limit")
         if is_one_of_most and self.most_from_one:
             host = host_of(producer.connection.peer)
-            others = sum(host_of(each.connection.peer) == host for each in self.by_name.values())
+            others = sum(host_of(each.connection.peer) == host for each in self.all())
             if is_reached(self.most_from_one, others):
                 raise ProducerBusyError("Topic reached max same address producers limit")
         if self._access is None:

@@ -192,6 +192,17 @@ def test_limits_the_end_of_a_topic_and_its_watch_keep_producers_out() -> None:
     in_room(scenario)
 
 
+def test_who_waits_for_exclusive_access_is_one_of_those_that_there_may_be() -> None:
+    async def scenario(room: Room) -> None:
+        room.producers.most = 2
+        await room.add("p", AccessMode.EXCLUSIVE)
+        await room.add("q", AccessMode.WAIT_FOR_EXCLUSIVE)
+        with pytest.raises(ProducerBusyError, match="max producers limit"):
+            await room.add("r", AccessMode.WAIT_FOR_EXCLUSIVE)
+
+    in_room(scenario)
+
+
 def test_who_waits_for_exclusive_access_gets_it_with_an_epoch_that_is_stored() -> None:
     async def scenario(room: Room) -> None:
         first, _ = await room.add("p", AccessMode.EXCLUSIVE)
