@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from support.house.examples import EXAMPLES
+from support.house.few_messages import tell_less
 
 if TYPE_CHECKING:
     import pulsar
@@ -46,6 +48,10 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile("geminga")
+if not os.environ.get("PROPERTY_SEED"):
+    # Constants of all modules of ours that a process has loaded by then would be drawn, too: other examples with each
+    # order of tests, and each source parsed in each worker. `make search` has them.
+    providers.is_local_module_file = lambda path: False
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -104,8 +110,9 @@ class _Survivors:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Each process that runs tests keeps its heap small for the collector."""
+    """Each process that runs tests keeps its heap small for the collector; a worker tells what somebody looks at."""
     config.pluginmanager.register(_Survivors())
+    tell_less(config)
 
 
 @pytest.hookimpl(tryfirst=True)

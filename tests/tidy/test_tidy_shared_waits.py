@@ -32,7 +32,23 @@ def _attributes(target: ast.expr) -> Iterator[str]:
 
 
 def _is_future(node: ast.expr | None) -> bool:
-    return node is not None and "create_future()" in ast.unparse(node)
+    return node is not None and any(
+        isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "create_future"
+        for call in ast.walk(node)
+    )
+
+
+def _names_futures(annotation: ast.expr) -> bool:
+    """Whether it has a ``Future[...]``, also as the text of one that is quoted."""
+    for node in ast.walk(annotation):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "Future[" in node.value:
+            return True
+        if isinstance(node, ast.Subscript):
+            value = node.value
+            name = value.attr if isinstance(value, ast.Attribute) else value.id if isinstance(value, ast.Name) else ""
+            if name.endswith("Future"):
+                return True
+    return False
 
 
 def waits(trees: Iterable[tuple[str, ast.Module]]) -> set[tuple[str, str]]:
@@ -41,9 +57,7 @@ def waits(trees: Iterable[tuple[str, ast.Module]]) -> set[tuple[str, str]]:
     for module, tree in trees:
         futures: set[str] = set()
         for node in ast.walk(tree):
-            if isinstance(node, ast.AnnAssign) and (
-                _is_future(node.value) or "Future[" in ast.unparse(node.annotation)
-            ):
+            if isinstance(node, ast.AnnAssign) and (_is_future(node.value) or _names_futures(node.annotation)):
                 futures.update(_attributes(node.target))
             elif isinstance(node, ast.Assign) and _is_future(node.value):
                 for target in node.targets:
