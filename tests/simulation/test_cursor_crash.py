@@ -15,7 +15,7 @@ from support.house.weekly_sample import of_week, run_week, share
 from support.stories.cursor_crash import topic_story
 from support.stories.cursor_window import window_story, window_story_of_pulsar
 
-SEEDS = int(os.environ.get("GEMINGA_SEEDS", "12"))
+SEEDS = int(os.environ.get("GEMINGA_SEEDS", "8"))
 SEEDS_LONG = int(os.environ.get("GEMINGA_SEEDS_LONG", "1000"))
 #: What topics without a lake pass.
 POINTS = [

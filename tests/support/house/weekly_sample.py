@@ -127,9 +127,10 @@ def left_to_other_weeks(file: str, tests: Sequence[str]) -> set[str]:
 #: Files whose tests take turns: the part of them that a week's ``make test`` runs. Each is a story of its own over
 #: Spark, a cluster of processes, or a broker of its own, and all of them cost more than each change should pay.
 TURNS: Final[Mapping[str, float]] = {
-    "integration/spark/pipelines/test_spark_pipeline_windows.py": 0.35,
-    "integration/spark/pipelines/test_spark_pipelines.py": 0.35,
-    "integration/spark/test_spark_exactly_once_queries.py": 0.35,
+    "integration/spark/pipelines/test_spark_pipeline_windows.py": 0.2,
+    "integration/spark/pipelines/test_spark_pipelines.py": 0.25,
+    "integration/spark/test_spark_exactly_once_queries.py": 0.25,
+    "integration/spark/test_spark_pipeline.py": 0.6,
     "integration/spark/test_spark_read_topic.py": 0.4,
     "integration/spark/test_spark_sink_queries.py": 0.5,
     "integration/spark/test_spark_source_queries.py": 0.5,
@@ -137,6 +138,7 @@ TURNS: Final[Mapping[str, float]] = {
     "integration/test_bookie_cluster.py": 0.5,
     "integration/test_bookie_process.py": 0.6,
     "integration/test_broker_processes.py": 0.4,
+    "integration/test_client_commands.py": 0.6,
     "integration/test_cluster_brokers.py": 0.4,
     "integration/test_cluster_metadata_commands.py": 0.5,
     "integration/test_cluster_processes.py": 0.5,
@@ -155,11 +157,13 @@ TURNS: Final[Mapping[str, float]] = {
 
 
 def whose_turn_it_is_not(file: str, tests: Sequence[str]) -> set[str]:
-    """Of the tests of a file below ``tests``, those that another week runs."""
+    """Of the tests of a file below ``tests``, those that another week runs: who waited longest comes next."""
     if file not in TURNS or not tests:
         return set()
-    chosen = drawn(file, math.ceil(TURNS[file] * len(tests)), len(tests), week=week())
-    return {test for index, test in enumerate(tests) if index not in chosen}
+    count = math.ceil(TURNS[file] * len(tests))
+    order = Random(file).sample(tests, len(tests))
+    first = weeks_since_the_first() * count % len(order)
+    return set((order[first:] + order[:first])[count:])
 
 
 def _order(name: str, seeds: range, count: int) -> list[int]:
