@@ -31,6 +31,7 @@ from bench.client import client as measure_client
 from bench.compaction import compaction
 from bench.cursor import holes as measure_cursor
 from bench.delayed import delayed
+from bench.first_sends import first_sends
 from bench.geo import geo
 from bench.isolation import RATE, SIZE, isolation
 from bench.lake import lake
@@ -96,6 +97,11 @@ MEASUREMENTS: dict[str, tuple[str, str, Measurement]] = {
         "a broker process of two is killed, and its topics' clients come back: first receipts since the kill",
         f"publish: {DURABLE}",
         lambda b, o: takeover(b, o.count),
+    ),
+    "firsts": (
+        "a producer and one message on each of many new topics, beside Apache Pulsar's broker",
+        f"both: {DURABLE}",
+        lambda b, o: first_sends(b, o.count, o.turns, is_alone=o.alone),
     ),
     "bundles": (
         "memory per bundle that a broker process owns",
@@ -261,8 +267,10 @@ def main() -> int:
     parser.add_argument("--warmup", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=3, help="publish: turns of floor and product, medians are shown")
     parser.add_argument("--rate", type=int, default=2_000, help="latency: sends per second")
-    parser.add_argument("--count", type=int, default=10_000, help="topics, geo: how many")
-    parser.add_argument("--turns", type=int, default=3, help="peers, secure, transactions: of each server in each row")
+    parser.add_argument("--count", type=int, default=10_000, help="topics, firsts, takeover, geo: how many")
+    parser.add_argument(
+        "--turns", type=int, default=3, help="peers, secure, transactions, firsts: of each server in each row"
+    )
     parser.add_argument(
         "-k",
         default="",
@@ -273,7 +281,7 @@ def main() -> int:
     parser.add_argument(
         "--gigabytes", type=float, default=0.0, help="spark: payloads of each query (0.2 by default); entries: 4"
     )
-    parser.add_argument("--alone", action="store_true", help="geo, compaction: without Apache Pulsar")
+    parser.add_argument("--alone", action="store_true", help="geo, compaction, firsts: without Apache Pulsar")
     parser.add_argument("--cut-seconds", type=float, default=30.0, help="geo: how long the link is cut (600: in full)")
     parser.add_argument("--messages", type=int, default=0, help="lake, compaction: how many (1,000,000)")
     parser.add_argument("--profile", action="store_true", help="peers: say where Geminga's processor time went")

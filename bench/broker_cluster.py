@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from tools.standalone_process import StandaloneProcess
 
-from bench.broker_processes import children, cpu_of_servers
+from bench.broker_processes import children, cpu_of_servers, cpu_seconds_of
 from bench.measure import Row
 from bench.servers import Bench, BenchError, finish_load, load, start_load
 from geminga.broker.ownership.core.bundles import topic_hash
@@ -98,8 +98,11 @@ def takeover(bench: Bench, count: int) -> list[Row]:
         if "opened" not in line:
             raise BenchError(line or finish_load(generator)["error"])
         # The second one: the first has the standalone's port.
-        os.kill(sorted(children(broker.pid))[1], signal.SIGKILL)
+        survivor, killed = sorted(children(broker.pid))
+        before = cpu_seconds_of(survivor), broker.cpu_seconds()
+        os.kill(killed, signal.SIGKILL)
         answer = finish_load(generator)
+        after = cpu_seconds_of(survivor), broker.cpu_seconds()
     return [
         {
             "topics": count,
@@ -109,6 +112,8 @@ def takeover(bench: Bench, count: int) -> list[Row]:
             "all: first s": answer["first_s"],
             "last s": answer["all_s"],
             "topics/s": round(answer["rate"]),
+            "CPU us a topic, broker": round((after[0] - before[0]) / count * 1e6),
+            "storage": round((after[1] - before[1]) / count * 1e6),
         }
     ]
 

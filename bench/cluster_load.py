@@ -1,4 +1,5 @@
-"""The load generator for what a cluster of broker processes is asked: lookups, and topics whose broker is killed.
+"""The load generator for what a cluster of broker processes is asked: lookups, topics whose broker is killed, and new
+ones.
 
 Run as ``python -m bench.cluster_load '{"mode": "lookup", ...}'``; the answer is one JSON line, as of ``bench.load``.
 """
@@ -295,7 +296,15 @@ async def _takeover(o: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-MODES = {"lookup": lookup, "takeover": takeover}
+def first(o: dict[str, Any]) -> dict[str, Any]:
+    """Open a producer on each of ``count`` topics ``{prefix}{number}``, and have a message acknowledged there."""
+    topics = [f"{o['prefix']}{number}" for number in range(o["count"])]
+    began = time.perf_counter()
+    asyncio.run(_Clients(o["port"]).serve_all(topics, {}))
+    return {"rate": len(topics) / (time.perf_counter() - began)}
+
+
+MODES = {"lookup": lookup, "takeover": takeover, "first": first}
 
 
 def main() -> None:

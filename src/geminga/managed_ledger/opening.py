@@ -7,19 +7,26 @@ that no ledger and no cursor is added behind our back; the ledgers are fenced by
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
 from geminga.managed_ledger.managed_ledger import ManagedLedger
 from geminga.managed_ledger.shared.metadata_io import MetadataNode, claim, cursor_path, ledger_path
 from geminga.managed_ledger.shared.services import LedgerHome, StorageServices
 from geminga.metadata.ports import Node
 from geminga.model.errors import CorruptionError, LedgerFencedError, NoSuchLedgerError
 from geminga.model.topic_name import SHADOW_SOURCE
-from geminga.runtime import get_logger
+from geminga.runtime import get_logger, value_of
 from geminga.wire.managed_ledger import (
     ManagedLedgerRecord,
     decode_cursor_info,
     decode_managed_ledger_info,
     encode_managed_ledger_info,
 )
+
+#: Cursors of a log that are brought back at the same time.
+CURSORS_AT_ONCE: Final = 8
 
 _log = get_logger(__name__)
 
@@ -55,11 +62,36 @@ async def load(services: StorageServices, home: LedgerHome, name: str) -> Manage
     else:
         ml = ManagedLedger(services, home, name, known, record)
         await _recover_end(ml, services)
-    for cursor_name in await metadata.children(path):
-        # None: it was deleted in between.
-        if (found := await _get(services, cursor_path(name, cursor_name))) is not None:
-            await ml.cursor_set.bring_back(cursor_name, decode_cursor_info(found.value), found.stat)
+    await _bring_cursors_back(ml, services, await metadata.children(path))
     return ml
+
+
+async def _bring_cursors_back(ml: ManagedLedger, services: StorageServices, names: Sequence[str]) -> None:
+    """Some at a time: each may wait for the claim of its node, and for its ledger to be recovered."""
+    for first in range(0, len(names), CURSORS_AT_ONCE):
+        window = names[first : first + CURSORS_AT_ONCE]
+        if len(window) == 1:
+            await _bring_back(ml, services, window[0])
+            continue
+        # None is on its way any more when this raises.
+        ended = await asyncio.gather(*(_bring_back(ml, services, each) for each in window), return_exceptions=True)
+        try:
+            for error in ended:
+                value_of(error)
+        finally:
+            del ended  # see runtime's value_of
+    if len(names) > 1:
+        # In their order, whichever came first; in this mapping, which others look at.
+        durable = ml.cursor_set.durable
+        for each in names:
+            if each in durable:
+                durable[each] = durable.pop(each)
+
+
+async def _bring_back(ml: ManagedLedger, services: StorageServices, cursor_name: str) -> None:
+    # None: it was deleted in between.
+    if (found := await _get(services, cursor_path(ml.name, cursor_name))) is not None:
+        await ml.cursor_set.bring_back(cursor_name, decode_cursor_info(found.value), found.stat)
 
 
 async def _recover_end(ml: ManagedLedger, services: StorageServices) -> None:

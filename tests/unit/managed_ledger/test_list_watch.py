@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.managed_ledger.log.list_watch import ListWatch
+from geminga.managed_ledger.log.list_watch import FIRST_LOOK_S, ListWatch
+from geminga.managed_ledger.log.stored_list import StoredList
 from geminga.managed_ledger.shared.metadata_io import ledger_path
 from geminga.model.errors import LedgerFencedError
 from support.worlds.ledger_world import NAME, append
@@ -49,8 +50,31 @@ def test_what_was_claimed_before_the_watch_was_there_is_found_out(in_world):
         await w.world.sleep(0.1)
         assert not ml.tenure.is_fenced
         ml.watch_list()
-        await w.world.sleep(0.1)
+        await w.world.sleep(FIRST_LOOK_S + 0.1)
         assert ml.tenure.is_fenced
+
+    in_world(scenario)
+
+
+def test_the_list_is_looked_at_once_behind_a_ledger_that_is_made_at_once_and_once_where_none_is(in_world, monkeypatch):
+    async def scenario(w):
+        looks = []
+        check = StoredList.check
+        monkeypatch.setattr(StoredList, "check", lambda stored: looks.append(stored.name) or check(stored))
+        ml = await opened(w)
+        await append(ml, [b"0"])
+        await w.world.sleep(2 * FIRST_LOOK_S)
+        assert looks == [NAME]
+        await ml.close()
+        looks.clear()
+        ml = await opened(w)
+        await w.world.sleep(2 * FIRST_LOOK_S)
+        assert looks == [NAME]
+        await ml.close()
+        looks.clear()
+        await (await opened(w)).close()
+        await w.world.sleep(2 * FIRST_LOOK_S)
+        assert looks == []
 
     in_world(scenario)
 

@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
+from geminga.managed_ledger import opening
 from geminga.managed_ledger.shared.metadata_io import cursor_path, ledger_path
-from geminga.model.errors import DiskFullError, LedgerFencedError, StorageError
+from geminga.model.errors import CorruptionError, DiskFullError, LedgerFencedError, StorageError
 from geminga.model.position import EARLIEST
 from support.house.orphans import collect_now
 from support.worlds.ledger_world import NAME, append
@@ -56,6 +57,56 @@ def test_reopen_drops_an_empty_last_ledger_and_deletes_it_later(in_world):
         await w.fill(again, 1)
         assert len(await w.factory.named_ledgers(NAME)) == 2
         assert not await collect_now(w.runtime, w.store, w.bookkeeper)
+
+    in_world(scenario)
+
+
+def test_cursors_come_back_together_in_their_order_and_some_at_a_time(in_world, monkeypatch):
+    monkeypatch.setattr(opening, "CURSORS_AT_ONCE", 4)
+
+    async def scenario(w):
+        ml = await w.open()
+        names = [f"c{number:02}" for number in range(10)]
+        cursors = [await ml.open_cursor(name, initial=EARLIEST) for name in reversed(names)]
+        positions = await w.fill(ml, 10)
+        for cursor, position in zip(cursors, positions, strict=True):
+            cursor.acknowledge_cumulative(position)
+        await w.factory.close()
+        w.new_process(is_shared=True)
+        w.faults.delay_ms_max = 1000
+        began_s = w.runtime.clock.monotonic()
+        again = await w.open()
+        # A window takes its slowest claim, of some 1.5 s; one after the other they took 15.
+        assert w.runtime.clock.monotonic() - began_s < 10
+        assert [*again.cursors] == names
+        assert [again.cursors[name].mark_delete_position for name in reversed(names)] == positions
+        w.faults.delay_ms_max = 0
+        # Trimming knows of those that come and go from now on.
+        again.trimmer.set_retention(retention_ms=0, retention_bytes=0)
+        filled = await w.fill(again, 30)
+        late = await again.open_cursor("late", initial=filled[10])
+        for name in names:
+            again.cursors[name].acknowledge_cumulative(filled[-1])
+        await again.trimmer.trim()
+        assert filled[10].ledger_id in [info.ledger_id for info in again.ledgers.infos]
+        assert late.backlog_count == 20
+
+    in_world(scenario)
+
+
+def test_a_cursor_that_can_not_come_back_keeps_the_ledger_shut_until_it_can(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        for number in range(3):
+            await ml.open_cursor(f"c{number}", initial=EARLIEST)
+        await w.factory.close()
+        node = await w.store.get(cursor_path(NAME, "c1"))
+        await w.store.put(cursor_path(NAME, "c1"), b"\xff", expected_version=None)
+        w.new_process()
+        with pytest.raises(CorruptionError):
+            await w.open()
+        await w.store.put(cursor_path(NAME, "c1"), node.value, expected_version=None)
+        assert [*(await w.open()).cursors] == ["c0", "c1", "c2"]
 
     in_world(scenario)
 

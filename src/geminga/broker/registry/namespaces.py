@@ -198,6 +198,11 @@ class Namespaces:
             self._changed(namespace)
 
 
+def is_fit_for_new(name: TopicName) -> bool:
+    """Whether :func:`check_new_name` lets it pass."""
+    return bool(name.local_name.strip(" ")) and len(name.local_name) <= LOCAL_NAME_CHARACTERS_MAX
+
+
 def check_new_name(name: TopicName) -> None:
     """Raise InvalidTopicNameError if a client can not make a topic of that name."""
     if not name.local_name.strip(" "):

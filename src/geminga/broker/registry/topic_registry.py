@@ -18,7 +18,7 @@ from geminga.broker.geo.residence import require_life_in
 from geminga.broker.ownership.ports import Here, Ownership, Topics
 from geminga.broker.policies.core.limit_rows import AUTO_TOPIC_CREATION, MAX_TOPICS
 from geminga.broker.registry.loaded_topics import LoadedTopics
-from geminga.broker.registry.namespaces import Namespaces, TopicMode, check_new_name
+from geminga.broker.registry.namespaces import Namespaces, TopicMode, check_new_name, is_fit_for_new
 from geminga.broker.registry.topic_loads import Load, TopicLoads
 from geminga.model.errors import (
     ConflictError,
@@ -475,7 +475,12 @@ class TopicRegistry:
     async def _room_on_demand(self, name: TopicName) -> Room | None:
         """For a topic that may be made if it is not there; None: it may not."""
         policies = await self.require_namespace(name)
-        if await self.exists(name) or name.is_system:
+        is_allowed, topic_type, _ = self.auto_creation(policies)
+        if is_allowed and topic_type == "non-partitioned" and not name.is_partition and is_fit_for_new(name):
+            is_limited = self._levels(policies).value(MAX_TOPICS)
+            if not is_limited and await self._resources.partitioned_topics.find_stored(name) is None:
+                return NO_LIMIT  # whether it is there makes no difference
+        if name.is_system or await self.exists(name):
             return NO_LIMIT
         check_new_name(name)
         if name.is_partition:
@@ -486,7 +491,6 @@ class TopicRegistry:
                 raise NotAllowedError(f"Illegal topic partition name {name} with max allowed {partitions} partitions")
         elif await self._partitions(name):
             raise NotAllowedError(f"{name} is a partitioned topic: only its partitions take producers and consumers")
-        is_allowed, topic_type, _ = self.auto_creation(policies)
         if is_allowed and (topic_type == "non-partitioned" or name.is_partition):
             return await self.room_for(name)
         return None
@@ -524,21 +528,19 @@ class TopicRegistry:
         """
         policies = await self.require_namespace(name)
         partitions = await self._partitions(name) if not name.is_partition else 0
-        if partitions or name.is_partition or await self.exists(name):
+        if partitions or name.is_partition or not create:
             return partitions
         is_allowed, topic_type, default = self.auto_creation(policies)
-        if not create:
-            return 0
+        if (is_allowed and topic_type != "partitioned" and is_fit_for_new(name)) or await self.exists(name):
+            return 0  # in the first case whether it is there makes no difference
         if not is_allowed:
             raise _not_found(name)
         check_new_name(name)
-        if topic_type == "partitioned":
-            try:
-                await self._partitioned.create(name, default)
-            except ConflictError:
-                return await self._partitions(name)
-            return default
-        return 0
+        try:
+            await self._partitioned.create(name, default)
+        except ConflictError:
+            return await self._partitions(name)
+        return default
 
     async def _partitions(self, name: TopicName, *, also_deleted: bool = False) -> int:
         """Of the topic, or of the partition's topic; 0: it has none.

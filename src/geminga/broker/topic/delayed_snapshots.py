@@ -120,22 +120,20 @@ class DelayedSnapshots:
         """The ledger of the last snapshot; -1: there is none."""
         return self._node.ledger_id
 
-    async def load(self, *, is_used: bool = True) -> int:
-        """Take what the snapshot says into the index; how many entries wait now. Never raises for a bad snapshot.
+    async def load(self, value: bytes, *, is_used: bool) -> None:
+        """Take what the snapshot says into the index. Never raises for a bad snapshot.
 
-        ``is_used`` False: messages do not wait, and it is enough to know that there is one.
+        ``value``: of the node (:func:`stored_value`). ``is_used`` False: messages do not wait, and it is enough to know
+        that there is one.
         """
+        self._value = value
         try:
-            found = await self._metadata.get(self._path)
-            self._value = None if found is None else found.value
-            if self._value:
-                self._node = SnapshotNode.decode(self._value)
-                await self._drop_unfinished()
-                if is_used:
-                    await self._load_ledger()
+            self._node = SnapshotNode.decode(value)
+            await self._drop_unfinished()
+            if is_used:
+                await self._load_ledger()
         except StorageError as error:
-            _log.warning("%s: the delayed index is read from the log, its snapshot can not be: %s", self.name, error)
-        return len(self._delays)
+            _not_read(self.name, error)
 
     async def close(self) -> None:
         """Write what is worth it and let go."""
@@ -326,6 +324,20 @@ class DelayedSnapshots:
             await self._bookkeeper.delete_ledger(ledger_id)
         except StorageError as error:
             _log.warning("%s: ledger %d of the delayed index is not deleted: %s", self.name, ledger_id, error)
+
+
+async def stored_value(metadata: MetadataStore, name: str) -> bytes:
+    """What the node of a managed ledger's snapshot has; empty: there is none. One that can not be read is none."""
+    try:
+        found = await metadata.get(f"{ROOT}/{name}")
+    except StorageError as error:
+        _not_read(name, error)
+        return b""
+    return b"" if found is None else found.value
+
+
+def _not_read(name: str, error: StorageError) -> None:
+    _log.warning("%s: the delayed index is read from the log, its snapshot can not be: %s", name, error)
 
 
 async def named_ledgers(metadata: MetadataStore) -> set[int]:

@@ -8,7 +8,7 @@ from typing import ClassVar
 from geminga.broker.core.delayed.delivery import TopicDelays
 from geminga.broker.policies.core.delivery_rows import DELAYED_DELIVERY
 from geminga.broker.subscription.due_messages import forget_acknowledged
-from geminga.broker.topic.delayed_snapshots import DelayedSnapshots
+from geminga.broker.topic.delayed_snapshots import DelayedSnapshots, stored_value
 from geminga.broker.topic.parts import PartTopic, TopicPart
 from geminga.broker.topic.publish import PublishBatch, Refusal, runs_without
 from geminga.model.errors import NotAllowedError
@@ -64,9 +64,10 @@ class DelayedDelivery(TopicPart):
     async def load(self) -> None:
         """What is known to wait since before the topic was loaded. Where messages do not wait any more it is known all
         the same whether there is a snapshot: it goes with the topic, and is replaced when they wait again."""
-        snapshots = self._make()
-        if not await snapshots.load(is_used=self._topic.rules.delays) and not snapshots.exists:
-            self._delays = self._snapshots = None
+        topic = self._topic
+        value = await stored_value(topic.services.metadata, topic.name.managed_ledger_name)
+        if value:
+            await self._make().load(value, is_used=topic.rules.delays)
 
     def stats(self) -> Mapping[str, int | bool]:
         """What the index holds and takes; empty while there is none."""

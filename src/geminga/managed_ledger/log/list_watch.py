@@ -6,12 +6,17 @@ next write would find out; a topic that nobody writes to would show its readers 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from geminga.managed_ledger.log.tenure import Tenure
 from geminga.metadata.ports import MetadataStore, Notification, Unsubscribe
 from geminga.model.errors import StorageError
 from geminga.runtime import get_logger, spawn
+
+#: Seconds until the list is looked at once that nobody changes, not even its owner, who looks behind each change.
+FIRST_LOOK_S: Final = 1.0
 
 _log = get_logger(__name__)
 
@@ -19,7 +24,7 @@ _log = get_logger(__name__)
 class ListWatch:
     """See the module. A watch may come late or never: the next write finds out all the same."""
 
-    __slots__ = ("_check", "_is_asked", "_is_looking", "_tenure", "_unsubscribe")
+    __slots__ = ("_check", "_first_look", "_is_asked", "_is_looking", "_tenure", "_unsubscribe")
 
     def __init__(
         self, tenure: Tenure, check: Callable[[], Awaitable[None]], metadata: MetadataStore, path: str
@@ -31,16 +36,18 @@ class ListWatch:
         self._is_asked = False
         self._unsubscribe: Unsubscribe = metadata.watch_node(path, self._on_change)
         # What changed before the watch was there is not told.
-        self._look_soon()
+        self._first_look = asyncio.get_running_loop().call_later(FIRST_LOOK_S, self._look_soon)
 
     def end(self) -> None:
         """Nobody has to hear any more."""
+        self._first_look.cancel()
         self._unsubscribe()
 
     def _on_change(self, _: Notification) -> None:
         self._look_soon()
 
     def _look_soon(self) -> None:
+        self._first_look.cancel()
         self._is_asked = True
         if not self._is_looking:
             self._is_looking = True
