@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
+from geminga.broker.compacted.read_ahead import ReadAhead
 from geminga.model import EARLIEST, LATEST, Position
 
 if TYPE_CHECKING:
@@ -93,13 +94,15 @@ async def ready(topic: LatestTopic) -> None:
 class CompactedReads:
     """Of the active consumer of one subscription, from one rewind to the next."""
 
-    __slots__ = ("_at", "_cursor", "_has_begun", "_is_behind", "_snapshot", "_start", "_topic")
+    __slots__ = ("_ahead", "_at", "_cursor", "_has_begun", "_is_behind", "_snapshot", "_start", "_topic")
 
     def __init__(self, topic: CompactedTopic, cursor: ManagedCursor, start: Position | None) -> None:
         """``start``: where a reader asked to begin; None: at the end, or where its cursor stands."""
         self._topic = topic
         self._cursor = cursor
         self._start = start
+        reader = topic.ledger.reader
+        self._ahead = ReadAhead(reader.cache, reader.catch_up, cursor.part)
         #: The next entry; None: the cursor says it.
         self._at: Position | None = None
         self._has_begun = False
@@ -154,11 +157,15 @@ class CompactedReads:
                 self._at = Position(compacted.horizon.ledger_id, compacted.horizon.entry_id + 1)
                 self.read(entries_max, bytes_max, done)
 
-        compacted.read(position, entries_max, bytes_max, got)
+        self._ahead.read(compacted, position, entries_max, bytes_max, got)
 
     def go_back_to(self, position: Position) -> None:
         """What was read from ``position`` on was not used."""
         self._at = position
+
+    def close(self) -> None:
+        """Nobody reads on by it; a read under way comes to its end."""
+        self._ahead.close()
 
     def _read_log(self, entries_max: int, bytes_max: int, done: Done) -> None:
         at, self._at = self._at, None

@@ -21,7 +21,7 @@ from geminga.model.errors import LakeUnreadableError, LedgerClosedError, Storage
 from geminga.model.position import EARLIEST, Position
 from geminga.runtime import again, spawn
 from geminga.wire.managed_ledger.offload_context import decode_offload_context
-from geminga.wire.pulsar.compacted import CompactedEntry, decode_compacted, encode_compacted
+from geminga.wire.pulsar.compacted import CompactedEntry, compacted_parts, decode_compacted, encode_compacted
 
 if TYPE_CHECKING:
     from geminga.lake.parquet import LedgerFileReader
@@ -185,8 +185,7 @@ class LakeView:
 
 
 def _entry_of(record: bytes) -> Entry:
-    kept = decode_compacted(record)
-    return Entry(*kept.position, kept.entry)
+    return Entry(*compacted_parts(record))
 
 
 def _position_of(record: bytes) -> Position:

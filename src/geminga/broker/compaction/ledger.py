@@ -12,7 +12,7 @@ from geminga.managed_ledger.shared.entry import Entry
 from geminga.model.errors import StorageError
 from geminga.model.position import Position
 from geminga.runtime import again
-from geminga.wire.pulsar.compacted import CompactedEntry, decode_compacted
+from geminga.wire.pulsar.compacted import compacted_parts
 
 #: Places that are remembered, of readers that go on: the one used longest ago is forgotten.
 PLACES_MAX: Final = 64
@@ -50,7 +50,7 @@ class CompactedLedger:
         if index >= info.entries:
             return []
         last = min(index + entries_max, info.entries) - 1
-        return [Entry(*kept.position, kept.entry) for kept in await self._read(info, index, last, bytes_max)]
+        return await self._read(info, index, last, bytes_max)
 
     async def read(self, first: Position, entries_max: int, bytes_max: int) -> list[Entry]:
         """Entries at or behind ``first`` in the topic; none: there are none. Raises StorageError."""
@@ -77,14 +77,14 @@ class CompactedLedger:
         low, high = 0, info.entries
         while low < high:
             middle = (low + high) // 2
-            kept = (await self._read(info, middle, middle, ONE_ENTRY))[0]
-            if kept.position < first:
+            entry = (await self._read(info, middle, middle, ONE_ENTRY))[0]
+            if entry.position < first:
                 low = middle + 1
             else:
                 high = middle
         return low
 
-    async def _read(self, info: LedgerInfo, first: int, last: int, bytes_max: int) -> Sequence[CompactedEntry]:
+    async def _read(self, info: LedgerInfo, first: int, last: int, bytes_max: int) -> list[Entry]:
         answer: asyncio.Future[Sequence[bytes] | StorageError] = asyncio.get_running_loop().create_future()
 
         def done(result: Sequence[bytes] | StorageError) -> None:
@@ -101,4 +101,4 @@ class CompactedLedger:
             # It is none of the log's: what can not be read of the log is told elsewhere.
             self._log.stored.failures.pop(self.ledger_id, None)
             raise again(result)  # the error's frames have the future
-        return [decode_compacted(data) for data in result]
+        return [Entry(*compacted_parts(data)) for data in result]

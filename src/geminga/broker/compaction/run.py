@@ -33,9 +33,11 @@ if TYPE_CHECKING:
     from geminga.managed_ledger import ManagedCursor
 
 #: One read.
-READ_ENTRIES: Final = 100
+READ_ENTRIES: Final = 1000
 READ_BYTES: Final = 1 << 20
-#: One read while somebody publishes: what it comes to is written at once, and is synced before what they wait for.
+#: One read while somebody publishes: it is checked in one go, and what it comes to is written at once, and is synced
+#: before what they wait for.
+PACED_READ_ENTRIES: Final = 100
 PACED_READ_BYTES: Final = 256 << 10
 #: Written and not confirmed: more waits.
 WINDOW_BYTES: Final = 1 << 20
@@ -124,8 +126,7 @@ class CompactionRun:
         )
         try:
             async for entries in self._read():
-                visible = [None if self._is_hidden(entry) else entry.data for entry in entries]
-                await self._work.do(newest.take(visible))
+                await self._work.do(newest.take(None if self._is_hidden(entry) else entry.data for entry in entries))
             await self._work.do(newest.settle())
         finally:
             newest.close()
@@ -154,8 +155,12 @@ class CompactionRun:
 
     def _at_once(self, entry_bytes: int) -> tuple[int, int]:
         """Entries and bytes of the next read, of entries about as large as that: a bookie looks each of them up."""
-        size_bytes = PACED_READ_BYTES if self._topic.ledger.reader.catch_up.is_limited else READ_BYTES
-        return min(READ_ENTRIES, 1 + size_bytes // entry_bytes if entry_bytes else READ_ENTRIES), size_bytes
+        count, size_bytes = READ_ENTRIES, READ_BYTES
+        if self._topic.ledger.reader.catch_up.is_limited:
+            count, size_bytes = min(count, PACED_READ_ENTRIES), PACED_READ_BYTES
+        if not entry_bytes:
+            return min(count, PACED_READ_ENTRIES), size_bytes
+        return min(count, 1 + size_bytes // entry_bytes), size_bytes
 
     async def _timely(self, read: Coroutine[Any, Any, list[Entry]]) -> list[Entry]:
         try:

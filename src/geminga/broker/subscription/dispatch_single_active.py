@@ -102,11 +102,16 @@ class SingleActiveDispatch(Dispatch):
         self._seen = self._given_back = None
         self.reader.rewind()
         active = self._core.active
-        self._compacted = None
+        self._leave_compacted()
         if active is not None and active.reads_compacted:
             from geminga.broker.compacted.reads import CompactedReads
 
             self._compacted = CompactedReads(self.subscription.topic, self.reader.cursor, active.compacted_from)
+
+    def _leave_compacted(self) -> None:
+        if self._compacted is not None:
+            self._compacted.close()
+            self._compacted = None
 
     def held(self, consumer: Consumer, entries: Iterable[tuple[Position, int]]) -> None:
         """What is sent is not counted here."""
@@ -136,6 +141,7 @@ class SingleActiveDispatch(Dispatch):
     def close(self) -> None:
         """No more dispatch."""
         super().close()
+        self._leave_compacted()
         if self._pause is not None:
             self._pause.cancel()
             self._pause = None

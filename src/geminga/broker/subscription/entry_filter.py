@@ -141,6 +141,8 @@ def without_left_out(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _without(candidate: Candidate) -> Candidate:
+    if candidate.message_count == 1 and candidate.ack_set is None:
+        return candidate  # one message, which is there
     metadata = peek_metadata(candidate.data)
     if metadata is None or not metadata.compacted_batch_indexes:
         return candidate

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 Json = dict[str, object]
 
+#: Of a time to the second, in ISO 8601.
+_SECONDS_DIGITS: Final = 19
 #: The end of the year 9999, milliseconds since the epoch.
 TIME_MS_MAX: Final = 253_402_300_799_999
 #: What the statistics of a subscription have where no filter was asked, and no rate has held it.
@@ -311,7 +313,7 @@ def iso_time(time_ms: int) -> str:
     """A time as Pulsar prints it: ISO 8601, UTC, no digits that it does not need; past the calendar, its end."""
     time_ms = min(max(time_ms, 0), TIME_MS_MAX)
     moment = datetime.fromtimestamp(time_ms // 1000, UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S") + f".{time_ms % 1000:03d}".rstrip("0").rstrip(".") + "Z"
+    return moment.isoformat()[:_SECONDS_DIGITS] + f".{time_ms % 1000:03d}".rstrip("0").rstrip(".") + "Z"
 
 
 def _common_stats(

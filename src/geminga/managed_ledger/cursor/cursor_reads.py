@@ -316,7 +316,7 @@ class CursorReads:
     def _read_ledger(self, info: LedgerInfo, first: int, last: int, read: Read, wanted: int) -> None:
         # A guess, for the read-ahead only: what does not fit is not read.
         average = self._entry_bytes or max(1, info.size_bytes // info.entries)
-        ahead_bytes = self._ahead_bytes(average)
+        ahead_bytes = read_ahead_bytes(self._cache, self._catch_up, average)
         bytes_max = min(read.max_bytes, wanted * average + ahead_bytes)
         window = self._tail.window
         if window is not None and window.ledger_id == info.ledger_id and first < window.first_entry_id:
@@ -404,22 +404,13 @@ class CursorReads:
         first, window = ahead.end_entry_id, self._tail.window
         if window is not None and window.ledger_id == info.ledger_id:
             last = min(last, window.first_entry_id - 1)
-        ahead_bytes = self._ahead_bytes(self._entry_bytes)
+        ahead_bytes = read_ahead_bytes(self._cache, self._catch_up, self._entry_bytes)
         count = min(last - first + 1, READ_ENTRIES_MAX, ahead_bytes // self._entry_bytes)
         if count < 1 or ahead.size_bytes > ahead_bytes:
             return
         coming = self._coming = _Coming(info.ledger_id, first)
         came = partial(self._came, coming)
         coming.claim = self._log.read_for_cursor(info, first, first + count - 1, ahead_bytes, came)
-
-    def _ahead_bytes(self, entry_bytes: int) -> int:
-        """What may be read ahead of entries of that size; 0: the cache has no room."""
-        usual, large = READ_AHEAD_BYTES, READ_AHEAD_LARGE_BYTES
-        if self._catch_up.is_limited:
-            usual, large = READ_AHEAD_PACED_BYTES, READ_AHEAD_PACED_LARGE_BYTES
-        if entry_bytes >= LARGE_ENTRY_BYTES and self._cache.has_room(large):
-            return large
-        return usual if self._cache.has_room(usual) else 0
 
     def _came(self, coming: _Coming, result: Sequence[bytes] | StorageError) -> None:
         """The batch is here, or an error: then the read that needs it asks again, and tells."""
@@ -468,3 +459,13 @@ class CursorReads:
         read, self._read = self._read, None
         assert read is not None
         read.done(result)
+
+
+def read_ahead_bytes(cache: EntryCache, catch_up: CatchUpTurns, entry_bytes: int) -> int:
+    """What may be read ahead of entries of that size; 0: the cache has no room."""
+    usual, large = READ_AHEAD_BYTES, READ_AHEAD_LARGE_BYTES
+    if catch_up.is_limited:
+        usual, large = READ_AHEAD_PACED_BYTES, READ_AHEAD_PACED_LARGE_BYTES
+    if entry_bytes >= LARGE_ENTRY_BYTES and cache.has_room(large):
+        return large
+    return usual if cache.has_room(usual) else 0

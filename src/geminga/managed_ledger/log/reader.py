@@ -30,6 +30,7 @@ from geminga.wire.managed_ledger.offload_context import decode_offload_context
 
 if TYPE_CHECKING:
     from geminga.lake.service import LakeFile
+    from geminga.managed_ledger.shared.entry_cache import EntryCache
 
 #: Bytes asked for with one call where all entries are wanted.
 READ_BYTES: Final = 1024 * 1024
@@ -73,6 +74,11 @@ class LogReader:
     def catch_up(self) -> CatchUpTurns:
         """The turns of those who read what lies behind: for long work with what they read."""
         return self._home.cursor_services.catch_up
+
+    @property
+    def cache(self) -> EntryCache:
+        """Whose budget counts what is read ahead."""
+        return self._home.cursor_services.cache
 
     # ---- one ledger
 

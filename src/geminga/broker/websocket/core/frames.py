@@ -17,6 +17,9 @@ from typing import Final, NamedTuple, TypeAlias
 from geminga.broker.websocket.core.parameters import INT_MAX, LONG_MAX
 from geminga.model.errors import RemoteError
 
+#: One for all: ``json.dumps`` makes one for each text that is not as Python has it by default.
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+_quoted: Final = _ENCODER.encode
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 
@@ -213,10 +216,8 @@ def message_id_bytes(text: str) -> bytes:
 
 def encode_stored(message_id: bytes, context: str | None) -> str:
     """A producer's message is stored."""
-    fields: dict[str, Json] = {"result": "ok", "messageId": _base64(message_id)}
-    if context is not None:
-        fields["context"] = context
-    return _dumped(fields)
+    told = f'{{"result":"ok","messageId":"{_base64(message_id)}"'
+    return told + "}" if context is None else f'{told},"context":{_quoted(context)}}}'
 
 
 def encode_refused(code: ErrorCode, reason: str, context: str | None) -> str:
@@ -356,4 +357,4 @@ def _base64(data: bytes) -> str:
 
 
 def _dumped(fields: Mapping[str, Json]) -> str:
-    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
+    return _ENCODER.encode(fields)
