@@ -56,6 +56,7 @@ def test_names_of_options_are_read_in_any_case_as_spark_hands_them_over_in_lower
         ({"startingOffsets": "1:2"}, "startingOffsets: "),
         ({"startingOffsets": "earliest", "startingTime": "1"}, "expected one of them"),
         ({"startingTime": "yesterday"}, "ISO 8601"),
+        ({"startingTime": "1767323046"}, "that is 1970-01-21, and these look like seconds: .* such as 1767323046000"),
         ({"endingOffsets": "latest"}, "only for batch"),
         ({"maxBytesPerTrigger": "-1"}, "number of bytes"),
         ({"maxTriggerDelay": "1 fortnight"}, "duration"),
@@ -86,6 +87,15 @@ def test_batch_that_could_only_be_empty_is_refused():
         parse(is_stream=False, startingOffsets="latest")
     with pytest.raises(OptionError, match="is empty"):
         parse(is_stream=False, endingOffsets="earliest")
+
+
+def test_batch_whose_bounds_are_in_each_others_place_is_refused():
+    with pytest.raises(OptionError, match="endingTime is before startingTime"):
+        parse(is_stream=False, startingTime="2026-01-02T00:00:00Z", endingTime="2026-01-01T00:00:00Z")
+    with pytest.raises(OptionError, match=r"public/default/t: endingOffsets 4:5:0 is before startingOffsets 4:6:0"):
+        parse(is_stream=False, startingOffsets='{"t":"4:6"}', endingOffsets='{"t":"4:5"}')
+    parse(is_stream=False, startingOffsets='{"t":"4:6"}', endingOffsets='{"t":"4:6","u":"1:0"}')
+    parse(is_stream=False, startingTime="1767323046000", endingTime="1767323046000")
 
 
 def test_starts_and_ends_are_positions_times_or_names():
@@ -234,6 +244,8 @@ def test_columns_of_json_are_read_as_spark_writes_them():
         ("id map<int, string>", "the keys of a JSON object are strings"),
         ("id array<long", "'the end': expected >"),
         ("id 5", "'5': expected a type"),
+        ("id long, item strin", "'strin': no type of Spark's; did you mean string?"),
+        ("id array<uuid>", "'uuid': no type of Spark's"),
         ("id decimal(a)", "'a': expected a number of digits"),
         ("id decimal(5,6)", "decimal(5,6): expected up to 38 digits"),
         ("id " + "array<" * 100, "a type of more than"),

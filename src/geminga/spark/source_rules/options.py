@@ -287,12 +287,15 @@ class SourceOptions:
         if least and most and least > most:
             raise OptionError(f"minMessagesPerTrigger={least}: more than maxMessagesPerTrigger={most}")
         client, topics = ClientConfiguration.parse(options), _topics(values)
+        reader, start = _reader(values, is_stream=is_stream), _start(values, is_stream=is_stream)
+        end = _end(values, is_stream=is_stream)
+        _check_order(reader, start, end)
         return cls(
             client=client,
             topics=topics,
-            reader=_reader(values, is_stream=is_stream),
-            start=_start(values, is_stream=is_stream),
-            end=_end(values, is_stream=is_stream),
+            reader=reader,
+            start=start,
+            end=end,
             subscription=values.text("subscription", "predefinedSubscription").strip(),
             max_bytes_per_trigger=values.size("maxBytesPerTrigger", 0),
             max_messages_per_trigger=most,
@@ -442,6 +445,19 @@ def _reader(values: OptionValues, *, is_stream: bool) -> ReaderConfiguration:
         time_from_ms=None if is_stream else values.time_ms("startingTime"),
         time_to_ms=None if is_stream else values.time_ms("endingTime"),
     )
+
+
+def _check_order(reader: ReaderConfiguration, start: StreamOffset, end: Mapping[str, ReadPosition] | None) -> None:
+    """Raise OptionError for a range that ends before it begins: two bounds in each other's place read nothing."""
+    if reader.time_from_ms is not None and reader.time_to_ms is not None and reader.time_from_ms > reader.time_to_ms:
+        raise OptionError("endingTime is before startingTime: expected the later of the two as endingTime")
+    for topic, at in sorted(start.topics.items()):
+        until = (end or {}).get(topic)
+        if until is not None and until < at:
+            raise OptionError(
+                f"{topic}: endingOffsets {until} is before startingOffsets {at}: expected the later of the two as "
+                "endingOffsets"
+            )
 
 
 def _start(values: OptionValues, *, is_stream: bool) -> StreamOffset:
