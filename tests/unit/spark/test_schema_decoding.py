@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, StructField, StructType
 
-from geminga.client.schema import SchemaInfo, SchemaType
+from geminga.client.schema import JsonSchema, SchemaInfo, SchemaType
 from geminga.spark.rules.columns import arrow_schema
 from geminga.spark.source import schema_decoding
 from geminga.spark.source.lake_rows import LakeRows
@@ -173,3 +173,36 @@ def test_a_column_of_the_newest_version_may_differ_from_an_older_ones_in_case() 
     fixed = PartsDecoder(Renamed(), arrow_schema(columns), misfits, by_newest=False)  # type: ignore[arg-type]
     messages = rows((ONE, b'{"repo":"a"}'), (TEXT, b'{"Repo":"b"}'))
     assert fixed(messages, TOPIC).to_pylist() == [{"Repo": None}, {"Repo": "b"}]
+
+
+@dataclass
+class Photo:
+    raw: bytes
+    parts: list[bytes]
+
+
+@pytest.mark.parametrize(
+    ("option", "given"), [("text", [b"abcd", "\u00e9".encode()]), ("base64", [b"i\xb7\x1d", None])]
+)
+def test_bytes_that_a_client_in_python_wrote_as_text_are_those_bytes(option: str, given: list[bytes | None]) -> None:
+    schema = JsonSchema(Photo)
+
+    @dataclass
+    class Photos(Registry):
+        def get_schema(self, topic: str, version: bytes | None) -> Versioned | None:
+            return Versioned(schema.info)
+
+    options = {"service.url": "pulsar://h:6650", "topic": TOPIC, "schemaMode": "topic", "jsonBytes": option}
+    parsed = SourceOptions.parse({**options, "invalid": "keep"}, is_stream=False)
+    columns = StructType([StructField("raw", BinaryType()), StructField("parts", ArrayType(BinaryType()))])
+    decode = PartsDecoder(
+        Photos(),  # type: ignore[arg-type]
+        arrow_schema(columns),
+        Misfits(parsed),
+        by_newest=True,
+        are_bytes_text=parsed.are_json_bytes_text,
+    )
+    sent = rows((ONE, schema.encode(Photo(b"abcd", [b"QUJD"]))), (ONE, schema.encode(Photo("\u00e9".encode(), []))))
+    found = decode(sent, TOPIC).to_pylist()
+    assert [one["raw"] for one in found] == given
+    assert found[0]["parts"] == [b"QUJD" if option == "text" else b"ABC"]

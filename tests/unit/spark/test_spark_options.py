@@ -208,6 +208,8 @@ def test_what_does_not_fit_is_not_sent_to_where_it_is_read_for_ever(topics, is_s
         ({"invalid": "keep"}, "invalid=keep: any payload fits schemaMode=raw"),
         ({"badRecordsTopic": "bad"}, "badRecordsTopic: any payload fits"),
         ({"schemaMode": "topic", "jsonColumns": "id long"}, "jsonColumns and schemaMode=topic"),
+        ({"jsonBytes": "text"}, "only with schemaMode=topic or fixed"),
+        ({"schemaMode": "topic", "jsonBytes": "hex"}, "expected one of base64, text"),
         ({"jsonColumns": "id"}, "jsonColumns: 'the end': expected a name and a type"),
         ({"jsonColumns": "id long, ID int"}, "jsonColumns: id: twice"),
         ({"jsonColumns": "id decimal(2,3)"}, "jsonColumns: decimal\\(2,3\\)"),

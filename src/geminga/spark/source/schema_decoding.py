@@ -48,11 +48,20 @@ DecodeColumns = Callable[[pa.Array, Callable[[], pa.Array]], dict[str, pa.Array]
 class PartsDecoder:
     """Decodes payloads by the schemas of the registry, each fetched once. Whose schema it has not does not fit."""
 
-    def __init__(self, session: ClientSession, arrow: pa.Schema, misfits: Misfits, *, by_newest: bool) -> None:
+    def __init__(
+        self,
+        session: ClientSession,
+        arrow: pa.Schema,
+        misfits: Misfits,
+        *,
+        by_newest: bool,
+        are_bytes_text: bool = False,
+    ) -> None:
         self._session = session
         self._arrow = arrow
         self._policy = misfits
         self._by_newest = by_newest
+        self._are_bytes_text = are_bytes_text
         self._wanted = {field.name: field.type for field in arrow if field.name not in ALL_COLUMNS}
         #: (topic, version) -> schema; the empty version is the newest.
         self._schemas: dict[tuple[str, bytes], SchemaInfo] = {}
@@ -121,7 +130,7 @@ class PartsDecoder:
                 self._check_names(topic, writer)
             newest = self._schema(topic, b"") if self._by_newest else writer
             assert newest is not None  # the newest is there, or there is none at all
-            decode = decode_columns(writer, newest, self._wanted)
+            decode = decode_columns(writer, newest, self._wanted, are_bytes_text=self._are_bytes_text)
             if len(self._decoders) >= VERSIONS_MAX:
                 self._decoders.clear()
             self._decoders[topic, version] = decode
@@ -223,11 +232,14 @@ def _slice_of_keys(rows: RowColumns, first: int, count: int) -> pa.Array:
     return rows.key().slice(first, count)
 
 
-def decode_columns(writer: SchemaInfo, newest: SchemaInfo, wanted: Mapping[str, pa.DataType]) -> DecodeColumns:
+def decode_columns(
+    writer: SchemaInfo, newest: SchemaInfo, wanted: Mapping[str, pa.DataType], *, are_bytes_text: bool = False
+) -> DecodeColumns:
     """What makes the columns of messages written with ``writer``; raises SchemaError."""
+    part_for = partial(part_of, are_bytes_text=are_bytes_text)
     if writer.type is SchemaType.KEY_VALUE:
-        return _pairs(writer, newest, wanted)
-    part = part_of(writer, newest)
+        return _pairs(writer, newest, wanted, part_for)
+    part = part_for(writer, newest)
     if part.is_record:
         return lambda values, _: part.fields(values, wanted)
     if list(wanted) != [VALUE]:
@@ -236,15 +248,20 @@ def decode_columns(writer: SchemaInfo, newest: SchemaInfo, wanted: Mapping[str, 
     return lambda values, _: {VALUE: part.whole(values, wanted[VALUE])}
 
 
-def _pairs(writer: SchemaInfo, newest: SchemaInfo, wanted: Mapping[str, pa.DataType]) -> DecodeColumns:
+def _pairs(
+    writer: SchemaInfo,
+    newest: SchemaInfo,
+    wanted: Mapping[str, pa.DataType],
+    part_for: Callable[[SchemaInfo, SchemaInfo], PartDecoder],
+) -> DecodeColumns:
     try:
         written = key_value_parts(writer)
         read = key_value_parts(newest) if newest.type is SchemaType.KEY_VALUE else written
     except ValueError as error:
         raise SchemaError(f"the KEY_VALUE schema can not be read: {error}") from error
     parts: dict[str, PartDecoder] = {
-        KEY_PART: part_of(written.key, read.key),
-        VALUE: part_of(written.value, read.value),
+        KEY_PART: part_for(written.key, read.key),
+        VALUE: part_for(written.value, read.value),
     }
 
     def decode(values: pa.Array, keys: Callable[[], pa.Array]) -> dict[str, pa.Array]:

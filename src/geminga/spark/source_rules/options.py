@@ -62,6 +62,7 @@ _NAMES: Final = (
     "longPollMs",
     "pollTimeoutMs",
     "schemaMode",
+    "jsonBytes",
     "jsonColumns",
     "emptyAsTombstone",
     "invalid",
@@ -213,6 +214,8 @@ class SourceOptions:
     json_columns: str = ""
     #: Of those, whether no bytes are a null.
     takes_empty: bool = False
+    #: Bytes of JSON schemas are text in UTF-8, not base64.
+    are_json_bytes_text: bool = False
     #: Whether messages that do not fit their columns are rows of nulls, instead of an error.
     keeps_invalid: bool = False
     #: Where they go instead of being rows; empty: nowhere.
@@ -307,6 +310,7 @@ class SourceOptions:
             schema_mode=mode,
             json_columns=_json_columns(values, mode),
             takes_empty=values.boolean("emptyAsTombstone", default=False),
+            are_json_bytes_text=_are_json_bytes_text(values, mode),
             keeps_invalid=_keeps_invalid(values, mode),
             bad_records_topic=_bad_records_topic(values, mode, topics),
             metadata_columns=check_columns(columns),
@@ -314,6 +318,12 @@ class SourceOptions:
             lake=_lake(values, is_stream=is_stream),
             plan=_plan(values, is_stream=is_stream),
         )
+
+
+def _are_json_bytes_text(values: OptionValues, mode: str) -> bool:
+    if values.is_given("jsonBytes") and mode == "raw":
+        raise OptionError("jsonBytes: of what JSON schemas say are bytes: only with schemaMode=topic or fixed")
+    return values.choice("jsonBytes", ("base64", "text"), "base64") == "text"
 
 
 def _lake(values: OptionValues, *, is_stream: bool) -> LakeChoice | None:
