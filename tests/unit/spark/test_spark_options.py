@@ -52,6 +52,7 @@ def test_names_of_options_are_read_in_any_case_as_spark_hands_them_over_in_lower
         ({"topics": "u"}, "exactly one of them, topic and topics are given"),
         ({"topic": ""}, "none is given"),
         ({"service.url": ""}, "service.url: missing"),
+        ({"service.url": "host:6650"}, "service.url='host:6650': expected pulsar://host:port"),
         ({"failOnDataLoss": "maybe"}, "expected true or false"),
         ({"startingOffsets": "1:2"}, "startingOffsets: "),
         ({"startingOffsets": "earliest", "startingTime": "1"}, "expected one of them"),
@@ -333,7 +334,9 @@ def test_log_of_the_sink_is_of_no_pattern_and_of_a_name_that_says_it():
     logs = [f"persistent://public/default/__spark_commits{partition}" for partition in ("", "-partition-0")]
     others = [f"persistent://public/default/{name}" for name in ("a", "__spark_commits2", "x__spark_commits")]
     assert [is_own(topic) for topic in (*logs, *others)] == [True, True, False, False, False]
-    by_pattern = SourceOptions.parse({"service.url": "x", "topicsPattern": "public/default/.*"}, is_stream=True).topics
+    by_pattern = SourceOptions.parse(
+        {"service.url": "pulsar://h:6650", "topicsPattern": "public/default/.*"}, is_stream=True
+    ).topics
     assert [by_pattern.includes(topic) for topic in (*logs, *others)] == [False, False, True, True, True]
     assert all(parse(topic="__spark_commits").topics.includes(topic) for topic in logs)
 

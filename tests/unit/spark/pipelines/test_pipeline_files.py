@@ -38,6 +38,8 @@ from geminga.spark.pipelines.core.yaml_text import YamlError, parse_yaml
 from support.connector.pipeline_files import plain
 from support.house.source_tree import ROOT
 
+COMPRESION = "pulsar.producer.compresionType"
+POLL, CLIENT = "sources[0].options.pollTimeoutMs", "cluster.options.operationtimeoutm"
 EXAMPLES = sorted((ROOT / "examples" / "pipelines").glob("*.yaml"))
 GOOD = """\
 pipeline: weekly
@@ -129,7 +131,11 @@ def test_a_file_is_what_it_says() -> None:
         (("key: owner", "key: 'owner"), 16, "", "does not end"),
         (("key: owner", "options: {guarantee: x}"), 16, "sink.options.guarantee", "says this"),
         (("key: owner", "options: {sinkName: x}"), 16, "sink.options.sinkName", "checkpoint"),
-        (("key: owner", "options: {pulsar.producer.compresionType: LZ4}"), 15, "sink", "did you mean"),
+        (("key: owner", f"options: {{{COMPRESION}: LZ4}}"), 16, f"sink.options.{COMPRESION}", "did you mean"),
+        (("topics: a1, a2", "topics: a1, a2\n    start: noon"), 5, "sources[0].start", "ISO 8601"),
+        (("topics: a1, a2", "topics: a1, a2\n    options:\n      pollTimeoutMs: x"), 6, POLL, "pollTimeoutMs"),
+        (("watermark", "cluster: {options: {operationTimeoutM: 5}}\nwatermark"), 6, CLIENT, "not known"),
+        (("watermark", "cluster: {service_url: 'host:6650'}\nwatermark"), 6, "cluster.service_url", "pulsar://"),
         (("weekly", "we ekly"), 1, "pipeline", "letters, digits"),
         (("weekly", "''"), 1, "pipeline", "empty: expected text"),
         (("late: {topic: late}", "late: {}"), 13, "late.topic", "missing: the topic of late rows"),

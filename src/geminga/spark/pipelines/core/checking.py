@@ -39,7 +39,8 @@ Problems = Iterator[Problem]
 def check(pipeline: Pipeline) -> list[Problem]:
     """Every problem, in the order of the keys."""
     parts = (_name, _sources, _tables, _columns, _grouping, _windows, _late, _sink, _loops, _expressions)
-    return [problem for part in parts for problem in part(pipeline)]
+    # What all sources and the sink have of the cluster is told once.
+    return list(dict.fromkeys(problem for part in parts for problem in part(pipeline)))
 
 
 def require_valid(pipeline: Pipeline) -> None:
@@ -96,7 +97,7 @@ def _source(pipeline: Pipeline, source: Source, at: str) -> Problems:
         try:
             SourceOptions.parse(options, is_stream=True)
         except OptionError as error:
-            yield Problem(at, str(error))
+            yield Problem(options_of.key_of(str(error), at, source.options, options_of.OF_SOURCE_KEYS), str(error))
         for topic in source.topics:
             yield from _topic(topic, f"{at}.topics")
 
@@ -257,7 +258,7 @@ def _sink(pipeline: Pipeline) -> Problems:
         try:
             sink_options(values)
         except OptionError as error:
-            yield Problem("sink", str(error))
+            yield Problem(options_of.key_of(str(error), "sink", sink.options, options_of.OF_SINK_KEYS), str(error))
 
 
 def _loops(pipeline: Pipeline) -> Problems:
