@@ -215,7 +215,9 @@ def test_groups_of_entries_are_cut_by_bytes(client, session, topic):
 
 def test_idle_stream_asks_nobody_while_it_waits(client, session, topic):
     publish(client, topic, 10)
-    options = SourceOptions.parse({"service.url": "x", "topic": topic, "longPollMs": "30"}, is_stream=True)
+    options = SourceOptions.parse(
+        {"service.url": "pulsar://h:6650", "topic": topic, "longPollMs": "30"}, is_stream=True
+    )
     driver = session.thread.call(lambda: StreamDriver(session.client, options))
     start = session.run(lambda: driver.latest(options.start, Limits()))
     assert session.run(lambda: driver.latest(start, Limits())) is start
@@ -236,7 +238,12 @@ def test_a_topic_that_is_deleted_is_counted_no_more(broker, client, session, top
     kept, gone = f"{topic}-kept", f"{topic}-gone"
     for each in (kept, gone):
         publish(client, each, 10)
-    given = {"service.url": "x", "topicsPattern": f"{topic}-.*", "startingOffsets": "earliest", "longPollMs": "400"}
+    given = {
+        "service.url": "pulsar://h:6650",
+        "topicsPattern": f"{topic}-.*",
+        "startingOffsets": "earliest",
+        "longPollMs": "400",
+    }
     options = SourceOptions.parse({**given, "topicDiscoveryIntervalMs": "1"}, is_stream=True)
     driver = session.thread.call(lambda: StreamDriver(session.client, options))
 
@@ -262,7 +269,12 @@ def test_what_was_waited_with_is_gone_and_nobody_is_asked_any_more(broker, clien
     kept, gone = f"{topic}-kept", f"{topic}-gone"
     publish(client, gone, 1)
     client.create_producer(kept).close()
-    given = {"service.url": "x", "topicsPattern": f"{topic}-.*", "startingOffsets": "earliest", "longPollMs": "30"}
+    given = {
+        "service.url": "pulsar://h:6650",
+        "topicsPattern": f"{topic}-.*",
+        "startingOffsets": "earliest",
+        "longPollMs": "30",
+    }
     given |= {"topicDiscoveryIntervalMs": "1", "failOnDataLoss": "false", "minMessagesPerTrigger": "10"}
     options = SourceOptions.parse(given, is_stream=True)
     driver = session.thread.call(lambda: StreamDriver(session.client, options))

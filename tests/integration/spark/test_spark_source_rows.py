@@ -526,13 +526,13 @@ def test_sample_of_a_pipeline_names_each_dirty_column_and_nothing_of_a_clean_top
             main()
         return ended.value.code, capsys.readouterr().out
 
-    columns = ", ".join(f"{name} {kind}" for name, (kind, _) in DIRT.items())
+    columns = ", ".join([*(f"{name} {kind}" for name, (kind, _) in DIRT.items()), "Extra int", "absent int"])
     path = tmp_path / "sampled.yaml"
     path.write_text(
         f"pipeline: sampled\ncluster: {{service_url: '{broker.service_url}'}}\n"
         f"sources:\n  - topic: {topic}\n    columns: '{columns}'\nsink: {{topic: {topic}-out}}\n"
     )
-    clean = b'{"fraction":1,"quoted":2,"huge":3,"flag":true,"rounded":1.2,"infinite":0.1,"day":"2024-01-02"}'
+    clean = b'{"fraction":1,"quoted":2,"huge":3,"flag":true,"rounded":1.2,"infinite":0.1,"day":"2024-01-02","extra":1}'
     with client.create_producer(topic) as producer:
         for number in range(30):
             producer.send_nowait(clean if number else None)
@@ -543,12 +543,18 @@ def test_sample_of_a_pipeline_names_each_dirty_column_and_nothing_of_a_clean_top
     code, told = validate("1000")
     assert code == (1 if is_dirty else 0), told
     if not is_dirty:
-        assert told == f"{path}: sampled is valid; 31 messages of 1 topics fit\n"
+        lines = told.splitlines()
+        assert lines.pop() == f"{path}: sampled is valid; 31 messages of 1 topics fit"
+        never = "none of 30 messages has it, and it would be null in every row"
+        said = f"{path}:5: sources[0].columns: {topic}: column"
+        assert f"{said} Extra: {never}; they have extra: JSON tells upper from lower case" in lines
+        assert lines[-1].startswith(f"{said} absent: {never}; expected one of day, extra, flag")
+        assert len(lines) == 6
         return
     assert sorted(re.findall(r"column (\w+): 1 of 42 messages do not fit, the first is \d+:\d+:\d+", told)) == sorted(
         DIRT
     )
-    assert f"{path}: sources[0]: {topic}: the value as a whole: 1 of 42" in told
+    assert f"{path}:4: sources[0]: {topic}: the value as a whole: 1 of 42" in told
     found = sample(load(str(path)), 30)  # those of the beginning fit
     assert (found.messages, found.topics, found.problems) == (30, {topic}, [])
 

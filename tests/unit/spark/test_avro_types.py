@@ -90,6 +90,18 @@ def test_json_values_become_what_their_definition_means():
     assert convert({"day": 1, "ms": None}) == {"day": date(1970, 1, 2)}
 
 
+def test_bytes_of_json_may_be_text_and_a_fixed_one_has_its_size():
+    definition = record(("raw", ["null", "bytes"]), ("four", {"type": "fixed", "name": "F", "size": 4}))
+    convert = json_converter(definition, are_bytes_text=True)
+    assert convert({"raw": "AQI=", "four": "\u00e9ab"}) == {"raw": b"AQI=", "four": "\u00e9ab".encode()}
+    with pytest.raises(ValueError, match="is 3 bytes: expected 4"):
+        convert({"four": "abc"})
+    with pytest.raises(ValueError, match=r"raw: 5.* is no text"):
+        convert({"raw": 5})
+    with pytest.raises(ValueError, match="surrogates"):
+        convert({"raw": "\ud800"})
+
+
 @pytest.mark.parametrize(
     ("definition", "value", "said"),
     [

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, StructField, StructType
 
-from geminga.client.schema import SchemaInfo, SchemaType
+from geminga.client.schema import JsonSchema, SchemaInfo, SchemaType
 from geminga.spark.rules.columns import arrow_schema
 from geminga.spark.source import schema_decoding
 from geminga.spark.source.lake_rows import LakeRows
@@ -110,3 +111,98 @@ def test_an_error_shows_the_beginning_of_a_version() -> None:
     (one,) = numbers(1)
     found = decoder(Registry(), invalid="keep")(rows((bytes([9]) * 10_000, one)), TOPIC)
     assert len(found.column("__invalid")[0].as_py()) < 200
+
+
+def record_of(*fields: tuple[str, object]) -> SchemaInfo:
+    definition = {"type": "record", "name": "R", "fields": [{"name": name, "type": kind} for name, kind in fields]}
+    return SchemaInfo("r", SchemaType.JSON, json.dumps(definition).encode())
+
+
+NESTED = {"type": "array", "items": {"type": "record", "name": "I", "fields": [{"name": "Cents", "type": "long"}]}}
+
+
+def items_of(*names: str) -> ArrayType:
+    return ArrayType(StructType([StructField(name, LongType()) for name in names]))
+
+
+@pytest.mark.parametrize(
+    ("repo", "items", "said"),
+    [
+        ("repo", "Cents", "the column repo is no field of its schema, Repo is: names have upper and lower case"),
+        ("Repo", "cents", "the column items.cents is no field of its schema, items.Cents is"),
+        ("Repo", "Cents", ""),
+    ],
+)
+def test_a_column_that_differs_from_a_field_in_case_alone_is_no_column_of_nulls(
+    repo: str, items: str, said: str
+) -> None:
+    @dataclass
+    class Records(Registry):
+        def get_schema(self, topic: str, version: bytes | None) -> Versioned | None:
+            return Versioned(record_of(("Repo", "string"), ("items", NESTED)))
+
+    given = {"service.url": "pulsar://h:6650", "topic": TOPIC, "schemaMode": "fixed", "invalid": "keep"}
+    misfits = Misfits(SourceOptions.parse(given, is_stream=False))
+    columns = StructType(
+        [
+            StructField(repo, StringType()),
+            StructField("items", items_of(items, "other")),
+            StructField("nothing", LongType()),
+        ]
+    )
+    fixed = PartsDecoder(Records(), arrow_schema(columns), misfits, by_newest=False)  # type: ignore[arg-type]
+    messages = rows((ONE, b'{"Repo":"a","items":[{"Cents":5}]}'))
+    if said:
+        with pytest.raises(SchemaError, match=said):
+            fixed(messages, TOPIC)
+        return
+    assert fixed(messages, TOPIC).to_pylist() == [
+        {"Repo": "a", "items": [{"Cents": 5, "other": None}], "nothing": None}
+    ]
+
+
+def test_a_column_of_the_newest_version_may_differ_from_an_older_ones_in_case() -> None:
+    @dataclass
+    class Renamed(Registry):
+        def get_schema(self, topic: str, version: bytes | None) -> Versioned | None:
+            return Versioned(record_of(("repo" if version == ONE else "Repo", "string")))
+
+    given = {"service.url": "pulsar://h:6650", "topic": TOPIC, "schemaMode": "fixed"}
+    misfits = Misfits(SourceOptions.parse(given, is_stream=False))
+    columns = StructType([StructField("Repo", StringType())])
+    fixed = PartsDecoder(Renamed(), arrow_schema(columns), misfits, by_newest=False)  # type: ignore[arg-type]
+    messages = rows((ONE, b'{"repo":"a"}'), (TEXT, b'{"Repo":"b"}'))
+    assert fixed(messages, TOPIC).to_pylist() == [{"Repo": None}, {"Repo": "b"}]
+
+
+@dataclass
+class Photo:
+    raw: bytes
+    parts: list[bytes]
+
+
+@pytest.mark.parametrize(
+    ("option", "given"), [("text", [b"abcd", "\u00e9".encode()]), ("base64", [b"i\xb7\x1d", None])]
+)
+def test_bytes_that_a_client_in_python_wrote_as_text_are_those_bytes(option: str, given: list[bytes | None]) -> None:
+    schema = JsonSchema(Photo)
+
+    @dataclass
+    class Photos(Registry):
+        def get_schema(self, topic: str, version: bytes | None) -> Versioned | None:
+            return Versioned(schema.info)
+
+    options = {"service.url": "pulsar://h:6650", "topic": TOPIC, "schemaMode": "topic", "jsonBytes": option}
+    parsed = SourceOptions.parse({**options, "invalid": "keep"}, is_stream=False)
+    columns = StructType([StructField("raw", BinaryType()), StructField("parts", ArrayType(BinaryType()))])
+    decode = PartsDecoder(
+        Photos(),  # type: ignore[arg-type]
+        arrow_schema(columns),
+        Misfits(parsed),
+        by_newest=True,
+        are_bytes_text=parsed.are_json_bytes_text,
+    )
+    sent = rows((ONE, schema.encode(Photo(b"abcd", [b"QUJD"]))), (ONE, schema.encode(Photo("\u00e9".encode(), []))))
+    found = decode(sent, TOPIC).to_pylist()
+    assert [one["raw"] for one in found] == given
+    assert found[0]["parts"] == [b"QUJD" if option == "text" else b"ABC"]

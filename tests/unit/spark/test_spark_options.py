@@ -52,10 +52,12 @@ def test_names_of_options_are_read_in_any_case_as_spark_hands_them_over_in_lower
         ({"topics": "u"}, "exactly one of them, topic and topics are given"),
         ({"topic": ""}, "none is given"),
         ({"service.url": ""}, "service.url: missing"),
+        ({"service.url": "host:6650"}, "service.url='host:6650': expected pulsar://host:port"),
         ({"failOnDataLoss": "maybe"}, "expected true or false"),
         ({"startingOffsets": "1:2"}, "startingOffsets: "),
         ({"startingOffsets": "earliest", "startingTime": "1"}, "expected one of them"),
         ({"startingTime": "yesterday"}, "ISO 8601"),
+        ({"startingTime": "1767323046"}, "that is 1970-01-21, and these look like seconds: .* such as 1767323046000"),
         ({"endingOffsets": "latest"}, "only for batch"),
         ({"maxBytesPerTrigger": "-1"}, "number of bytes"),
         ({"maxTriggerDelay": "1 fortnight"}, "duration"),
@@ -86,6 +88,15 @@ def test_batch_that_could_only_be_empty_is_refused():
         parse(is_stream=False, startingOffsets="latest")
     with pytest.raises(OptionError, match="is empty"):
         parse(is_stream=False, endingOffsets="earliest")
+
+
+def test_batch_whose_bounds_are_in_each_others_place_is_refused():
+    with pytest.raises(OptionError, match="endingTime is before startingTime"):
+        parse(is_stream=False, startingTime="2026-01-02T00:00:00Z", endingTime="2026-01-01T00:00:00Z")
+    with pytest.raises(OptionError, match=r"public/default/t: endingOffsets 4:5:0 is before startingOffsets 4:6:0"):
+        parse(is_stream=False, startingOffsets='{"t":"4:6"}', endingOffsets='{"t":"4:5"}')
+    parse(is_stream=False, startingOffsets='{"t":"4:6"}', endingOffsets='{"t":"4:6","u":"1:0"}')
+    parse(is_stream=False, startingTime="1767323046000", endingTime="1767323046000")
 
 
 def test_starts_and_ends_are_positions_times_or_names():
@@ -198,6 +209,8 @@ def test_what_does_not_fit_is_not_sent_to_where_it_is_read_for_ever(topics, is_s
         ({"invalid": "keep"}, "invalid=keep: any payload fits schemaMode=raw"),
         ({"badRecordsTopic": "bad"}, "badRecordsTopic: any payload fits"),
         ({"schemaMode": "topic", "jsonColumns": "id long"}, "jsonColumns and schemaMode=topic"),
+        ({"jsonBytes": "text"}, "only with schemaMode=topic or fixed"),
+        ({"schemaMode": "topic", "jsonBytes": "hex"}, "expected one of base64, text"),
         ({"jsonColumns": "id"}, "jsonColumns: 'the end': expected a name and a type"),
         ({"jsonColumns": "id long, ID int"}, "jsonColumns: id: twice"),
         ({"jsonColumns": "id decimal(2,3)"}, "jsonColumns: decimal\\(2,3\\)"),
@@ -234,6 +247,8 @@ def test_columns_of_json_are_read_as_spark_writes_them():
         ("id map<int, string>", "the keys of a JSON object are strings"),
         ("id array<long", "'the end': expected >"),
         ("id 5", "'5': expected a type"),
+        ("id long, item strin", "'strin': no type of Spark's; did you mean string?"),
+        ("id array<uuid>", "'uuid': no type of Spark's"),
         ("id decimal(a)", "'a': expected a number of digits"),
         ("id decimal(5,6)", "decimal(5,6): expected up to 38 digits"),
         ("id " + "array<" * 100, "a type of more than"),
@@ -319,7 +334,9 @@ def test_log_of_the_sink_is_of_no_pattern_and_of_a_name_that_says_it():
     logs = [f"persistent://public/default/__spark_commits{partition}" for partition in ("", "-partition-0")]
     others = [f"persistent://public/default/{name}" for name in ("a", "__spark_commits2", "x__spark_commits")]
     assert [is_own(topic) for topic in (*logs, *others)] == [True, True, False, False, False]
-    by_pattern = SourceOptions.parse({"service.url": "x", "topicsPattern": "public/default/.*"}, is_stream=True).topics
+    by_pattern = SourceOptions.parse(
+        {"service.url": "pulsar://h:6650", "topicsPattern": "public/default/.*"}, is_stream=True
+    ).topics
     assert [by_pattern.includes(topic) for topic in (*logs, *others)] == [False, False, True, True, True]
     assert all(parse(topic="__spark_commits").topics.includes(topic) for topic in logs)
 

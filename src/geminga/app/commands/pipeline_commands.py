@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated, Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -16,7 +17,7 @@ from geminga.model.errors import ConfigurationError
 if TYPE_CHECKING:
     from geminga.spark.pipelines import Pipeline
     from geminga.spark.pipelines.checkpoint import CheckpointState
-    from geminga.spark.pipelines.core.problems import PipelineError
+    from geminga.spark.pipelines.core.problems import PipelineError, Problem
 
 commands = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Declared pipelines: topics through Spark.")
 
@@ -76,7 +77,7 @@ def validate(
     from geminga.spark.pipelines.checkpoint import stored_definition
     from geminga.spark.pipelines.core.columns import missing_columns
     from geminga.spark.pipelines.core.identity import check_change
-    from geminga.spark.pipelines.core.problems import PipelineError
+    from geminga.spark.pipelines.core.problems import PipelineError, located
 
     try:
         pipeline = _load(file, settings, url)
@@ -86,36 +87,42 @@ def validate(
 
             found += missing_topics(pipeline)
         if found:
-            raise PipelineError(found, file)
+            raise PipelineError(located(found, pipeline.lines), file)
         stored = stored_definition(pipeline.checkpoint_path)
         if stored is not None:
             check_change(stored, pipeline, pipeline.checkpoint_path)
-        fitting = "" if sample_messages is None else _sampled(pipeline, file, sample_messages)
+        fitting, notes = ("", []) if sample_messages is None else _sampled(pipeline, file, sample_messages)
     except PipelineError as error:
         _tell_problems(error, is_json=is_json)
         raise typer.Exit(1) from None
     if is_json:
-        print(json.dumps({"pipeline": pipeline.name, "isValid": True, "checkpoint": pipeline.checkpoint_path}))
+        valid = {"pipeline": pipeline.name, "isValid": True, "checkpoint": pipeline.checkpoint_path}
+        print(json.dumps(valid | ({"notes": _as_json(notes)} if notes else {})))
     else:
+        for note in notes:
+            print(note.sentence(file))
         said = f" ({_NOT_CHECKED})" if not is_connecting and not fitting else ""
         print(f"{file}: {pipeline.name} is valid{said}{fitting}")
 
 
-def _sampled(pipeline: Pipeline, file: str, messages: int) -> str:
-    """What to say of messages that all fit; raises PipelineError with the columns that do not."""
-    from geminga.spark.pipelines.core.problems import PipelineError
+def _sampled(pipeline: Pipeline, file: str, messages: int) -> tuple[str, list[Problem]]:
+    """What to say of messages that all fit, and notes; raises PipelineError with the columns that do not."""
+    from geminga.spark.pipelines.core.problems import PipelineError, located
     from geminga.spark.pipelines.sampling import sample
 
     found = sample(pipeline, messages)
     if found.problems:
-        raise PipelineError(found.problems, file)
-    return f"; {found.messages} messages of {len(found.topics)} topics fit"
+        raise PipelineError(located([*found.problems, *found.notes], pipeline.lines), file)
+    return f"; {found.messages} messages of {len(found.topics)} topics fit", located(found.notes, pipeline.lines)
+
+
+def _as_json(problems: Iterable[Problem]) -> list[dict[str, Any]]:
+    return [{"line": one.line, "key": one.path, "problem": one.text} for one in problems]
 
 
 def _tell_problems(error: PipelineError, *, is_json: bool) -> None:
     if is_json:
-        problems = [{"line": one.line, "key": one.path, "problem": one.text} for one in error.problems]
-        print(json.dumps({"file": error.file, "isValid": False, "problems": problems}))
+        print(json.dumps({"file": error.file, "isValid": False, "problems": _as_json(error.problems)}))
         return
     for problem in error.problems:
         print(problem.sentence(error.file))

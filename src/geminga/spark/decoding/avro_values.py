@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, time
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
@@ -43,9 +43,15 @@ def _base64(value: object) -> bytes:
         raise ValueError(f"{shown(value)} is no base64: {error}") from None
 
 
-def _fixed(size: int) -> Convert:
+def _text(value: object) -> bytes:
+    if type(value) is not str:
+        raise ValueError(f"{shown(value)} is no text")
+    return value.encode()
+
+
+def _fixed(size: int, bytes_of: Convert) -> Convert:
     def convert(value: object) -> bytes:
-        found = _base64(value)
+        found: bytes = bytes_of(value)
         if len(found) != size:
             raise ValueError(f"{shown(value)} is {len(found)} bytes: expected {size}")
         return found
@@ -104,6 +110,8 @@ _JSON: Final = _Form(
     },
     names_records=False,
 )
+#: The same, but for bytes, which are text in UTF-8.
+_JSON_OF_TEXTS: Final = replace(_JSON, simple=dict.fromkeys(("bytes", "fixed"), _text))
 #: As fastavro gives it.
 _AVRO: Final = _Form(
     simple={},
@@ -136,9 +144,9 @@ def _of_class(value: Any, kind: type, name: str) -> Any:  # noqa: ANN401 - a val
     return value
 
 
-def json_converter(definition: object) -> Convert:
-    """For values of a JSON schema; raises SchemaError."""
-    return _Converters(_JSON).of(with_full_names(definition), "")
+def json_converter(definition: object, *, are_bytes_text: bool = False) -> Convert:
+    """For values of a JSON schema, whose bytes are base64 or, from some clients, text; raises SchemaError."""
+    return _Converters(_JSON_OF_TEXTS if are_bytes_text else _JSON).of(with_full_names(definition), "")
 
 
 def avro_converter(definition: object) -> Convert:
@@ -176,7 +184,8 @@ class _Converters:
             return lambda value: [(key, inner(one)) for key, one in _of_class(value, dict, "map").items()]
         if kind in ("record", "error"):
             return self._record(definition, path)
-        convert = _fixed(definition["size"]) if kind == "fixed" and self._form is _JSON else self.of(kind, path)
+        bytes_of = self._form.simple.get("fixed") if kind == "fixed" else None
+        convert = self.of(kind, path) if bytes_of is None else _fixed(definition["size"], bytes_of)
         return self._remember(definition, _uuid_of(convert) if (logical, kind) == ("uuid", "fixed") else convert)
 
     def _remember(self, definition: Mapping[str, Any], convert: Convert) -> Convert:

@@ -105,13 +105,16 @@ class PartDecoder(Protocol):
         ...
 
 
-def part_of(writer: SchemaInfo, reader: SchemaInfo) -> PartDecoder:
-    """For what was written with ``writer``, to be read as ``reader``; raises SchemaError."""
+def part_of(writer: SchemaInfo, reader: SchemaInfo, *, are_bytes_text: bool = False) -> PartDecoder:
+    """For what was written with ``writer``, to be read as ``reader``; raises SchemaError.
+
+    ``are_bytes_text``: those of JSON, which are base64 else.
+    """
     if writer.type in _BYTES or writer.type is SchemaType.STRING or writer.type in _WIDTHS:
         return _Primitive(writer.type)
     if writer.type is SchemaType.JSON:
         definition = json.loads(writer.schema)
-        convert = json_converter(definition)
+        convert = json_converter(definition, are_bytes_text=are_bytes_text)
         return _Decoded(lambda payload: convert(load_json(payload)), is_record(definition), JsonColumns(definition))
     if writer.type is SchemaType.AVRO:
         return _avro(writer, reader if reader.type is SchemaType.AVRO else writer)

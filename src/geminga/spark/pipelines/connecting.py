@@ -14,6 +14,7 @@ from geminga.spark.pipelines.core.definition import Pipeline
 from geminga.spark.pipelines.core.problems import Problem, nearest
 from geminga.spark.process.clients import authentication_of
 from geminga.spark.rules.client_options import ClientConfiguration
+from geminga.spark.rules.own_topics import is_own
 from geminga.spark.source.positions import Probe, in_parallel
 from geminga.spark.source_rules.errors import TopicError
 from geminga.spark.source_rules.offsets import OffsetError, ReadPosition, StreamOffset
@@ -59,8 +60,9 @@ def missing_topics(pipeline: Pipeline) -> list[Problem]:
                 names = {str(TopicName.parse(one)) for one in answer.topics}
                 listed[namespace] = names | {str(TopicName.parse(one).partitioned_topic) for one in names}
             if str(name) not in listed[namespace]:
-                there = sorted(one.rpartition("/")[2] for one in listed[namespace] if "-partition-" not in one)
-                found.append(Problem(path, f"{topic}: no such topic in {namespace}; {nearest(topic, there[:50])}"))
+                others = [one for one in listed[namespace] if "-partition-" not in one and not is_own(one)]
+                near = nearest(name.local_name, [one.rpartition("/")[2] for one in others])
+                found.append(Problem(path, f"{topic}: no such topic in {namespace}; {near}"))
         return found
 
     return _ask(pipeline, look)

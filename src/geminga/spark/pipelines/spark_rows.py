@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.types import NumericType
 
 from geminga.spark.pipelines.core.connector_options import (
     PLACE_COLUMNS,
@@ -26,6 +27,7 @@ from geminga.spark.pipelines.core.connector_options import (
 )
 from geminga.spark.pipelines.core.definition import Join, Pipeline, Source, Table, Window, WindowKind
 from geminga.spark.pipelines.core.expressions import columns_of
+from geminga.spark.pipelines.core.problems import PipelineError, Problem, located
 from geminga.spark.pipelines.late import late_test
 from geminga.spark.pipelines.positions import position_of
 from geminga.spark.rules.metadata_columns import INVALID
@@ -205,7 +207,13 @@ def _original(rows: DataFrame) -> Column:
 
 def _timed(pipeline: Pipeline, rows: DataFrame) -> DataFrame:
     """Rows with their event time and the watermark; late ones at the watermark, and their message kept."""
-    at = f.expr(pipeline.time).cast("timestamp")
+    given = f.expr(pipeline.time)
+    kind = rows.select(given).schema[0].dataType
+    if isinstance(kind, NumericType):
+        text = f"{pipeline.time[:80]!r} is {kind.simpleString()}, of which Spark would make seconds since 1970"
+        expected = "expected a timestamp, such as timestamp_millis(at) or timestamp_seconds(at)"
+        raise PipelineError(located([Problem("time", f"{text}: {expected}")], pipeline.lines))
+    at = given.cast("timestamp")
     rows = rows.withColumn(_TIME, f.when(f.unix_millis(at).between(*TIMES_MS), at))
     if pipeline.late_topic:
         assert pipeline.window is not None

@@ -40,6 +40,7 @@ _FLAGS: Final = {
     "tlsallowinsecureconnection": "tls_allow_insecure_connection",
     "tlshostnameverificationenable": "tls_validate_hostname",
 }
+_SCHEMES: Final = ("pulsar", "pulsar+ssl", "http", "https")
 _AUTHENTICATION: Final = frozenset(["authpluginclassname", "authparams"])
 #: Inside the Java client only.
 _IGNORED: Final = frozenset(
@@ -81,6 +82,9 @@ class ClientConfiguration:
         if not url:
             of_tables = "" if options else f". {OF_TABLES}"
             raise OptionError(f"service.url: missing; expected pulsar://host:port of the brokers{of_tables}")
+        scheme, _, rest = url.partition("://")
+        if scheme not in _SCHEMES or not rest:
+            raise OptionError(f"service.url={url!r}: expected pulsar://host:port, pulsar+ssl://, http:// or https://")
         given = values.prefixed(PREFIX)
         arguments: dict[str, int | str | bool] = {}
         for name, value in given.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import datetime, timedelta, timezone, tzinfo
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -15,6 +15,8 @@ _SIZES: Final = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb":
 _OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])([01]?\d)(?::?([0-5]\d))?", re.IGNORECASE)
 #: Of any number: no time, size or count needs more, and it fits the 64 bits that brokers have for it.
 _DIGITS_MAX: Final = 18
+#: Seconds from 1973 to 5138; as milliseconds they are January 2nd, 1970, to March 1973, when there were no messages.
+_SECONDS: Final = range(100_000_000, 100_000_000_000)
 _NUMBER: Final = re.compile(rf"-?\d{{1,{_DIGITS_MAX}}}")
 _DURATION: Final = re.compile(rf"\s*(\d{{1,{_DIGITS_MAX}}})\s*([a-z]*)\s*", re.IGNORECASE)
 
@@ -29,6 +31,16 @@ OF_TABLES: Final = (
 
 class OptionError(LocalError, ValueError):
     """An option that is missing, or whose value can not be; the text names it, the value and what was expected."""
+
+
+def _checked_ms(name: str, value: int) -> int:
+    """Milliseconds; raises OptionError for a number that is a time of our years in seconds."""
+    if value in _SECONDS:
+        raise OptionError(
+            f"{name}={value}: as milliseconds that is {datetime.fromtimestamp(value / 1000, UTC):%Y-%m-%d}, and "
+            f"these look like seconds: expected milliseconds since the epoch, such as {value}000"
+        )
+    return value
 
 
 class OptionValues:
@@ -99,7 +111,7 @@ class OptionValues:
         if not value:
             return None
         if _NUMBER.fullmatch(value) and value[0] != "-":
-            return int(value)
+            return _checked_ms(name, int(value))
         try:
             moment = datetime.fromisoformat(value)
         except ValueError:

@@ -13,6 +13,8 @@ from geminga.client import (
     IncompatibleSchema,
     NotAllowedError,
     ProducerArguments,
+    ProducerBusy,
+    PulsarException,
 )
 from geminga.model.topic_name import TopicName
 from geminga.spark.process.clients import ClientSession
@@ -54,15 +56,25 @@ async def open_producer(
         ) from error
     except NotAllowedError as error:
         if not settings.initial_subscription:
-            raise
+            raise of_topic(error, topic) from error
         raise SinkError(
             f"{topic}: {error}. The sink holds this topic with a subscription: create it (pulsar-admin topics "
             f"create-subscription --subscription {settings.initial_subscription} --messageId earliest {topic})"
         ) from error
+    except ProducerBusy:
+        raise  # which is waited for, and told with the topic
+    except PulsarException as error:
+        raise of_topic(error, topic) from error
     if isinstance(made, EntryProducer):
         return made
     await made.close()
     return await open_producer(client, str(TopicName.parse(topic).with_partition(0)), settings, schema, name)
+
+
+def of_topic(error: PulsarException, topic: str) -> PulsarException:
+    """The error with its topic: a broker that refuses one of many does not always name it."""
+    name = str(TopicName.parse(topic))
+    return error if name in str(error) else type(error)(f"{name}: {error}")
 
 
 def partition_names(topic: str, partitions: int) -> list[str]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Final
 
 from geminga.client import (
@@ -28,6 +29,7 @@ from geminga.client import (
 from geminga.runtime import again, next_turn
 from geminga.runtime.loop_thread import HandOver
 from geminga.spark.process.clients import ClientSession
+from geminga.spark.sink.producers import of_topic
 from geminga.spark.sink_rules.entries import Entry
 from geminga.spark.sink_rules.errors import SinkError
 
@@ -67,7 +69,7 @@ class EntryPump:
         async def finish() -> None:
             await self._hand_over.empty()
             for producer in waited_for:
-                await self._while_receipts_come(producer.flush)
+                await self._while_receipts_come(producer, producer.flush)
 
         self._session.run(finish)
         if self._error is not None:
@@ -77,7 +79,7 @@ class EntryPump:
         """The task is over, whatever became of it."""
         self._hand_over.close()
 
-    async def _while_receipts_come(self, wait: Callable[[], Awaitable[None]]) -> None:
+    async def _while_receipts_come(self, producer: EntryProducer[bytes], wait: Callable[[], Awaitable[None]]) -> None:
         """Wait for as long as receipts come; raises Timeout."""
         if self._error is not None:
             return  # nothing more is waited for: the producers are going to be closed
@@ -89,11 +91,13 @@ class EntryPump:
                 return
             except TimeoutError:
                 if self.entries == before:
-                    raise Timeout(f"no receipt within {self._stall_ms} ms (pulsar.producer.sendTimeoutMs)") from None
+                    raise Timeout(
+                        f"{producer.topic()}: no receipt within {self._stall_ms} ms (pulsar.producer.sendTimeoutMs)"
+                    ) from None
 
-    def _heard(self, error: PulsarException | None, message_id: MessageId | None) -> None:
+    def _heard(self, topic: str, error: PulsarException | None, message_id: MessageId | None) -> None:
         if error is not None:
-            self._error = self._error or error
+            self._error = self._error or of_topic(error, topic)
         else:
             self.entries += 1
             self.duplicates += message_id is not None and message_id.ledger_id() < 0
@@ -103,10 +107,10 @@ class EntryPump:
             producer, entry = items[0]
             if self._error is None:
                 try:
-                    producer.send_encoded(entry, self._heard, txn=self.txn)
+                    producer.send_encoded(entry, partial(self._heard, producer.topic()), txn=self.txn)
                 except (ProducerQueueIsFull, MemoryBufferIsFull):
                     try:
-                        await self._while_receipts_come(producer.drain)
+                        await self._while_receipts_come(producer, producer.drain)
                     except Timeout as error:
                         self._error = error
                     return
@@ -116,6 +120,6 @@ class EntryPump:
                         "sends large values in several parts; key and properties of a row must fit into one"
                     )
                 except PulsarException as error:
-                    self._error = error
+                    self._error = of_topic(error, producer.topic())
             items.popleft()
         await next_turn()

@@ -23,7 +23,13 @@ def decoder(options: SourceOptions, schema: StructType) -> Decode:
         from geminga.spark.source.schema_decoding import PartsDecoder
 
         by_newest = options.schema_mode == "topic"
-        return PartsDecoder(session_for(options.client), arrow, Misfits(options), by_newest=by_newest)
+        return PartsDecoder(
+            session_for(options.client),
+            arrow,
+            Misfits(options),
+            by_newest=by_newest,
+            are_bytes_text=options.are_json_bytes_text,
+        )
     if options.json_columns:
         return _gated(options, arrow)
 

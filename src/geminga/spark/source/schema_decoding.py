@@ -8,23 +8,24 @@ message that does not fit its schema fails the query and is named.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute
+from pyspark.sql.types import StructType
 
 from geminga.client.schema import SchemaInfo, SchemaType
 from geminga.model import TopicName
 from geminga.runtime import get_logger
 from geminga.spark.decoding.part_decoding import PartDecoder, RowError, part_of, split_pairs
 from geminga.spark.process.clients import ClientSession
-from geminga.spark.rules.columns import KEY_PART, VALUE
+from geminga.spark.rules.columns import KEY_PART, VALUE, arrow_schema
 from geminga.spark.rules.metadata_columns import ALL_COLUMNS
 from geminga.spark.source.arrow import RowColumns
 from geminga.spark.source.misfits import Misfits
-from geminga.spark.source.topic_schema import NO_SCHEMA
+from geminga.spark.source.topic_schema import NO_SCHEMA, value_fields
 from geminga.spark.source_rules.errors import SchemaError
 from geminga.wire.pulsar.schema_info import SCHEMA_VERSION_BYTES, SEPARATED, key_value_parts
 
@@ -47,11 +48,20 @@ DecodeColumns = Callable[[pa.Array, Callable[[], pa.Array]], dict[str, pa.Array]
 class PartsDecoder:
     """Decodes payloads by the schemas of the registry, each fetched once. Whose schema it has not does not fit."""
 
-    def __init__(self, session: ClientSession, arrow: pa.Schema, misfits: Misfits, *, by_newest: bool) -> None:
+    def __init__(
+        self,
+        session: ClientSession,
+        arrow: pa.Schema,
+        misfits: Misfits,
+        *,
+        by_newest: bool,
+        are_bytes_text: bool = False,
+    ) -> None:
         self._session = session
         self._arrow = arrow
         self._policy = misfits
         self._by_newest = by_newest
+        self._are_bytes_text = are_bytes_text
         self._wanted = {field.name: field.type for field in arrow if field.name not in ALL_COLUMNS}
         #: (topic, version) -> schema; the empty version is the newest.
         self._schemas: dict[tuple[str, bytes], SchemaInfo] = {}
@@ -116,15 +126,32 @@ class PartsDecoder:
                     self._unknown.clear()
                 self._unknown.add((topic, version))
                 return None
+            if not self._by_newest:
+                self._check_names(topic, writer)
             newest = self._schema(topic, b"") if self._by_newest else writer
             assert newest is not None  # the newest is there, or there is none at all
-            decode = decode_columns(writer, newest, self._wanted)
+            decode = decode_columns(writer, newest, self._wanted, are_bytes_text=self._are_bytes_text)
             if len(self._decoders) >= VERSIONS_MAX:
                 self._decoders.clear()
             self._decoders[topic, version] = decode
             if self._by_newest:
                 self._say_unseen(topic, version, writer)
         return decode
+
+    def _check_names(self, topic: str, writer: SchemaInfo) -> None:
+        """Raise SchemaError for a column whose name differs from a field's in case alone: it would be null throughout.
+
+        One that the newest version has was given on purpose: this version is from before a field's name was changed.
+        """
+        found = dict(misspelt(self._wanted, _natural_types(writer, topic)))
+        newest = self._schema(topic, b"") if found else None
+        still = dict(misspelt(self._wanted, _natural_types(newest, topic))) if newest is not None else found
+        for column, field in found.items():
+            if column in still:
+                raise SchemaError(
+                    f"the column {column} is no field of its schema, {field} is: names have upper and lower case. "
+                    "Give the column the field's name, and rename it behind the read"
+                )
 
     def _say_unseen(self, topic: str, version: bytes, writer: SchemaInfo) -> None:
         """Spark fixes a query's columns when it starts: say which fields were added since and are left out."""
@@ -142,6 +169,35 @@ class PartsDecoder:
                 int.from_bytes(version, "big"),
                 ", ".join(unseen),
             )
+
+
+def misspelt(
+    wanted: Mapping[str, pa.DataType], has: Mapping[str, pa.DataType], around: str = ""
+) -> Iterator[tuple[str, str]]:
+    """(column, field): columns that are no fields, but for upper and lower case; also inside of structs."""
+    lowered = {name.lower(): name for name in has}
+    for name, kind in wanted.items():
+        if name in has:
+            inner, other = _struct(kind), _struct(has[name])
+            yield from misspelt(inner, other, f"{around}{name}.")
+        elif name.lower() in lowered:
+            yield f"{around}{name}", f"{around}{lowered[name.lower()]}"
+
+
+def _struct(kind: pa.DataType) -> dict[str, pa.DataType]:
+    """The fields of a struct, also of a list's items or a map's values; none of other types."""
+    while pa.types.is_list(kind) or pa.types.is_map(kind):
+        kind = kind.item_type if pa.types.is_map(kind) else kind.value_type
+    return {field.name: field.type for field in kind.fields} if pa.types.is_struct(kind) else {}
+
+
+def _natural_types(info: SchemaInfo, topic: str) -> dict[str, pa.DataType]:
+    """The columns that ``schemaMode=topic`` has; none where a field has no type in Spark."""
+    try:
+        fields = value_fields(info, topic)
+    except SchemaError:
+        return {}
+    return {field.name: field.type for field in arrow_schema(StructType(fields))}
 
 
 def _shown(version: bytes) -> str:
@@ -176,11 +232,14 @@ def _slice_of_keys(rows: RowColumns, first: int, count: int) -> pa.Array:
     return rows.key().slice(first, count)
 
 
-def decode_columns(writer: SchemaInfo, newest: SchemaInfo, wanted: Mapping[str, pa.DataType]) -> DecodeColumns:
+def decode_columns(
+    writer: SchemaInfo, newest: SchemaInfo, wanted: Mapping[str, pa.DataType], *, are_bytes_text: bool = False
+) -> DecodeColumns:
     """What makes the columns of messages written with ``writer``; raises SchemaError."""
+    part_for = partial(part_of, are_bytes_text=are_bytes_text)
     if writer.type is SchemaType.KEY_VALUE:
-        return _pairs(writer, newest, wanted)
-    part = part_of(writer, newest)
+        return _pairs(writer, newest, wanted, part_for)
+    part = part_for(writer, newest)
     if part.is_record:
         return lambda values, _: part.fields(values, wanted)
     if list(wanted) != [VALUE]:
@@ -189,15 +248,20 @@ def decode_columns(writer: SchemaInfo, newest: SchemaInfo, wanted: Mapping[str, 
     return lambda values, _: {VALUE: part.whole(values, wanted[VALUE])}
 
 
-def _pairs(writer: SchemaInfo, newest: SchemaInfo, wanted: Mapping[str, pa.DataType]) -> DecodeColumns:
+def _pairs(
+    writer: SchemaInfo,
+    newest: SchemaInfo,
+    wanted: Mapping[str, pa.DataType],
+    part_for: Callable[[SchemaInfo, SchemaInfo], PartDecoder],
+) -> DecodeColumns:
     try:
         written = key_value_parts(writer)
         read = key_value_parts(newest) if newest.type is SchemaType.KEY_VALUE else written
     except ValueError as error:
         raise SchemaError(f"the KEY_VALUE schema can not be read: {error}") from error
     parts: dict[str, PartDecoder] = {
-        KEY_PART: part_of(written.key, read.key),
-        VALUE: part_of(written.value, read.value),
+        KEY_PART: part_for(written.key, read.key),
+        VALUE: part_for(written.value, read.value),
     }
 
     def decode(values: pa.Array, keys: Callable[[], pa.Array]) -> dict[str, pa.Array]:

@@ -1,13 +1,13 @@
 """The DDL of columns, such as ``id long, item struct<a: int>``, as far as reading values needs it.
 
-Spark parses it in the JVM, which the processes that read topics do not have. Types that are not known here are kept by
-name: Spark says whether there are such.
+Spark parses it in the JVM, which the processes that read topics do not have.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Final
 
 #: Names of simple types -> the one name that is used here.
@@ -21,6 +21,8 @@ _SIMPLE: Final = {
     **dict.fromkeys(("timestamp", "timestamp_ltz"), "timestamp"),
     **{name: name for name in ("double", "date", "timestamp_ntz", "time", "string", "binary", "variant", "void")},
 }
+#: Types whose values are not looked at.
+_KEPT: Final = ("char", "character", "varchar", "interval")
 _DECIMALS: Final = ("decimal", "dec", "numeric")
 _DECIMAL_DEFAULT: Final = (10, 0)
 _DEPTH_MAX: Final = 50
@@ -47,6 +49,11 @@ def parse_columns(ddl: str) -> dict[str, ColumnType]:
     found = dict(parser.fields("", 0))
     parser.expect_end()
     return found
+
+
+def _near(name: str) -> str:
+    near = get_close_matches(name, [*_SIMPLE, *_KEPT, *_DECIMALS, "array", "map", "struct"], n=2, cutoff=0.6)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 class _Parser:
@@ -142,6 +149,8 @@ class _Parser:
             return found
         if not name.isidentifier():
             raise ValueError(f"{name!r}: expected a type")
+        if name not in _SIMPLE and name not in _KEPT:
+            raise ValueError(f"{name!r}: no type of Spark's{_near(name)}")
         if self._took("("):
             self._take()
             self._take(")")

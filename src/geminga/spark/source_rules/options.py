@@ -62,6 +62,7 @@ _NAMES: Final = (
     "longPollMs",
     "pollTimeoutMs",
     "schemaMode",
+    "jsonBytes",
     "jsonColumns",
     "emptyAsTombstone",
     "invalid",
@@ -213,6 +214,8 @@ class SourceOptions:
     json_columns: str = ""
     #: Of those, whether no bytes are a null.
     takes_empty: bool = False
+    #: Bytes of JSON schemas are text in UTF-8, not base64.
+    are_json_bytes_text: bool = False
     #: Whether messages that do not fit their columns are rows of nulls, instead of an error.
     keeps_invalid: bool = False
     #: Where they go instead of being rows; empty: nowhere.
@@ -287,12 +290,15 @@ class SourceOptions:
         if least and most and least > most:
             raise OptionError(f"minMessagesPerTrigger={least}: more than maxMessagesPerTrigger={most}")
         client, topics = ClientConfiguration.parse(options), _topics(values)
+        reader, start = _reader(values, is_stream=is_stream), _start(values, is_stream=is_stream)
+        end = _end(values, is_stream=is_stream)
+        _check_order(reader, start, end)
         return cls(
             client=client,
             topics=topics,
-            reader=_reader(values, is_stream=is_stream),
-            start=_start(values, is_stream=is_stream),
-            end=_end(values, is_stream=is_stream),
+            reader=reader,
+            start=start,
+            end=end,
             subscription=values.text("subscription", "predefinedSubscription").strip(),
             max_bytes_per_trigger=values.size("maxBytesPerTrigger", 0),
             max_messages_per_trigger=most,
@@ -304,6 +310,7 @@ class SourceOptions:
             schema_mode=mode,
             json_columns=_json_columns(values, mode),
             takes_empty=values.boolean("emptyAsTombstone", default=False),
+            are_json_bytes_text=_are_json_bytes_text(values, mode),
             keeps_invalid=_keeps_invalid(values, mode),
             bad_records_topic=_bad_records_topic(values, mode, topics),
             metadata_columns=check_columns(columns),
@@ -311,6 +318,12 @@ class SourceOptions:
             lake=_lake(values, is_stream=is_stream),
             plan=_plan(values, is_stream=is_stream),
         )
+
+
+def _are_json_bytes_text(values: OptionValues, mode: str) -> bool:
+    if values.is_given("jsonBytes") and mode == "raw":
+        raise OptionError("jsonBytes: of what JSON schemas say are bytes: only with schemaMode=topic or fixed")
+    return values.choice("jsonBytes", ("base64", "text"), "base64") == "text"
 
 
 def _lake(values: OptionValues, *, is_stream: bool) -> LakeChoice | None:
@@ -442,6 +455,19 @@ def _reader(values: OptionValues, *, is_stream: bool) -> ReaderConfiguration:
         time_from_ms=None if is_stream else values.time_ms("startingTime"),
         time_to_ms=None if is_stream else values.time_ms("endingTime"),
     )
+
+
+def _check_order(reader: ReaderConfiguration, start: StreamOffset, end: Mapping[str, ReadPosition] | None) -> None:
+    """Raise OptionError for a range that ends before it begins: two bounds in each other's place read nothing."""
+    if reader.time_from_ms is not None and reader.time_to_ms is not None and reader.time_from_ms > reader.time_to_ms:
+        raise OptionError("endingTime is before startingTime: expected the later of the two as endingTime")
+    for topic, at in sorted(start.topics.items()):
+        until = (end or {}).get(topic)
+        if until is not None and until < at:
+            raise OptionError(
+                f"{topic}: endingOffsets {until} is before startingOffsets {at}: expected the later of the two as "
+                "endingOffsets"
+            )
 
 
 def _start(values: OptionValues, *, is_stream: bool) -> StreamOffset:

@@ -14,7 +14,19 @@ import pyarrow.dataset
 import pyarrow.parquet
 import pytest
 
-from geminga.spark.pipelines import CheckpointInUseError, Guarantee, Join, Sink, Source, Table, load_ready
+from geminga.spark.pipelines import (
+    CheckpointInUseError,
+    Guarantee,
+    Join,
+    PipelineError,
+    Sink,
+    Source,
+    Table,
+    Watermark,
+    Window,
+    WindowKind,
+    load_ready,
+)
 from geminga.spark.pipelines.checkpoint import read_state
 from geminga.spark.pipelines.connecting import missing_topics
 from geminga.spark.pipelines.core.parsing import parse_pipeline, read_document
@@ -289,6 +301,22 @@ def test_a_checkpoint_is_one_pipelines_and_one_processs(spark_session, client, m
     (foreign / "offsets").mkdir(parents=True)
     with pytest.raises(CheckpointInUseError, match="no pipeline"):
         go(spark_session, replace(pipeline, checkpoint=str(foreign)))
+
+
+@pytest.mark.parametrize("is_of_each", [False, True])
+def test_a_number_is_no_event_time(spark_session, client, made, fresh_topic, is_of_each):
+    keep(client, fresh_topic)
+    pipeline = made(
+        time="cents",
+        watermark=Watermark(1000, is_of_each=is_of_each),
+        window=Window(WindowKind.TUMBLING, 1000),
+        aggregates={"n": "count(*)"},
+        sink=Sink(topic=f"{fresh_topic}-out"),
+        lines={"time": 7},
+    )
+    with pytest.raises(PipelineError, match=r"time: 'cents' is bigint.*expected a timestamp, such as") as caught:
+        start(spark_session, pipeline)
+    assert caught.value.problems[0].line == 7
 
 
 @pytest.mark.parametrize(

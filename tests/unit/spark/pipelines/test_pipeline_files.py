@@ -31,12 +31,15 @@ from geminga.spark.pipelines.core.connector_options import metadata_columns, sin
 from geminga.spark.pipelines.core.definition import GUARANTEE_DEFAULT
 from geminga.spark.pipelines.core.identity import check_change, definition_json
 from geminga.spark.pipelines.core.parsing import parse_pipeline, read_document
+from geminga.spark.pipelines.core.problems import LISTED_MAX, located, nearest
 from geminga.spark.pipelines.core.reading import DURATION_MS_MAX, duration_ms
 from geminga.spark.pipelines.core.ready import READY
 from geminga.spark.pipelines.core.yaml_text import YamlError, parse_yaml
 from support.connector.pipeline_files import plain
 from support.house.source_tree import ROOT
 
+COMPRESION = "pulsar.producer.compresionType"
+POLL, CLIENT = "sources[0].options.pollTimeoutMs", "cluster.options.operationtimeoutm"
 EXAMPLES = sorted((ROOT / "examples" / "pipelines").glob("*.yaml"))
 GOOD = """\
 pipeline: weekly
@@ -117,6 +120,7 @@ def test_a_file_is_what_it_says() -> None:
         (("topics: a1, a2", "topics: a1, a1"), 4, "sources[0].topics", "a1: twice"),
         (("topics: a1, a2", "topics: bad://a//b"), 4, "sources[0].topics", "the domain must be"),
         (("repo string, files long", "repo string, repo long"), 5, "sources[0].columns", "repo: twice"),
+        (("repo string, files long", "repo strin"), 5, "sources[0].columns", "did you mean string?"),
         (("repo string, files long", "repo"), 5, "sources[0].columns", "expected a name and a type"),
         (("key: owner", "key: concat(owner"), 16, "sink.key", "a ( is not closed"),
         (("key: owner", "kind: owner"), 16, "sink.kind", "not a key here"),
@@ -127,7 +131,11 @@ def test_a_file_is_what_it_says() -> None:
         (("key: owner", "key: 'owner"), 16, "", "does not end"),
         (("key: owner", "options: {guarantee: x}"), 16, "sink.options.guarantee", "says this"),
         (("key: owner", "options: {sinkName: x}"), 16, "sink.options.sinkName", "checkpoint"),
-        (("key: owner", "options: {pulsar.producer.compresionType: LZ4}"), 15, "sink", "did you mean"),
+        (("key: owner", f"options: {{{COMPRESION}: LZ4}}"), 16, f"sink.options.{COMPRESION}", "did you mean"),
+        (("topics: a1, a2", "topics: a1, a2\n    start: noon"), 5, "sources[0].start", "ISO 8601"),
+        (("topics: a1, a2", "topics: a1, a2\n    options:\n      pollTimeoutMs: x"), 6, POLL, "pollTimeoutMs"),
+        (("watermark", "cluster: {options: {operationTimeoutM: 5}}\nwatermark"), 6, CLIENT, "not known"),
+        (("watermark", "cluster: {service_url: 'host:6650'}\nwatermark"), 6, "cluster.service_url", "pulsar://"),
         (("weekly", "we ekly"), 1, "pipeline", "letters, digits"),
         (("weekly", "''"), 1, "pipeline", "empty: expected text"),
         (("late: {topic: late}", "late: {}"), 13, "late.topic", "missing: the topic of late rows"),
@@ -180,10 +188,11 @@ def test_sources_and_tables_are_told_apart() -> None:
 
 
 def test_columns_that_are_nowhere_are_found_without_spark() -> None:
-    made = parsed(GOOD.replace("sum(files)", "sum(fils)").replace("key: owner", "key: owners"))
-    assert [(one.path, one.text) for one in missing_columns(made)] == [
-        ("aggregates.files", "fils: no such column; did you mean files?"),
-        ("sink.key", "owners: no such column; did you mean owner?"),
+    text = GOOD.replace("{n: count(*), files: sum(files)}", "\n  n: count(*)\n  files: sum(fils)")
+    made = parsed(text.replace("key: owner", "key: owners"))
+    assert [(one.line, one.path, one.text) for one in located(missing_columns(made), made.lines)] == [
+        (14, "aggregates.files", "fils: no such column; did you mean files?"),
+        (18, "sink.key", "owners: no such column; did you mean owner?"),
     ]
     source = Source(topics=("a",), columns="id long, at struct<x: int>, tags array<string>")
     fine = Pipeline(
@@ -203,6 +212,12 @@ def test_columns_that_are_nowhere_are_found_without_spark() -> None:
         )
     ]
     assert missing_columns(replace(fine, sources=(Source(parquet="p", name="p"),))) == []
+
+
+def test_a_near_name_is_found_among_many_and_of_others_only_some_are_listed() -> None:
+    names = [f"t{number:04}" for number in range(1000)]
+    assert nearest("ordrs", [*names, "orders"]) == "did you mean orders?"
+    assert nearest("zzz", names) == f"expected one of {', '.join(names[:LISTED_MAX])} and 970 more"
 
 
 def test_options_reach_the_connector_and_only_columns_that_are_used_are_read() -> None:

@@ -24,6 +24,7 @@ from geminga.spark.pipelines.core.expressions import columns_of, defect
 from geminga.spark.pipelines.core.problems import PipelineError, Problem, nearest
 from geminga.spark.rules.option_values import OptionError
 from geminga.spark.sink_rules.sink_options import sink_options
+from geminga.spark.source_rules.ddl import parse_columns
 from geminga.spark.source_rules.options import SourceOptions
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
@@ -38,7 +39,8 @@ Problems = Iterator[Problem]
 def check(pipeline: Pipeline) -> list[Problem]:
     """Every problem, in the order of the keys."""
     parts = (_name, _sources, _tables, _columns, _grouping, _windows, _late, _sink, _loops, _expressions)
-    return [problem for part in parts for problem in part(pipeline)]
+    # What all sources and the sink have of the cluster is told once.
+    return list(dict.fromkeys(problem for part in parts for problem in part(pipeline)))
 
 
 def require_valid(pipeline: Pipeline) -> None:
@@ -77,7 +79,8 @@ def _source(pipeline: Pipeline, source: Source, at: str) -> Problems:
         found = f"{' and '.join(given)} are given" if given else "none is given"
         yield Problem(at, f"expected exactly one of topic, topics, pattern and parquet; {found}")
         return
-    yield from _ddl(source.columns, f"{at}.columns")
+    ddl = list(_ddl(source.columns, f"{at}.columns", is_json=source.is_topic))
+    yield from ddl
     if source.is_from_registry and source.columns:
         yield Problem(f"{at}.columns", "beside schema: registry, which says the columns: expected one of them")
     for name in source.options:
@@ -86,10 +89,15 @@ def _source(pipeline: Pipeline, source: Source, at: str) -> Problems:
         if key:
             yield Problem(f"{at}.options.{name}", f"the key {key} says this")
     if source.is_topic:
+        options = options_of.source_options(pipeline, source)
+        if ddl:  # which is told
+            options = {
+                name: value for name, value in options.items() if name not in ("jsonColumns", "emptyAsTombstone")
+            }
         try:
-            SourceOptions.parse(options_of.source_options(pipeline, source), is_stream=True)
+            SourceOptions.parse(options, is_stream=True)
         except OptionError as error:
-            yield Problem(at, str(error))
+            yield Problem(options_of.key_of(str(error), at, source.options, options_of.OF_SOURCE_KEYS), str(error))
         for topic in source.topics:
             yield from _topic(topic, f"{at}.topics")
 
@@ -120,7 +128,7 @@ def _tables(pipeline: Pipeline) -> Problems:
                 yield Problem(f"{at}.columns", "missing: the columns of a topic's messages, such as item string")
         if table.key and not (table.topic and _COLUMN.fullmatch(table.key)):
             yield Problem(f"{at}.key", f"{table.key!r}: expected the name of a column, for a topic")
-        yield from _ddl(table.columns, f"{at}.columns")
+        yield from _ddl(table.columns, f"{at}.columns", is_json=bool(table.topic))
     for number, join in enumerate(pipeline.joins):
         at = f"join[{number}]" if len(pipeline.joins) > 1 else "join"
         if join.table not in names:
@@ -250,7 +258,7 @@ def _sink(pipeline: Pipeline) -> Problems:
         try:
             sink_options(values)
         except OptionError as error:
-            yield Problem("sink", str(error))
+            yield Problem(options_of.key_of(str(error), "sink", sink.options, options_of.OF_SINK_KEYS), str(error))
 
 
 def _loops(pipeline: Pipeline) -> Problems:
@@ -333,11 +341,13 @@ def expressions_with_paths(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
             yield key, text
 
 
-def _ddl(text: str, path: str) -> Problems:
+def _ddl(text: str, path: str, *, is_json: bool) -> Problems:
     if not text:
         return
     try:
         names = columns_of(text)
+        if is_json:
+            parse_columns(text)
     except ValueError as error:
         yield Problem(path, str(error))
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from geminga.model import TopicName
@@ -44,6 +44,23 @@ OF_IDENTITY: Final = frozenset(["sinkname", "txnappid", "txnversion"])
 PLACE_COLUMNS: Final = ("__topic", "__messageId")
 #: What a late row keeps of its message.
 LATE_COLUMNS: Final = ("__key", "__topic", "__messageId", "__eventTime", "__messageProperties")
+
+
+def key_of(error: str, at: str, given: Mapping[str, str], keys: Mapping[str, str]) -> str:
+    """The path of the key that an option's error is about, which begins with the option; ``at`` where that is none.
+
+    ``given``: the options of the file's own; ``keys``: the keys that become options.
+    """
+    option = error.partition(":")[0].partition("=")[0].strip()
+    for name in given:
+        if name.lower() == option.lower():
+            return f"{at}.options.{name}"
+    if option.startswith("pulsar.client."):
+        return f"cluster.options.{option.removeprefix('pulsar.client.')}"
+    key = keys.get(option.lower(), "").partition(" ")[0]
+    if not key:
+        return at
+    return key if "." in key or key in ("guarantee", "checkpoint") else f"{at}.{key}"
 
 
 def client_options(pipeline: Pipeline) -> dict[str, str]:

@@ -184,6 +184,8 @@ class Pipeline:
     settings: Mapping[str, str] = field(default_factory=dict)
     #: What paths are relative to.
     base: str = field(default=".", compare=False)
+    #: Key -> its line, of a definition that was a file.
+    lines: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def is_grouped(self) -> bool:

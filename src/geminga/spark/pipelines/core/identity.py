@@ -42,7 +42,7 @@ def definition_json(pipeline: Pipeline) -> str:
 def document_of(pipeline: Pipeline) -> dict[str, Any]:
     """Everything of a definition, as JSON has it; secrets are left out."""
     found = _plain(pipeline)
-    del found["base"], found["checkpoint"]
+    del found["base"], found["checkpoint"], found["lines"]
     found["cluster"]["options"] = {
         name: value for name, value in found["cluster"]["options"].items() if "authparams" not in name.lower()
     }

@@ -8,7 +8,7 @@ from typing import Final
 from geminga.spark.pipelines.core import definition as d
 from geminga.spark.pipelines.core import yaml_text as yaml
 from geminga.spark.pipelines.core.checking import check
-from geminga.spark.pipelines.core.problems import PipelineError, Problem
+from geminga.spark.pipelines.core.problems import PipelineError, Problem, located
 from geminga.spark.pipelines.core.reading import CheckedMapping, duration_ms
 
 KEYS: Final = (
@@ -86,22 +86,10 @@ def parse_pipeline(document: yaml.Mapping, *, file: str = "", base: str = ".", s
     lines: dict[str, int] = {}
     made = _Parser(problems, lines).pipeline(document, base, service_url or d.SERVICE_URL_DEFAULT)
     if not problems:
-        for found in check(made):
-            line = next((lines[path] for path in _outwards(found.path) if path in lines), document.line)
-            problems.append(Problem(found.path, found.text, line))
+        problems += located(check(made), lines, document.line)
     if problems:
         raise PipelineError(sorted(problems, key=lambda problem: problem.line), file)
     return made
-
-
-def _outwards(path: str) -> list[str]:
-    """A path and those around it: ``a[0].b``, ``a[0]``, ``a``."""
-    found = [path]
-    while path:
-        cut = max(path.rfind("."), path.rfind("["))
-        path = path[:cut] if cut > 0 else ""
-        found.append(path)
-    return found
 
 
 class _Parser:
@@ -113,7 +101,11 @@ class _Parser:
         if isinstance(node, yaml.Mapping):
             self._lines[path] = node.line
             for key, line in node.lines.items():
-                self._lines[f"{path}.{key}" if path else key] = line
+                at = f"{path}.{key}" if path else key
+                self._lines[at] = line
+                entry = node.entries.get(key)
+                if isinstance(entry, yaml.Mapping):
+                    self._lines |= {f"{at}.{name}": below for name, below in entry.lines.items()}
         return CheckedMapping(node, path, known, self._problems)
 
     def pipeline(self, document: yaml.Mapping, base: str, service_url: str) -> d.Pipeline:
@@ -155,6 +147,7 @@ class _Parser:
             master=spark.text("master", d.MASTER_DEFAULT),
             settings=spark.texts("settings"),
             base=base,
+            lines=self._lines,
         )
 
     def _cluster(self, top: CheckedMapping, service_url: str) -> d.Cluster:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from typing import Final
 
 from geminga.model.errors import ConfigurationError
+
+#: Names that a sentence lists where none is near.
+LISTED_MAX: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +43,31 @@ class PipelineError(ConfigurationError):
         return type(self), (self.problems, self.file)
 
 
+def located(problems: Iterable[Problem], lines: Mapping[str, int], line: int = 0) -> list[Problem]:
+    """Problems with the lines of their keys, or of what is around those; ``line``: that of all others."""
+    return [
+        replace(one, line=next((lines[path] for path in _outwards(one.path) if path in lines), line))
+        for one in problems
+    ]
+
+
+def _outwards(path: str) -> list[str]:
+    """A path and those around it: ``a[0].b``, ``a[0]``, ``a``."""
+    found = [path]
+    while path:
+        cut = max(path.rfind("."), path.rfind("["))
+        path = path[:cut] if cut > 0 else ""
+        found.append(path)
+    return found
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """``did you mean x?`` or, without a near one, what there is."""
     names = sorted(known)
     near = get_close_matches(name, names, n=2, cutoff=0.6)
     if near:
         return f"did you mean {' or '.join(near)}?"
-    return f"expected one of {', '.join(names)}" if names else "there are none"
+    if not names:
+        return "there are none"
+    more = f" and {len(names) - LISTED_MAX:,} more" if len(names) > LISTED_MAX else ""
+    return f"expected one of {', '.join(names[:LISTED_MAX])}{more}"
