@@ -38,6 +38,7 @@ from geminga.wire.pulsar import commands, hot
 from geminga.wire.pulsar.commands import decode_command
 from geminga.wire.pulsar.numbers import FLOW_PERMITS_MAX, LEDGERS_TOLD_MAX
 from geminga.wire.pulsar.texts import said_refusal
+from geminga.wire.pulsar.varint import signed64
 
 
 def handle_subscribe(topics: Topics, connection: CommandConnection, command: pb.BaseCommand) -> None:
@@ -227,7 +228,8 @@ def handle_seek(connection: CommandConnection, command: pb.BaseCommand) -> None:
         ack_set = tuple(request.message_id.ack_set) or None
         work = seek.seek(subscription, position_from(request.message_id), ack_set)
     elif request.HasField("message_publish_time"):
-        work = seek.seek_to_time(subscription, request.message_publish_time)
+        # A Java ``long``: Go's time without a value is negative, and before every message.
+        work = seek.seek_to_time(subscription, signed64(request.message_publish_time))
     else:
         refusal = PreconditionFailedError("Message id and message publish time were not present")
         connection.send_error(request.request_id, refusal)

@@ -24,7 +24,6 @@ TOPIC = "/admin/v2/persistent/public/default/t"
         ("/admin/v2/persistent/public/default/nowhere/permissions", 404, "not found"),
         (f"{NAMESPACE}/permissions/subscription", 200, {"s": ["reader"]}),
         ("/admin/v2/namespaces/public/nowhere/permissions/subscription", 404, "Namespace does not exist"),
-        (f"{NAMESPACE}/resourcegroup", 200, "group"),
         ("/admin/v2/namespaces/nobody/nowhere/resourcegroup", 404, "Tenant does not exist"),
         ("/admin/v2/resourcegroups", 200, []),
         ("/admin/v2/resourcegroups/group", 404, "ResourceGroup does not exist"),
@@ -58,6 +57,8 @@ def test_a_namespace_leaves_its_resource_group() -> None:
     async def scenario(world: BrokerWorld) -> None:
         application = rest_application(world.broker)
         await world.broker.resources.namespaces.set_policy("public/default", "resource_group_name", "group")
+        answer = await ask(application, "GET", f"{NAMESPACE}/resourcegroup", b"")
+        assert (answer.status, answer.body) == (200, b"group")
         assert (await ask(application, "DELETE", f"{NAMESPACE}/resourcegroup", b"")).status == 204
         answer = await ask(application, "GET", f"{NAMESPACE}/resourcegroup", b"")
         assert (answer.status, answer.body) == (200, b"")

@@ -41,7 +41,8 @@ def test_a_group_is_made_changed_used_and_deleted() -> None:
         status, told = await said("POST", f"{NAMESPACE}/absent")
         assert (status, told["reason"]) == (412, "ResourceGroup does not exist")
         assert await said("POST", f"{NAMESPACE}/g") == (204, None)
-        assert await said("GET", NAMESPACE) == (200, "g")
+        told_of = await ask(application, "GET", NAMESPACE, b"")
+        assert (told_of.status, told_of.body) == (200, b"g")  # Java's admin client takes quotes for a part of the name
         status, told = await said("DELETE", f"{GROUPS}/g")
         assert (status, told["reason"]) == (412, "ResourceGroup is in use")
         assert await said("DELETE", NAMESPACE) == (204, None)

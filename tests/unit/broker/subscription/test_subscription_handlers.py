@@ -191,6 +191,23 @@ def test_seek_by_time_finds_the_first_published_then():
     with_topic(scenario)
 
 
+@pytest.mark.parametrize(
+    ("time", "expected"), [(-1, TEXTS), (-(1 << 63), TEXTS), ((1 << 63) - 1, [])], ids=["before", "least", "largest"]
+)
+def test_a_time_to_seek_to_is_a_signed_number_as_clients_mean_it(time, expected):
+    async def scenario(topic):
+        connection = topic.connect()
+        await topic.join(connection)
+        await topic.publish(*TEXTS)
+        asked = time & UINT64_MINUS_ONE
+        await call(connection, seek=pb.CommandSeek(consumer_id=1, request_id=3, message_publish_time=asked))
+        connection.messages.clear()
+        await topic.join(connection)
+        assert connection.texts() == expected
+
+    with_topic(scenario)
+
+
 def test_seek_inside_a_batch_brings_the_rest_of_it():
     async def scenario(topic):
         connection = topic.connect()

@@ -20,6 +20,7 @@ from geminga.broker.rest.calls.requests import (
     no_content,
     nothing_set,
     path_text,
+    plain_text,
 )
 from geminga.broker.rest.calls.routing import Route
 from geminga.broker.rest.namespace_routes.policies import change_policy, require_namespace_of
@@ -55,10 +56,10 @@ async def delete_group(request: Request) -> Response:
 
 
 async def get_group(request: Request) -> Response:
-    """The namespace's resource group, as it is stored; no body if there is none."""
+    """The name of the namespace's resource group, as it is; no body if there is none."""
     policies = await context_of(request).resources.namespaces.get(await require_namespace_of(request))
     group = policies.document.get(_MEMBER)
-    return nothing_set() if group is None else json_response(group)
+    return nothing_set() if group is None else plain_text(str(group))
 
 
 async def set_group(request: Request) -> Response:

@@ -157,8 +157,9 @@ async def delete_subscription(request: Request) -> Response:
 
 
 def _is_excluded(body: Document) -> bool:
-    given = body.get("isExcluded")
-    return given is not None and boolean_of(given, "isExcluded")
+    """By the name of Pulsar's documentation, or that which Java's admin client writes and Pulsar's broker reads."""
+    given = [boolean_of(body[name], name) for name in ("excluded", "isExcluded") if body.get(name) is not None]
+    return any(given)
 
 
 async def _each(request: Request, what: str = "") -> list[Subscription]:
