@@ -21,6 +21,11 @@ DEFECTS = (
     (mesh_alike, "a cluster loses public/default to another one that has its own"),
     (mesh_alike, "a cluster that comes with a public/default of its own brings it back where it was deleted"),
     (mesh_alike, "a start makes again what an administrator deleted, and tells other clusters to have it, too"),
+    (mesh_alike, "a start with transactions raises the number of coordinators of all other clusters"),
+    (
+        mesh_alike,
+        "a deletion has the time at which it can be told, and takes away what was changed elsewhere before",
+    ),
     (mesh_alike, "a broker that leads no more keeps events from the one that does"),
     (mesh_shared, "more partitions are told of than another cluster of the same store has"),
 )

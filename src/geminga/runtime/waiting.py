@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Hashable
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from geminga.model.errors import GemingaError
+from geminga.model.errors import GemingaError, invariant
 from geminga.runtime.attempt import value_of
 from geminga.runtime.containment import Part
 from geminga.runtime.spawn import spawn
@@ -39,6 +39,38 @@ async def next_turn() -> None:
     future: asyncio.Future[None] = loop.create_future()
     loop.call_soon(_wake, future)
     await future
+
+
+class Bell:
+    """An ``asyncio.Event`` for one who waits: of a hundredth of its size, where there are ten thousand of them."""
+
+    __slots__ = ("_is_rung", "_waiter")
+
+    def __init__(self) -> None:
+        self._is_rung = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    def ring(self) -> None:
+        """Who waits goes on, and so does who comes before it is silenced."""
+        self._is_rung = True
+        if self._waiter is not None:
+            _wake(self._waiter)
+
+    def silence(self) -> None:
+        """Who comes from now on waits."""
+        self._is_rung = False
+
+    async def wait(self) -> None:
+        """Until it rings."""
+        if self._is_rung:
+            return
+        invariant(self._waiter is None or self._waiter.done(), "two wait for one bell")
+        self._waiter = future = asyncio.get_running_loop().create_future()
+        try:
+            await future
+        finally:
+            if self._waiter is future:
+                self._waiter = None
 
 
 async def delay(milliseconds: int) -> None:

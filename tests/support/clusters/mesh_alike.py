@@ -38,6 +38,9 @@ NAMESPACE: Final = "acme/both"
 TOPIC: Final = f"persistent/{NAMESPACE}/parts"
 #: Made in several clusters at once, with other numbers.
 TWICE: Final = "twice"
+LAST: Final = "/admin/resourcegroups/last"
+#: Deleted in a cluster that can not tell it until another one has set it.
+AWAY: Final = "/admin/resourcegroups/away"
 #: Virtual seconds in which things happen, until the clusters know of each other, and in which all must be well then.
 CHANGES_S: Final = 40.0
 KNOWN_S: Final = 120.0
@@ -50,6 +53,8 @@ LOOK_S: Final = 0.5
 LATE_CHANCE: Final = 0.5
 #: So long nobody serves the topic of events in a cluster.
 AWAY_S: Final = 15.0
+#: Counts of what nothing that is said here is: of a cluster's own, without an end, or of the future.
+REFUSED: Final = ("unsendable", "skipped")
 CLOCKS_MS: Final = (0, 0, -500, 500)
 
 
@@ -196,7 +201,7 @@ class AlikeStory:
         self.world.network.heal()
         await self._settle("when all is healed")
         self._check_words()
-        for path in (*self.words, "/admin/resourcegroups/last"):
+        for path in (*self.words, LAST):
             if not path.endswith((DEFAULT, TWICE)):
                 await self._say_surely(path)
         await self._settle("after the last words")
@@ -204,6 +209,10 @@ class AlikeStory:
         await self._begin_again()
         await self._settle("after a cluster began again")
         self._check_words()
+        if self.by_topic:
+            await self._delete_while_away()
+            await self._settle("after a cluster was away that had deleted something")
+            self._check_words()
 
     # ---- what happens
 
@@ -278,10 +287,10 @@ class AlikeStory:
         )
         await self._say_of(cluster, path)
 
-    async def _say_surely(self, path: str) -> None:
-        cluster = self.rng.choice(self.clusters)
+    async def _say_surely(self, path: str, at: AlikeCluster | None = None, *, is_deletion: bool = False) -> None:
+        cluster = self.rng.choice(self.clusters) if at is None else at
         until_s = self.world.now + HEALED_S
-        while not await self._say_of(cluster, path, is_deletion=False):
+        while not await self._say_of(cluster, path, is_deletion=is_deletion):
             assert self.world.now < until_s, f"nobody at {cluster.name} hears what is said of {path}"
             await self.world.sleep(LOOK_S)
 
@@ -338,6 +347,22 @@ class AlikeStory:
             cluster.crash(node)
         for node in cluster.nodes:
             await cluster.boot(node)
+
+    async def _delete_while_away(self) -> None:
+        """What is told of last was said first."""
+        cluster, other = self.rng.sample(self.clusters, 2)
+        await self._say_surely(AWAY)
+        await self._settle("before a cluster is away")
+        await cluster.table.give([EVENTS], None)
+        # Which waits for the topic, and what is said behind it for that.
+        await self._say_surely(LAST, cluster)
+        await self.world.sleep(2 * LOOK_S)
+        await self._say_surely(AWAY, cluster, is_deletion=True)
+        if self.rng.random() < 0.5:
+            await self.strikes.crash(cluster)
+        await self.world.sleep(LATER_S + self.rng.uniform(1, 6))
+        await self._say_surely(AWAY, other)
+        await cluster.table.give([EVENTS], self.rng.choice(cluster.nodes))
 
     # ---- what must hold
 
@@ -405,6 +430,9 @@ class AlikeStory:
             assert cluster.stored(f"/admin/policies/{SYSTEM_NAMESPACE}") is not None
             found = self._value(cluster, COORDINATORS_PATH)
             assert found == cluster.coordinators or not self.by_topic, f"{cluster.name} has {found} coordinators"
+            for name, one in cluster.synchronizers.items():
+                refused = {key: one.metrics()[f"geminga_configuration_sync_{key}_total"] for key in REFUSED}
+                assert not any(refused.values()), f"{name} tells, or is told, what nobody takes: {refused}"
 
     def _check_default(self, path: str, words: list[Word]) -> None:
         """Nobody takes it from another one that has its own; what was deleted stays so, but for who came with one."""

@@ -42,12 +42,20 @@ class MemoryEventTopic:
         self.is_cut = False
         self.is_away = False
         self.is_subscribed = False
+        #: Whether nothing that is published is answered, until somebody answers (:meth:`speak`).
+        self.is_silent = False
         #: Whether what was stored is not answered.
         self.loses_receipts = False
         #: Largest value that is taken.
         self.bytes_max = 1 << 30
         self.uncopied: list[tuple[dict[str, Any], dict[str, str], tuple[str, ...]]] = []
         self._news = asyncio.Event()
+        self._speaks = asyncio.Event()
+
+    def speak(self) -> None:
+        """It is silent no more."""
+        self.is_silent = False
+        self._speaks.set()
 
     def add(self, fields: dict[str, Any], properties: dict[str, str] | None = None) -> None:
         if not self.is_subscribed:
@@ -63,6 +71,8 @@ class MemoryEventTopic:
 
     async def publish(self, event: SyncEvent, clusters: Sequence[str] = ()) -> None:
         await next_turn()
+        while self.is_silent:
+            await self._speaks.wait()
         if self.is_away:
             raise UnavailableError(f"{NAME} can not be written now: nobody serves it")
         if len(event.value or b"") > self.bytes_max:

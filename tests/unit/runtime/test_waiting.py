@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from geminga import sim
-from geminga.model.errors import MetadataError, StorageError
-from geminga.runtime import AskedTogether, answer_of, next_turn, spawn
+from geminga.model.errors import InvariantError, MetadataError, StorageError
+from geminga.runtime import AskedTogether, Bell, answer_of, next_turn, spawn
 from geminga.runtime.waiting import wait_ms
 
 
@@ -96,6 +96,36 @@ def test_who_asks_in_one_turn_shares_the_answer_and_keys_do_not():
         assert told == [0] * 5 + [7] * 2
         assert (store.reads, other.reads) == (1, 1)
         assert not asked._begun_next
+
+    asyncio.run(main())
+
+
+def test_a_bell_lets_on_who_waits_and_who_comes_until_it_is_silenced():
+    async def main() -> None:
+        bell = Bell()
+        waits = spawn(bell.wait(), name="waits")
+        await next_turn()
+        with pytest.raises(InvariantError, match="two wait"):
+            await bell.wait()
+        assert not waits.done()
+        bell.ring()
+        # As it rang, whatever comes before he runs.
+        bell.silence()
+        await waits
+        bell.ring()
+        bell.ring()
+        await bell.wait()
+        bell.silence()
+        given_up = spawn(bell.wait(), name="given up")
+        await next_turn()
+        given_up.cancel()
+        # The next one may come before that one has gone.
+        waits = spawn(bell.wait(), name="waits")
+        await asyncio.wait([given_up])
+        await next_turn()
+        assert not waits.done()
+        bell.ring()
+        await waits
 
     asyncio.run(main())
 

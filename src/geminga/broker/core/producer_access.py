@@ -8,7 +8,6 @@ Producers are told apart by the caller's tokens (any hashable object); the core 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -60,7 +59,7 @@ class ProducerAccess(Generic[Token]):
         #: The producer with exclusive access. Invariant: then it is the only one connected.
         self._exclusive: Token | None = None
         self._exclusive_name = ""
-        self._waiting: deque[tuple[Token, str, int | None]] = deque()
+        self._waiting: list[tuple[Token, str, int | None]] = []
 
     @property
     def is_exclusive(self) -> bool:
@@ -124,7 +123,7 @@ class ProducerAccess(Generic[Token]):
             self._exclusive_name = ""
         if self._connected or not self._waiting:
             return None
-        following, name, epoch = self._waiting.popleft()
+        following, name, epoch = self._waiting.pop(0)
         return self._grant(following, name, epoch, ())
 
     def check_invariants(self) -> None:

@@ -31,7 +31,7 @@ from geminga.managed_ledger import Entry, ManagedCursor
 from geminga.model.errors import GemingaError, UnavailableError
 from geminga.model.position import Position
 from geminga.model.topic_name import CHANGE_EVENTS, TopicName
-from geminga.runtime import Contained, again, get_logger, spawn, wait_ms
+from geminga.runtime import Bell, Contained, again, get_logger, spawn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import text_of
 from geminga.wire.pulsar.schema_info import decode_version
@@ -124,10 +124,10 @@ class Replicator:
         self._sent = Sent()
         self._failure: GemingaError | None = None
         #: There is something to do.
-        self._more = asyncio.Event()
+        self._more = Bell()
         #: Over there, of versions here.
         self._versions: dict[int, bytes] = {}
-        self._remove_listener = topic.ledger.tail.add_listener(self._more.set)
+        self._remove_listener = topic.ledger.tail.add_listener(self._more.ring)
         self._task: asyncio.Task[None] | None = self._spawned()
 
     # ---- what others see
@@ -291,7 +291,7 @@ class Replicator:
     async def _answers(self) -> None:
         """Of all that is on its way, unless it failed: it would be sent again with each try."""
         while self._sent.entries and self._failure is None:
-            self._more.clear()
+            self._more.silence()
             await self._more.wait()
 
     async def _copy(self, remote: RemoteTopic) -> None:
@@ -300,7 +300,7 @@ class Replicator:
         while True:
             await remote.room()
             count_max, bytes_max = await self._allowed(READ_ENTRIES, READ_BYTES)
-            self._more.clear()
+            self._more.silence()
             async with self._turns.taken() as turn:
                 self._check()
                 # It may be further: what is too old, or was skipped by an operator, is not copied.
@@ -377,10 +377,10 @@ class Replicator:
                 self._totals = before[0] + messages, before[1] + size_bytes
                 self.cursor.acknowledge_cumulative(sent.answered())
                 if not sent.entries:
-                    self._more.set()
+                    self._more.ring()
             elif self._failure is None:
                 self._failure = error
-                self._more.set()
+                self._more.ring()
 
 
 def _is_of_this_cluster(_position: Position, metadata: pb.MessageMetadata) -> bool:

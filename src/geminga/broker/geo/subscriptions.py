@@ -24,7 +24,7 @@ from geminga.broker.topic.parts import PartTopic, Stats, WatchesSubscriptions
 from geminga.managed_ledger import AppendResult
 from geminga.model.errors import GemingaError, StorageError
 from geminga.model.position import Position
-from geminga.runtime import Contained, get_logger, spawn, wait_ms
+from geminga.runtime import Bell, Contained, get_logger, spawn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import peek_metadata
 from geminga.wire.pulsar.subscription_markers import (
@@ -109,12 +109,12 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
         self._has_news = False
         #: The last one that ended did so by all answers.
         self._is_answered = False
-        self._more = asyncio.Event()
-        self._followers = Followers(topic, self._more.set)
-        self._updates = Updates(topic, self._followers, self._more.set)
+        self._more = Bell()
+        self._followers = Followers(topic, self._more.ring)
+        self._updates = Updates(topic, self._followers, self._more.ring)
         self._is_stopped = False
         self._task: asyncio.Task[None] | None = None
-        self._remove_listener = topic.ledger.tail.add_listener(self._more.set)
+        self._remove_listener = topic.ledger.tail.add_listener(self._more.ring)
         #: The newest snapshot, and when it was complete, ms since the epoch; empty and 0: none by this process.
         self.last_id = ""
         self.completed_ms = 0
@@ -151,7 +151,7 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
         """As of the part: one may be replicated now."""
         if self._followers.attach():
             self._begin()
-            self._more.set()
+            self._more.ring()
 
     async def close(self) -> None:
         """The next owner begins anew; what was acknowledged by now is told."""
@@ -197,7 +197,7 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
         with Contained(self._topic, "a marker of another cluster"):
             # It is no message of anybody's: subscriptions without consumers are moved past it.
             self._begin()
-            self._more.set()
+            self._more.ring()
             before = self._heard.get(cluster)
             if metadata.replicated_from != cluster or (before is not None and position <= before):
                 return
@@ -238,7 +238,7 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
         """It is one when it is stored, and not before: nobody would find it, nor make another (apache/pulsar#26119)."""
         if self._is_stopped:
             return
-        self._more.set()
+        self._more.ring()
         if result.error is not None:
             self._has_news = True
             self._say(f"the marker of a snapshot was not stored: {result.error}")
@@ -262,7 +262,7 @@ class ReplicatedSubscriptions(WatchesSubscriptions):
             # A topic in which nothing happens costs nothing.
             if not (self._pending or self._has_news or self._updates.are_waiting or self._followers.is_waiting):
                 await self._more.wait()
-            self._more.clear()
+            self._more.silence()
             await wait_ms(config.replicated_subscriptions_snapshot_ms)
             self._give_up(config.replicated_subscriptions_timeout_s * 1000)
             self._followers.attach()

@@ -7,7 +7,6 @@ count in the client's memory limit.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from typing import Final
 
 from geminga.client._api.errors import PulsarException, Timeout
@@ -34,7 +33,7 @@ class EarlyMessages:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         #: Monotonic seconds, message, who wants to hear.
-        self._messages: deque[tuple[float, EncodedMessage, SendCallback | None]] = deque()
+        self._messages: list[tuple[float, EncodedMessage, SendCallback | None]] = []
         self._timeout_s = timeout_ms / 1000
         self._timer: asyncio.TimerHandle | None = None
 
@@ -75,8 +74,12 @@ class EarlyMessages:
     def _expire(self) -> None:
         self._timer = None
         before_s = self._clock.monotonic() - self._timeout_s
-        while self._messages and self._messages[0][0] <= before_s:
-            _, message, callback = self._messages.popleft()
+        late = next(
+            (at for at, (since_s, _, _) in enumerate(self._messages) if since_s > before_s), len(self._messages)
+        )
+        expired = self._messages[:late]
+        del self._messages[:late]
+        for _, message, callback in expired:
             self._memory.release(_size_bytes(message))
             self.refuse(
                 message, callback, Timeout(f"not connected within {self._timeout_s * 1000:g} ms: it was not stored")

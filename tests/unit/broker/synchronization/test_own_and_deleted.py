@@ -103,3 +103,79 @@ def test_deletion_has_the_time_at_which_it_was_made_though_the_topic_was_away() 
         assert await alike.everywhere(GROUP) == [{"rate": 2}] * 2
 
     run_alike(story)
+
+
+def test_deletion_has_its_time_though_another_change_waits_for_an_answer() -> None:
+    """The time waited with what was being told: up to 30 s, in which others change what it takes away."""
+
+    async def story(alike: Alike) -> None:
+        east, west = alike["east"], alike["west"]
+        await east.set(PATH, ttl=1)
+        await alike.rest()
+        east.topic.is_silent = east.topic.is_cut = west.topic.is_cut = True
+        await east.set(GROUP, rate=1)
+        await alike.rest()
+        await east.delete(PATH)
+        await alike.rest()
+        await west.set(PATH, ttl=2)
+        await alike.rest()
+        east.topic.speak()
+        for place in (east, west):
+            place.topic.is_cut = False
+            place.topic.copy()
+        await alike.rest(200)
+        assert await alike.everywhere(PATH) == [{"ttl": 2}] * 2
+        assert await alike.everywhere(GROUP) == [{"rate": 1}] * 2
+
+    run_alike(story)
+
+
+def test_change_of_another_cluster_is_made_though_one_of_this_cluster_waits_for_an_answer() -> None:
+    async def story(alike: Alike) -> None:
+        east, west = alike["east"], alike["west"]
+        await alike.rest()
+        east.topic.is_silent = True
+        await east.set(GROUP, rate=1)
+        await alike.rest()
+        await west.set(PATH, ttl=2)
+        await alike.rest()
+        assert await east.get(PATH) == {"ttl": 2}
+        east.topic.speak()
+        await alike.rest()
+        assert await alike.everywhere(GROUP) == [{"rate": 1}] * 2
+
+    run_alike(story)
+
+
+def test_what_apache_s_broker_followed_late_undoes_nothing_that_was_said_since() -> None:
+    """It tells a node that it makes as a change of its own, though another cluster told it, with the time of that."""
+
+    async def story(alike: Alike) -> None:
+        east, west = alike["east"], alike["west"]
+        await east.set(GROUP, rate=1)
+        await alike.rest()
+        await east.set(GROUP, rate=2)
+        await alike.rest()
+        for place in (east, west):
+            place.topic.add(
+                {
+                    **TOLD,
+                    "path": GROUP,
+                    "value": b'{"rate":1}',
+                    "lastUpdatedTimestamp": (told_ms := east.node.runtime.clock.wall_ms()),
+                }
+            )
+        await alike.rest()
+        assert await alike.everywhere(GROUP) == [{"rate": 2}] * 2
+        # Which it follows, as it is later than what it wrote a moment after it told it.
+        fields, _ = west.topic.log[-1]
+        assert (fields["value"], fields["sourceCluster"]) == (b'{"rate": 2}', "west")
+        assert fields["lastUpdatedTimestamp"] >= told_ms + 2_000
+        # What an administrator says there says of which version it is.
+        told = {"value": b'{"rate":1}', "lastUpdatedTimestamp": told_ms + 10_000, "expectedVersion": 1}
+        west.topic.add({**TOLD, **told, "path": GROUP})
+        east.topic.add({**TOLD, **told, "path": GROUP})
+        await alike.rest()
+        assert await alike.everywhere(GROUP) == [{"rate": 1}] * 2
+
+    run_alike(story)

@@ -19,6 +19,8 @@ AHEAD_MS_MAX: Final = 10 * 60_000
 #: Apache's brokers do not tell which change theirs replaced: one that is made so soon after one of ours may not have
 #: seen it.
 UNSEEN_MS: Final = 60_000
+#: They follow nothing that is older than what they wrote last, and write what they tell of a moment after its time.
+WRITTEN_MS: Final = 2_000
 
 
 class Stored(NamedTuple):
@@ -170,6 +172,13 @@ def decide(
             announcement=answer_to(event, stored, here),
             reason="more of its partitions are stored here",
         )
+    if event.is_creation and mine is not None and mine.digest == stored.digest != NOTHING:
+        # Apache's broker tells what it followed as a change of its own, and passes over what was said here since.
+        return Decision(
+            Outcome.COUNTERED,
+            announcement=answer_to(event, stored, here, after_ms=WRITTEN_MS),
+            reason="it was made there by who had none, and is here",
+        )
     if objections.keeps:
         return Decision(Outcome.HELD, following._replace(held=stored.digest), reason=objections.keeps)
     if objections.leaves and not _is_agreed(record, change, event, here):
@@ -178,9 +187,9 @@ def decide(
     return Decision(Outcome.MADE, following._replace(before=_as_before(stored)), undone)
 
 
-def answer_to(event: SyncEvent, stored: Stored, here: ThisCluster) -> Announcement:
-    """That the path stays everywhere as it is here, after an event that can not be made."""
-    stamp = Stamp(max(here.now_ms, event.stamp.time_ms + 1), here.cluster)
+def answer_to(event: SyncEvent, stored: Stored, here: ThisCluster, *, after_ms: int = 1) -> Announcement:
+    """That the path stays everywhere as it is here, after an event that can not be made, by so much later."""
+    stamp = Stamp(max(here.now_ms, event.stamp.time_ms + after_ms), here.cluster)
     return Announcement(PathRecord(stamp, stored.digest, event.stamp, is_untold=True), event.stamp)
 
 

@@ -58,6 +58,8 @@ class SyncEvent(NamedTuple):
     replaces: Stamp | None = None
     #: Whether it is told: by Geminga.
     tells_replaced: bool = False
+    #: One of Apache's brokers made the node, where it had none; also by an event of another cluster that it followed.
+    is_creation: bool = False
 
 
 def fields_of(event: SyncEvent) -> dict[str, object]:
@@ -109,4 +111,5 @@ def event_of(fields: Mapping[str, object], properties: Mapping[str, str]) -> Syn
         is_first=fields.get("expectedVersion") == FIRST and value is not None,
         replaces=stamp_of(told) if told else None,
         tells_replaced=told is not None,
+        is_creation=told is None and fields.get("expectedVersion") is None and value is not None,
     )
