@@ -54,25 +54,40 @@ async def subscribe(
     check_consumer_limit(topic, topic.subscriptions.values(), connection.peer)
     for _ in range(_ATTEMPTS_MAX):
         subscription = await _subscription_for(topic, request, allow_creation=allow_creation)
-        # It may take a while, and who is refused changes nothing: what is looked at below is as it is when it joins.
-        await subscription.transactions.require()
-        if request.replicate_subscription_state and request.durable:
-            if topic.services.config.replicated_subscriptions_enabled:
-                await set_replicated(subscription, True)
-            else:
-                _log.info(
-                    "%s: %s is not replicated: enableReplicatedSubscriptions=false", topic.name, subscription.name
-                )
-        consumer = new_consumer(connection, subscription, request)
-        await make_room(subscription, connection, consumer.type)
-        if topic.subscriptions.get(request.subscription) is not subscription:
+        try:
+            consumer = await _joined(topic, subscription, connection, request)
+        finally:
+            # Of a Reader that was refused nothing stays.
+            subscription.vanish_if_alone()
+        if consumer is None:
             continue  # it ended or was deleted meanwhile
-        await subscription.add_consumer(consumer)
         if topic.subscriptions.get(request.subscription) is subscription:
             connection.members.consumers[consumer.consumer_id] = consumer
             return consumer
         consumer.close()
     raise UnavailableError(f"subscription {request.subscription} is being deleted, try again")
+
+
+async def _joined(
+    topic: PersistentSubscriptionTopic,
+    subscription: Subscription,
+    connection: ConsumerConnection,
+    request: pb.CommandSubscribe,
+) -> Consumer | None:
+    """None: the subscription is not the topic's any more."""
+    # It may take a while, and who is refused changes nothing: what is looked at below is as it is when it joins.
+    await subscription.transactions.require()
+    if request.replicate_subscription_state and request.durable:
+        if topic.services.config.replicated_subscriptions_enabled:
+            await set_replicated(subscription, True)
+        else:
+            _log.info("%s: %s is not replicated: enableReplicatedSubscriptions=false", topic.name, subscription.name)
+    consumer = new_consumer(connection, subscription, request)
+    await make_room(subscription, connection, consumer.type)
+    if topic.subscriptions.get(request.subscription) is not subscription:
+        return None
+    await subscription.add_consumer(consumer)
+    return consumer
 
 
 async def create_subscription(

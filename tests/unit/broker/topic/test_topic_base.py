@@ -132,6 +132,29 @@ def test_subscriptions_that_are_stored_and_those_of_readers_are_no_more_than_the
 
 
 @pytest.mark.parametrize("topic", TOPICS)
+def test_of_a_reader_that_is_refused_nothing_stays(topic: str) -> None:
+    """Its subscription was there until the topic was unloaded: one more for each name, and the topic never went."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(topic)
+        request = pb.CommandSubscribe(
+            topic=topic,
+            subscription="reader",
+            consumer_id=1,
+            request_id=7,
+            subType=pb.CommandSubscribe.Key_Shared,
+            durable=False,
+            keySharedMeta=pb.KeySharedMeta(keySharedMode=pb.STICKY),  # without ranges of keys
+        )
+        client.send(pb.BaseCommand(type=Type.SUBSCRIBE, subscribe=request))
+        await client.expect(Type.ERROR)
+        assert not world.broker.topics[topic].subscriptions
+
+    run_with_broker(scenario)
+
+
+@pytest.mark.parametrize("topic", TOPICS)
 def test_policies_of_the_namespace_limit_producers_consumers_and_subscriptions(topic: str) -> None:
     async def scenario(world: BrokerWorld) -> None:
         async def set_policies(**policies: int | None) -> None:
