@@ -227,7 +227,7 @@ def _sized(data: bytes, out: bytearray) -> None:
     out += data
 
 
-def _wrong(where: str, expected: str, value: Json) -> AvroValueError:
+def _wrong(where: _Place, expected: str, value: Json) -> AvroValueError:
     return AvroValueError(f"{where}: expected {expected}, not {_shown(value)}")
 
 
