@@ -33,6 +33,7 @@ _log = get_logger(__name__)
 
 #: Tries to join while the subscription vanishes or its Exclusive consumer turns out dead.
 _ATTEMPTS_MAX: Final = 3
+TAKEN_BY_READER: Final = "Non-durable subscription with the same name already exists."
 #: Of a new subscription, where names are looked at.
 UNFIT_NAME: Final = "the name of a new subscription consists of letters, digits and -=:._ here, not {!r}"
 
@@ -111,6 +112,10 @@ async def create_subscription(
         raise NotAllowedError(UNFIT_NAME.format(name))
 
     def check() -> None:
+        taken = topic.subscriptions.get(name)
+        if taken is not None and not taken.is_durable:
+            # By a Reader, in the meantime: a cursor beside it would be nobody's.
+            raise NotAllowedError(TAKEN_BY_READER)
         check_new_subscription(topic, name, len(topic.subscriptions), properties or {})
 
     check()
@@ -192,7 +197,7 @@ async def _subscription_for(
         if existing.is_durable and not request.durable:
             raise NotAllowedError("Durable subscription with the same name already exists.")
         if request.durable and not existing.is_durable:
-            raise NotAllowedError("Non-durable subscription with the same name already exists.")
+            raise NotAllowedError(TAKEN_BY_READER)
         return existing
     if request.durable:
         if not allow_creation:

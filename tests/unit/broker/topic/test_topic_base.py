@@ -154,6 +154,32 @@ def test_of_a_reader_that_is_refused_nothing_stays(topic: str) -> None:
     run_with_broker(scenario)
 
 
+def test_a_subscription_whose_name_a_reader_took_while_it_was_stored_is_refused() -> None:
+    """Its consumer joined the reader's, which stores no acknowledgment, and its cursor held the topic for nobody."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(TOPIC)
+        world.metadata.faults.delay_ms_max = 20
+        for number, is_durable in enumerate((True, False), 1):
+            request = pb.CommandSubscribe(
+                topic=TOPIC,
+                subscription="one",
+                consumer_id=number,
+                request_id=100 + number,
+                subType=pb.CommandSubscribe.Shared,
+                durable=is_durable,
+            )
+            client.send(pb.BaseCommand(type=Type.SUBSCRIBE, subscribe=request))
+        assert (await client.error()).request_id == 101
+        topic = world.topic
+        assert not topic.subscriptions["one"].is_durable
+        assert not topic.ledger.cursors
+        assert not await world.metadata.children(f"/managed-ledgers/{topic.ledger.name}")
+
+    run_with_broker(scenario)
+
+
 @pytest.mark.parametrize("topic", TOPICS)
 def test_policies_of_the_namespace_limit_producers_consumers_and_subscriptions(topic: str) -> None:
     async def scenario(world: BrokerWorld) -> None:
