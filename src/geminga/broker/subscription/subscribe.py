@@ -63,10 +63,19 @@ async def subscribe(
         if consumer is None:
             continue  # it ended or was deleted meanwhile
         if topic.subscriptions.get(request.subscription) is subscription:
-            connection.members.consumers[consumer.consumer_id] = consumer
+            register(connection, consumer)
             return consumer
         consumer.close()
     raise UnavailableError(f"subscription {request.subscription} is being deleted, try again")
+
+
+def register(connection: ConsumerConnection, consumer: Consumer) -> None:
+    """It has joined, and is its connection's from now on. Raises UnavailableError, and closes it, where its client
+    closed it while it was made, and has the next one of its id by now."""
+    if consumer.consumer_id in connection.members.consumers:
+        consumer.close()
+        raise UnavailableError("Consumer is already present on the connection")
+    connection.members.consumers[consumer.consumer_id] = consumer
 
 
 async def _joined(

@@ -154,6 +154,38 @@ def test_of_a_reader_that_is_refused_nothing_stays(topic: str) -> None:
     run_with_broker(scenario)
 
 
+@pytest.mark.parametrize("topic", TOPICS)
+def test_a_consumer_that_was_closed_while_it_was_made_does_not_take_the_place_of_the_next_of_its_id(topic: str) -> None:
+    """The next one was in its subscription, and not on its connection: it got nothing, and never left."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(topic)
+        await client.subscribe(topic, consumer_id=2, subType=pb.CommandSubscribe.Shared)
+        world.metadata.faults.delay_ms_max = 20
+        for number, name in enumerate((f"{topic}-that-is-loaded", topic), 1):
+            request = pb.CommandSubscribe(
+                topic=name,
+                subscription="sub",
+                consumer_id=1,
+                request_id=100 + number,
+                subType=pb.CommandSubscribe.Shared,
+            )
+            client.send(pb.BaseCommand(type=Type.SUBSCRIBE, subscribe=request))
+            if number == 1:
+                closing = pb.CommandCloseConsumer(consumer_id=1, request_id=100)
+                client.send(pb.BaseCommand(type=Type.CLOSE_CONSUMER, close_consumer=closing))
+        await seconds(5)
+        subscription = world.broker.topics[topic].subscriptions["sub"]
+        assert client.connection.members.consumers[1] in subscription.consumers
+        client.lose()
+        await seconds(1)
+        assert not subscription.consumers
+        assert not world.broker.topics[f"{topic}-that-is-loaded"].is_in_use
+
+    run_with_broker(scenario)
+
+
 def test_a_subscription_whose_name_a_reader_took_while_it_was_stored_is_refused() -> None:
     """Its consumer joined the reader's, which stores no acknowledgment, and its cursor held the topic for nobody."""
 
