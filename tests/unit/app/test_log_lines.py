@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import stat
 import sys
@@ -113,16 +114,28 @@ def test_what_can_not_be_written_is_told_once_and_raises_nothing(
     assert "none/g.log: [Errno 2]" in json.loads(told)["message"]
 
 
-def test_a_log_file_is_its_users_alone_and_the_next_one_has_the_mode_of_the_one_before(tmp_path: Path) -> None:
+@pytest.fixture
+def strict_umask() -> Iterator[None]:
+    """As a service may have it."""
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("strict_umask")
+def test_a_log_file_is_its_users_alone_and_the_next_one_is_open_to_whom_the_one_before_was(tmp_path: Path) -> None:
     path = tmp_path / "g.log"
     handler = RotatedFile(str(path), maxBytes=10, backupCount=1, encoding="utf-8")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    # As an operator opens it to who ships lines.
+    # As an operator opens it to who ships lines; who is not root has its own groups alone.
+    group = os.getgid() if os.geteuid() else os.getgid() + 1
+    os.chown(path, -1, group)
     path.chmod(0o640)
     for _ in range(3):
         handler.handle(record("a line that fills a file"))
     handler.close()
-    assert [stat.S_IMODE(one.stat().st_mode) for one in tmp_path.iterdir()] == [0o640, 0o640]
+    found = [one.stat() for one in tmp_path.iterdir()]
+    assert [(stat.S_IMODE(one.st_mode), one.st_gid) for one in found] == [(0o640, group)] * 2
 
 
 @pytest.mark.parametrize("way", ["moved", "removed", "replaced"])

@@ -24,7 +24,8 @@ from geminga.client.schema._protocol import SchemaInfo, SchemaType
 from geminga.model import TopicName
 from geminga.runtime import spawn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.worlds.scripted_broker import run_with_broker
+from geminga.wire.pulsar import commands
+from support.worlds.scripted_broker import polite, run_against, run_with_broker
 from support.worlds.scripted_consumer import take
 
 EARLIEST = gc.InitialPosition.Earliest
@@ -376,6 +377,28 @@ def test_a_list_of_topics_fails_as_a_whole_and_leaves_nothing() -> None:
             await client.subscribe(re.compile("x/y"), "s")
 
     run_with_broker(scenario)
+
+
+def test_partitions_are_closed_at_once_where_one_can_not_be_had_and_the_broker_says_no_more() -> None:
+    """One after the other, each for the operation timeout: with a hundred of them an hour went by before the error."""
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == pb.BaseCommand.PARTITIONED_METADATA:
+            return [commands.partitions(command.partitionMetadata.request_id, 8)]
+        if command.type == pb.BaseCommand.SUBSCRIBE:
+            request = command.subscribe
+            if request.topic.endswith("-7"):
+                return [commands.error(request.request_id, pb.AuthorizationError, "not this one")]
+            return [commands.success(request.request_id)]
+        return polite(command)  # CLOSE_CONSUMER has no answer
+
+    async def scenario(client) -> None:
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(gc.AuthorizationError):
+            await client.subscribe("topic", "s")
+        assert asyncio.get_running_loop().time() - began < 15
+
+    run_against(script, scenario, operation_timeout_ms=10_000)
 
 
 def test_topics_share_the_total_of_prefetched_messages() -> None:

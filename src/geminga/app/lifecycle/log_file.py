@@ -7,6 +7,7 @@ import logging.handlers
 import os
 import stat
 import sys
+from contextlib import suppress
 from io import TextIOWrapper
 from typing import cast
 
@@ -20,8 +21,9 @@ class RotatedFile(logging.handlers.RotatingFileHandler):
     _is_told = False
     #: The last line was written.
     _is_written = True
-    #: Of the next file that is made: as the one before had it, which an operator may have opened to others.
-    _file_mode = FILE_MODE
+    #: Mode and group of the one before, which an operator may have opened to others, and the next one has; None: it is
+    #: the first.
+    _opened_to: tuple[int, int] | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the line."""
@@ -47,7 +49,16 @@ class RotatedFile(logging.handlers.RotatingFileHandler):
 
     def _open(self) -> TextIOWrapper:
         def opener(path: str, flags: int) -> int:
-            return os.open(path, flags, self._file_mode)
+            try:
+                made = os.open(path, flags | os.O_EXCL, FILE_MODE)
+            except FileExistsError:
+                return os.open(path, flags, FILE_MODE)
+            if self._opened_to is not None:
+                mode, group = self._opened_to
+                with suppress(PermissionError):  # a group that this process is not in
+                    os.fchown(made, -1, group)
+                os.fchmod(made, mode)  # whatever the umask says
+            return made
 
         made = open(self.baseFilename, self.mode, encoding=self.encoding, errors=self.errors, opener=opener)  # noqa: SIM115
         return cast("TextIOWrapper", made)
@@ -56,7 +67,7 @@ class RotatedFile(logging.handlers.RotatingFileHandler):
         if self.stream is None:
             return
         written = os.fstat(self.stream.fileno())
-        self._file_mode = stat.S_IMODE(written.st_mode)
+        self._opened_to = stat.S_IMODE(written.st_mode), written.st_gid
         try:
             named = os.stat(self.baseFilename)
         except FileNotFoundError:

@@ -102,12 +102,12 @@ class BrokerProcess:
             self._process = subprocess.Popen(
                 self._command(), stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL, text=True
             )
-        self._guard = subprocess.Popen([*GUARD, f"{self._process.pid}"], stdin=subprocess.PIPE)
         lines: SimpleQueue[str] = SimpleQueue()
         assert self._process.stdout is not None
-        reading = threading.Thread(target=_read, args=(self._process.stdout, lines), daemon=True, name="geminga-output")
-        reading.start()
+        output = self._process.stdout
         try:
+            threading.Thread(target=_read, args=(output, lines), daemon=True, name="geminga-output").start()
+            self._guard = subprocess.Popen([*GUARD, f"{self._process.pid}"], stdin=subprocess.PIPE)
             self._take_ports(lines)
         except BaseException:
             self.kill()

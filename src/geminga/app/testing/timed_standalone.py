@@ -7,6 +7,7 @@ fires at once. Clients live in real time.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import threading
 import time
@@ -88,7 +89,7 @@ class TimedStandalone(Standalone):
         not run.
         """
         seconds = by.total_seconds() if isinstance(by, timedelta) else by
-        if not seconds >= 0:
+        if not 0 <= seconds < math.inf:
             raise LocalError(f"advance({by}): time goes forward: expected seconds, or a timedelta, of 0 or more")
         self._running()
         loop = self._loop

@@ -258,8 +258,12 @@ class TopicProducers(Generic[P]):
             raise TopicTerminatedError(TERMINATED_TEXT)
 
     def all(self) -> list[P]:
-        """Those that have access, and those that wait for it."""
-        return [*self.by_name.values(), *self.waiting]
+        """Those that wait for access, and those that have it.
+
+        In this order all of them are sent away: else each who waits would be given access on the way, under another
+        epoch, and who had it be fenced when it comes back.
+        """
+        return [*self.waiting, *self.by_name.values()]
 
     def disconnect(self) -> None:
         """Send all of them away."""

@@ -32,6 +32,7 @@ from geminga.broker.subscription.subscribe import (
     check_new_subscription,
     make_room,
     new_consumer,
+    register,
 )
 from geminga.model import Position
 from geminga.model.errors import ConsumerAssignError, ConsumerBusyError, PreconditionFailedError
@@ -362,5 +363,5 @@ async def subscribe_non_persistent(
     finally:
         if not subscription.consumers and not subscription.is_durable:
             subscription._forget()
-    connection.members.consumers[consumer.consumer_id] = consumer
+    register(connection, consumer)
     return consumer

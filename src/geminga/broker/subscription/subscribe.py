@@ -33,6 +33,7 @@ _log = get_logger(__name__)
 
 #: Tries to join while the subscription vanishes or its Exclusive consumer turns out dead.
 _ATTEMPTS_MAX: Final = 3
+TAKEN_BY_READER: Final = "Non-durable subscription with the same name already exists."
 #: Of a new subscription, where names are looked at.
 UNFIT_NAME: Final = "the name of a new subscription consists of letters, digits and -=:._ here, not {!r}"
 
@@ -54,25 +55,49 @@ async def subscribe(
     check_consumer_limit(topic, topic.subscriptions.values(), connection.peer)
     for _ in range(_ATTEMPTS_MAX):
         subscription = await _subscription_for(topic, request, allow_creation=allow_creation)
-        # It may take a while, and who is refused changes nothing: what is looked at below is as it is when it joins.
-        await subscription.transactions.require()
-        if request.replicate_subscription_state and request.durable:
-            if topic.services.config.replicated_subscriptions_enabled:
-                await set_replicated(subscription, True)
-            else:
-                _log.info(
-                    "%s: %s is not replicated: enableReplicatedSubscriptions=false", topic.name, subscription.name
-                )
-        consumer = new_consumer(connection, subscription, request)
-        await make_room(subscription, connection, consumer.type)
-        if topic.subscriptions.get(request.subscription) is not subscription:
+        try:
+            consumer = await _joined(topic, subscription, connection, request)
+        finally:
+            # Of a Reader that was refused nothing stays.
+            subscription.vanish_if_alone()
+        if consumer is None:
             continue  # it ended or was deleted meanwhile
-        await subscription.add_consumer(consumer)
         if topic.subscriptions.get(request.subscription) is subscription:
-            connection.members.consumers[consumer.consumer_id] = consumer
+            register(connection, consumer)
             return consumer
         consumer.close()
     raise UnavailableError(f"subscription {request.subscription} is being deleted, try again")
+
+
+def register(connection: ConsumerConnection, consumer: Consumer) -> None:
+    """It has joined, and is its connection's from now on. Raises UnavailableError, and closes it, where its client
+    closed it while it was made, and has the next one of its id by now."""
+    if consumer.consumer_id in connection.members.consumers:
+        consumer.close()
+        raise UnavailableError("Consumer is already present on the connection")
+    connection.members.consumers[consumer.consumer_id] = consumer
+
+
+async def _joined(
+    topic: PersistentSubscriptionTopic,
+    subscription: Subscription,
+    connection: ConsumerConnection,
+    request: pb.CommandSubscribe,
+) -> Consumer | None:
+    """None: the subscription is not the topic's any more."""
+    # It may take a while, and who is refused changes nothing: what is looked at below is as it is when it joins.
+    await subscription.transactions.require()
+    if request.replicate_subscription_state and request.durable:
+        if topic.services.config.replicated_subscriptions_enabled:
+            await set_replicated(subscription, True)
+        else:
+            _log.info("%s: %s is not replicated: enableReplicatedSubscriptions=false", topic.name, subscription.name)
+    consumer = new_consumer(connection, subscription, request)
+    await make_room(subscription, connection, consumer.type)
+    if topic.subscriptions.get(request.subscription) is not subscription:
+        return None
+    await subscription.add_consumer(consumer)
+    return consumer
 
 
 async def create_subscription(
@@ -96,6 +121,10 @@ async def create_subscription(
         raise NotAllowedError(UNFIT_NAME.format(name))
 
     def check() -> None:
+        taken = topic.subscriptions.get(name)
+        if taken is not None and not taken.is_durable:
+            # By a Reader, in the meantime: a cursor beside it would be nobody's.
+            raise NotAllowedError(TAKEN_BY_READER)
         check_new_subscription(topic, name, len(topic.subscriptions), properties or {})
 
     check()
@@ -177,7 +206,7 @@ async def _subscription_for(
         if existing.is_durable and not request.durable:
             raise NotAllowedError("Durable subscription with the same name already exists.")
         if request.durable and not existing.is_durable:
-            raise NotAllowedError("Non-durable subscription with the same name already exists.")
+            raise NotAllowedError(TAKEN_BY_READER)
         return existing
     if request.durable:
         if not allow_creation:

@@ -242,6 +242,12 @@ class Subscription:
         if not self.is_durable and self._fence is None:
             self._vanish()
 
+    def vanish_if_alone(self) -> None:
+        """A non-durable one that nobody uses ends; while it is being moved its consumers may come back."""
+        is_used = self.is_durable or self.consumers or self._fence is not None
+        if not is_used and self.topic.subscriptions.get(self.name) is self:
+            self._vanish()
+
     def disconnect_consumers(self) -> None:
         """Tell all consumers to subscribe again."""
         for consumer in list(self.consumers):
@@ -387,7 +393,7 @@ class Subscription:
             fence.set()
         self.redeliveries.drop()
         if not self.is_durable and not self.consumers:
-            asyncio.get_running_loop().call_later(NON_DURABLE_GRACE_S, self._vanish_if_alone)
+            asyncio.get_running_loop().call_later(NON_DURABLE_GRACE_S, self.vanish_if_alone)
 
     async def close(self) -> None:
         """The topic is unloaded: disconnect consumers, save the cursor."""
@@ -454,10 +460,6 @@ class Subscription:
             self._reader = None
         else:
             self.dispatch.wake()
-
-    def _vanish_if_alone(self) -> None:
-        if not self.consumers and self._fence is None and self.topic.subscriptions.get(self.name) is self:
-            self._vanish()
 
     def _vanish(self) -> None:
         """A non-durable subscription ends with its last consumer."""

@@ -146,9 +146,9 @@ class QuotaGuard:
                 return  # all of it is held back: an eviction goes no further than readers
             _log.info("%s: backlog quota: %s; its oldest messages are skipped", self._topic.name, story)
             await self._evict(quota)
-        elif self._topic.producers:
+        elif producers := self._topic.attendance.all():
             _log.warning("%s: backlog quota: %s; producers are disconnected", self._topic.name, story)
-            for producer in list(self._topic.producers.values()):
+            for producer in producers:
                 producer.disconnect_soon()
 
     async def _oldest_age_ms(self) -> int | None:

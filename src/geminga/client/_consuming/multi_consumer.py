@@ -101,11 +101,15 @@ class TopicSet:
         """Close the consumers of a topic that is gone."""
         async with self._changing:
             self._partitions.pop(topic, None)
-            for consumer in self._held.all():
-                if str(consumer.topic.partitioned_topic) == topic or str(consumer.topic) == topic:
-                    # Closed before it is removed: cut off in between, the whole consumer's end closes it.
-                    await consumer.close()
-                    self._held.remove(consumer)
+            going = [
+                consumer
+                for consumer in self._held.all()
+                if topic in (str(consumer.topic.partitioned_topic), str(consumer.topic))
+            ]
+            # Closed before they are removed: cut off in between, the whole consumer's end closes them.
+            await close_all(going)
+            for consumer in going:
+                self._held.remove(consumer)
 
     async def _count(self, topic: TopicName) -> int:
         return await self._cluster.lookup.partitions(
@@ -147,7 +151,7 @@ class TopicSet:
         except BaseException:
             for topic in made:
                 self._held.remove(topic)
-                await topic.close()
+            await close_all(made)
             raise
 
     # ---- partitions that are added

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import signal
+import sys
+from pathlib import Path
 
 import pytest
 
 import geminga.client.blocking
+from geminga.app.testing import broker_process
 from geminga.app.testing.broker_process import BrokerProcess
 from geminga.model.errors import ConfigurationError, LocalError
 
@@ -45,6 +48,19 @@ def test_process_that_does_not_start_says_why(tmp_path) -> None:
     for numbers in ({"bookies": 0}, {"brokers": -1}):
         with pytest.raises(ConfigurationError, match="expected 1 or more, and 0 or more"):
             BrokerProcess(tmp_path / "data", **numbers)
+
+
+def test_process_without_its_guard_is_not_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no shell is, as in some images, a broker ran on that nobody had been given."""
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.setattr(broker_process, "GUARD", (str(tmp_path / "no-shell"),))
+    process = BrokerProcess(tmp_path / "data")
+    with pytest.raises(FileNotFoundError):
+        process.start()
+    assert not process.is_running
 
 
 def test_process_that_ends_by_itself_says_so_when_it_is_stopped_and_ends_with_its_owner(tmp_path) -> None:

@@ -285,6 +285,25 @@ def test_exclusive_access_that_is_taken_fences_who_had_it() -> None:
     in_room(scenario)
 
 
+@pytest.mark.parametrize("end", ["disconnect", "terminated", "cut_off"])
+def test_nobody_is_given_access_on_the_way_when_all_are_sent_away(end: str) -> None:
+    """Who had it came back after an unload, and was fenced for good: the epoch had moved by one for each who waited."""
+
+    async def scenario(room: Room) -> None:
+        first, _ = await room.add("p", AccessMode.EXCLUSIVE)
+        waiting = [(await room.add(name, AccessMode.WAIT_FOR_EXCLUSIVE))[0] for name in "qr"]
+        getattr(room.producers, end)(*([room] if end == "cut_off" else []))
+        await next_turn()
+        assert room.log.epoch == 0
+        assert [len(each.told) for each in (first, *waiting)] == [1, 1, 1]
+        if end != "terminated":
+            again = Told("p", AccessMode.EXCLUSIVE)
+            again.topic_epoch = first.topic_epoch
+            assert await room.producers.add(again)
+
+    in_room(scenario)
+
+
 def test_all_are_told_when_the_topic_ends_goes_or_breaks() -> None:
     async def scenario(room: Room) -> None:
         producers = [(await room.add(name))[0] for name in "abc"]

@@ -301,6 +301,8 @@ def test_an_unforced_deletion_deletes_nothing_that_came_when_another_broker_took
         assert metadata.is_stored
         assert isinstance(outcome, ConflictError)
         assert await world.broker.registry.exists(NAME)
+        assert not (await world.resources.namespaces.get(NAMESPACE)).is_deleted
+        assert await store(world)
 
     run_quietly(scenario)
 

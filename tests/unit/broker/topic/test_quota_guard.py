@@ -79,6 +79,31 @@ def test_size_quota_stops_producers_as_soon_as_it_is_used_up(level: str, action:
     run_quietly(scenario, ledger_config=SMALL_LEDGERS, **broker_settings(level, action=action, size=SIZE))
 
 
+def test_who_waits_for_exclusive_access_does_not_publish_beyond_a_quota_either() -> None:
+    """It got access when who had it was sent away, and went on where that one had to stop."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        publisher = await prepared(world, "broker", action="producer_exception", size=SIZE)
+        topic = await topic_of(world)
+        waiting = await world.client()
+        request_id = waiting.request_producer(producer_name="next", producer_access_mode=pb.WaitForExclusive)
+        await waiting.wait_for_news()
+        assert not waiting.received.popleft()[0].producer_success.producer_ready
+        while topic.ledger.ledgers.size_bytes < SIZE:
+            await publisher.publish(PAYLOAD)
+        assert await publisher.was_disconnected()
+        await waiting.wait_for_news()
+        error = waiting.received.popleft()[0].error
+        assert (error.request_id, error.error) == (request_id, pb.ServiceNotReady)
+        assert not topic.attendance.all()
+
+    run_quietly(
+        scenario,
+        ledger_config=SMALL_LEDGERS,
+        **broker_settings("broker", action="producer_exception", size=SIZE),
+    )
+
+
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("action", ACTIONS)
 def test_age_quota_is_enforced_at_its_time_though_no_ledger_was_closed(level: str, action: str) -> None:

@@ -132,6 +132,87 @@ def test_subscriptions_that_are_stored_and_those_of_readers_are_no_more_than_the
 
 
 @pytest.mark.parametrize("topic", TOPICS)
+def test_of_a_reader_that_is_refused_nothing_stays(topic: str) -> None:
+    """Its subscription was there until the topic was unloaded: one more for each name, and the topic never went."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(topic)
+        request = pb.CommandSubscribe(
+            topic=topic,
+            subscription="reader",
+            consumer_id=1,
+            request_id=7,
+            subType=pb.CommandSubscribe.Key_Shared,
+            durable=False,
+            keySharedMeta=pb.KeySharedMeta(keySharedMode=pb.STICKY),  # without ranges of keys
+        )
+        client.send(pb.BaseCommand(type=Type.SUBSCRIBE, subscribe=request))
+        await client.expect(Type.ERROR)
+        assert not world.broker.topics[topic].subscriptions
+
+    run_with_broker(scenario)
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_a_consumer_that_was_closed_while_it_was_made_does_not_take_the_place_of_the_next_of_its_id(topic: str) -> None:
+    """The next one was in its subscription, and not on its connection: it got nothing, and never left."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(topic)
+        await client.subscribe(topic, consumer_id=2, subType=pb.CommandSubscribe.Shared)
+        world.metadata.faults.delay_ms_max = 20
+        for number, name in enumerate((f"{topic}-that-is-loaded", topic), 1):
+            request = pb.CommandSubscribe(
+                topic=name,
+                subscription="sub",
+                consumer_id=1,
+                request_id=100 + number,
+                subType=pb.CommandSubscribe.Shared,
+            )
+            client.send(pb.BaseCommand(type=Type.SUBSCRIBE, subscribe=request))
+            if number == 1:
+                closing = pb.CommandCloseConsumer(consumer_id=1, request_id=100)
+                client.send(pb.BaseCommand(type=Type.CLOSE_CONSUMER, close_consumer=closing))
+        await seconds(5)
+        subscription = world.broker.topics[topic].subscriptions["sub"]
+        assert client.connection.members.consumers[1] in subscription.consumers
+        client.lose()
+        await seconds(1)
+        assert not subscription.consumers
+        assert not world.broker.topics[f"{topic}-that-is-loaded"].is_in_use
+
+    run_with_broker(scenario)
+
+
+def test_a_subscription_whose_name_a_reader_took_while_it_was_stored_is_refused() -> None:
+    """Its consumer joined the reader's, which stores no acknowledgment, and its cursor held the topic for nobody."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        await client.create_producer(TOPIC)
+        world.metadata.faults.delay_ms_max = 20
+        for number, is_durable in enumerate((True, False), 1):
+            request = pb.CommandSubscribe(
+                topic=TOPIC,
+                subscription="one",
+                consumer_id=number,
+                request_id=100 + number,
+                subType=pb.CommandSubscribe.Shared,
+                durable=is_durable,
+            )
+            client.send(pb.BaseCommand(type=Type.SUBSCRIBE, subscribe=request))
+        assert (await client.error()).request_id == 101
+        topic = world.topic
+        assert not topic.subscriptions["one"].is_durable
+        assert not topic.ledger.cursors
+        assert not await world.metadata.children(f"/managed-ledgers/{topic.ledger.name}")
+
+    run_with_broker(scenario)
+
+
+@pytest.mark.parametrize("topic", TOPICS)
 def test_policies_of_the_namespace_limit_producers_consumers_and_subscriptions(topic: str) -> None:
     async def scenario(world: BrokerWorld) -> None:
         async def set_policies(**policies: int | None) -> None:

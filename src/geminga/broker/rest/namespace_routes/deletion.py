@@ -62,17 +62,15 @@ async def _delete_empty(topics: AdministeredTopics, namespace: str) -> None:
     for is_second in (False, True):
         if is_second:
             await _mark_deleted(topics, namespace, True)
-        try:
-            await _require_empty(topics, namespace)
-        except ConflictError:
-            if (await topics.resources.namespaces.get(namespace)).is_deleted:
-                await _mark_deleted(topics, namespace, False)
-            raise
+        await _require_empty(topics, namespace)
     await _delete_all(topics, namespace, is_forced=False)
 
 
 async def _require_empty(topics: AdministeredTopics, namespace: str) -> None:
+    """Raises ConflictError; the namespace is served then."""
     if await topics_of_namespace(topics, namespace) or await partitioned_topics_of_namespace(topics, namespace):
+        if (await topics.resources.namespaces.get(namespace)).is_deleted:
+            await _mark_deleted(topics, namespace, False)
         raise ConflictError("Cannot delete non empty namespace")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from geminga.broker.core.coercion import Json
 from geminga.broker.schema.core.avro import AvroType
@@ -41,8 +41,26 @@ class _Out(bytearray):
     places: Places
 
 
+class _Place(NamedTuple):
+    """Where a value is, in words only if it is wrong: a key of a map may be as long as the body."""
+
+    above: _Place | None = None
+    #: A field's name; empty: an item.
+    field: str = ""
+    #: Of an item.
+    key: str | int = ""
+
+    def __str__(self) -> str:
+        steps: list[str] = []
+        place = self
+        while place.above is not None:
+            steps.append(f".{place.field}" if place.field else f"[{_shown(place.key)}]")
+            place = place.above
+        return "the value" + "".join(reversed(steps))
+
+
 #: A value of a type, and where it is.
-_Within = tuple[AvroType, Json, str]
+_Within = tuple[AvroType, Json, _Place]
 
 
 def avro_steps(kind: AvroType, value: Json, places: Places | None = None) -> Generator[None, None, bytes]:
@@ -54,7 +72,7 @@ def avro_steps(kind: AvroType, value: Json, places: Places | None = None) -> Gen
     out = _Out()
     out.places = {} if places is None else places
     #: What is under way, the innermost last.
-    within: list[Iterator[_Within]] = [iter(((kind, value, "the value"),))]
+    within: list[Iterator[_Within]] = [iter(((kind, value, _Place()),))]
     count = 0
     while within:
         for inner_kind, inner, where in within[-1]:
@@ -93,7 +111,7 @@ def _places(kind: AvroType, out: _Out) -> dict[str, int]:
     return found
 
 
-def _encode_plain(kind: AvroType, value: Json, out: _Out, where: str) -> None:
+def _encode_plain(kind: AvroType, value: Json, out: _Out, where: _Place) -> None:
     name = kind.kind
     if name == "null":
         if value is not None:
@@ -122,7 +140,7 @@ def _encode_plain(kind: AvroType, value: Json, out: _Out, where: str) -> None:
         _encode_bytes(kind, value, out, where)
 
 
-def _encode_bytes(kind: AvroType, value: Json, out: _Out, where: str) -> None:
+def _encode_bytes(kind: AvroType, value: Json, out: _Out, where: _Place) -> None:
     expected = "a text of characters up to U+00FF, one a byte"
     if not isinstance(value, str):
         raise _wrong(where, expected, value)
@@ -138,7 +156,7 @@ def _encode_bytes(kind: AvroType, value: Json, out: _Out, where: str) -> None:
         out += data
 
 
-def _real(name: str, value: Json, where: str) -> bytes:
+def _real(name: str, value: Json, where: _Place) -> bytes:
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise _wrong(where, "a number", value)
     try:
@@ -147,20 +165,20 @@ def _real(name: str, value: Json, where: str) -> bytes:
         raise _wrong(where, f"a number that a {name} can hold", value) from error
 
 
-def _fields_of(kind: AvroType, value: Json, out: _Out, where: str) -> Iterator[_Within]:
+def _fields_of(kind: AvroType, value: Json, out: _Out, where: _Place) -> Iterator[_Within]:
     del out
     if not isinstance(value, dict):
         raise _wrong(where, f"an object, a {kind.full_name}", value)
     strange = value.keys() - {field.name for field in kind.fields}
     if strange:
-        raise AvroValueError(f"{where}: {kind.full_name} has no field {min(strange)}")
+        raise AvroValueError(f"{where}: {kind.full_name} has no field {_shown(min(strange))}")
     for field in kind.fields:
         if field.name not in value:
             raise AvroValueError(f"{where}: field {field.name} of {kind.full_name} is missing")
-        yield field.type, value[field.name], f"{where}.{field.name}"
+        yield field.type, value[field.name], _Place(where, field.name)
 
 
-def _items_of(kind: AvroType, value: Json, out: _Out, where: str) -> Iterator[_Within]:
+def _items_of(kind: AvroType, value: Json, out: _Out, where: _Place) -> Iterator[_Within]:
     assert kind.items is not None
     is_map = kind.kind == "map"
     if not isinstance(value, dict if is_map else list):
@@ -171,14 +189,14 @@ def _items_of(kind: AvroType, value: Json, out: _Out, where: str) -> Iterator[_W
     if isinstance(value, dict):
         for key, item in value.items():
             _sized(key.encode(), out)
-            yield kind.items, item, f"{where}[{key!r}]"
+            yield kind.items, item, _Place(where, key=key)
     else:
         for index, item in enumerate(value):
-            yield kind.items, item, f"{where}[{index}]"
+            yield kind.items, item, _Place(where, key=index)
     _long(0, out)
 
 
-def _branch_of(kind: AvroType, value: Json, out: _Out, where: str) -> Iterator[_Within]:
+def _branch_of(kind: AvroType, value: Json, out: _Out, where: _Place) -> Iterator[_Within]:
     places = _places(kind, out)
     if value is None and "null" in places:
         _long(places["null"], out)
@@ -209,14 +227,17 @@ def _sized(data: bytes, out: bytearray) -> None:
     out += data
 
 
-def _wrong(where: str, expected: str, value: Json) -> AvroValueError:
+def _wrong(where: _Place, expected: str, value: Json) -> AvroValueError:
+    return AvroValueError(f"{where}: expected {expected}, not {_shown(value)}")
+
+
+def _shown(value: Json) -> str:
     text = repr(value)
-    shown = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
-    return AvroValueError(f"{where}: expected {expected}, not {shown}")
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
 #: Of types whose values hold others: writes what is between these, and gives each of them when its turn has come.
-_WITHIN: Final[Mapping[str, Callable[[AvroType, Json, _Out, str], Iterator[_Within]]]] = {
+_WITHIN: Final[Mapping[str, Callable[[AvroType, Json, _Out, _Place], Iterator[_Within]]]] = {
     "record": _fields_of,
     "union": _branch_of,
     "array": _items_of,
