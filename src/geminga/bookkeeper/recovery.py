@@ -14,7 +14,6 @@ from geminga.bookkeeper.core.reads import ReadVerdict, RecoveryRead, worst_error
 from geminga.bookkeeper.core.recovery import (
     CloseLedger,
     FenceAndReadLac,
-    FencedEnd,
     LacQuorum,
     MarkInRecovery,
     ReadForward,
@@ -176,7 +175,6 @@ class _Session:
         "_distribution",
         "_env",
         "_fenced",
-        "_is_newest_told",
         "_ledger_id",
         "_marked",
         "_master_key",
@@ -196,8 +194,6 @@ class _Session:
         self._fenced: set[str] = set()
         #: The greatest that a bookie told of when it was asked for the LAC.
         self.newest_entry_id = -1
-        #: None of them told of a LAC and of no entry.
-        self._is_newest_told = True
 
     async def recover(self, batch_size: int) -> LedgerNode:
         """Drive the procedure to its end."""
@@ -227,7 +223,7 @@ class _Session:
             case FenceAndReadLac(ensemble):
                 lac = await self.read_lac(ensemble, fence=True)
                 crash_point(crash_points.RECOVERY_FENCED)
-                return FencedEnd(lac, self.newest_entry_id if self._is_newest_told else None)
+                return lac
             case ReadForward(fragments, first_entry_id, count, acknowledged):
                 entries = await self.read_forward(fragments, first_entry_id, count, acknowledged, fence=True)
                 crash_point(crash_points.RECOVERY_READ)
@@ -278,7 +274,6 @@ class _Session:
         self.newest_entry_id = max(self.newest_entry_id, result.last_entry_id)
         announced = self._announced(result)
         if result.last_entry is None:
-            self._is_newest_told &= result.explicit_lac is None
             return announced
         payload = self._digest.payload(self._ledger_id, result.last_entry_id, result.last_entry)
         if isinstance(payload, StorageError):

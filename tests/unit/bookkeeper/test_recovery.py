@@ -12,7 +12,6 @@ from geminga.bookkeeper.environment import LedgerEnvironment
 from geminga.bookkeeper.ledger_store import LedgerStore
 from geminga.bookkeeper.recovery import read_last_add_confirmed
 from geminga.metadata import MetadataFaults
-from geminga.model.bookie_port import LacResult
 from geminga.model.errors import (
     CorruptionError,
     DiskIOError,
@@ -20,7 +19,6 @@ from geminga.model.errors import (
     NoSuchLedgerError,
     UnknownEntryError,
 )
-from geminga.wire.bookkeeper.digest import digest_for
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerState
 from support.house.weekly_sample import sampled
 from support.worlds.ledgers import Appends, Cluster, create, error_classes, payloads, run_cluster, turn
@@ -179,27 +177,6 @@ def test_late_add_after_recovery_is_refused_by_every_bookie():
     run_cluster(main)
 
 
-class CountedReads(MemoryBookie):
-    """Knows which entries it was asked for."""
-
-    def __init__(self):
-        super().__init__()
-        self.asked = []
-
-    def read_entries(self, ledger_id, entry_ids, *arguments, **named):
-        self.asked += entry_ids
-        super().read_entries(ledger_id, entry_ids, *arguments, **named)
-
-
-class AnnouncedOnly(MemoryBookie):
-    """Tells of the LAC that its writer announced, and not of its last entry."""
-
-    announced = b""
-
-    def read_lac(self, ledger_id, *, done):
-        self._reply(lambda: done(LacResult(-1, None, self.announced)))
-
-
 class SlowNetwork(MemoryBookie):
     """Adds wait on their way to it until :meth:`deliver`; counts how often it is fenced."""
 
@@ -257,55 +234,15 @@ def test_bookie_that_comes_back_is_fenced_before_its_absence_counts():
 
 def test_bookie_that_can_not_be_fenced_is_not_waited_for():
     async def main(cluster: Cluster):
-        cluster.bookies = {name: SlowNetwork() for name in cluster.bookies}
-        cluster.pool = LocalBookiePool(cluster.bookies)
         handle = await create(cluster.client(), (3, 3, 2))
-        appends = Appends(handle)
-        await appends.append_and_wait(*payloads(0, 3))
+        await Appends(handle).append_and_wait(*payloads(0, 3))
         await turn()
-        unreadable, unfenced, empty = (cluster.bookies[name] for name in handle.metadata.last_fragment.ensemble)
-        unfenced.holds_adds = empty.holds_adds = True
-        appends.append(b"on its way")
-        await turn()
+        unreadable, unfenced, _ = (cluster.bookies[name] for name in handle.metadata.last_fragment.ensemble)
         unreadable.read_error = DiskIOError("unreadable")
-        unfenced.fences_failing = 10
+        unfenced.fence_error = DiskIOError("away")
         # Where it ends is for one of the two to say.
         with pytest.raises(UnknownEntryError):
             await cluster.client().open_ledger(handle.ledger_id)
-
-    run_cluster(main)
-
-
-def test_nothing_is_read_that_no_bookie_has():
-    async def main(cluster: Cluster):
-        cluster.bookies = {name: CountedReads() for name in cluster.bookies}
-        cluster.pool = LocalBookiePool(cluster.bookies)
-        handle = await create(cluster.client(), (3, 3, 2))
-        appends = Appends(handle)
-        await appends.append_and_wait(*payloads(0, 6))
-        await appends.append_and_wait(*payloads(6, 1))
-        await turn()
-        reader = await cluster.client().open_ledger(handle.ledger_id)
-        assert (reader.last_add_confirmed, reader.length_bytes) == (6, sum(map(len, payloads(0, 7))))
-        # The newest, and the one before, which that says is confirmed.
-        assert {entry_id for bookie in cluster.bookies.values() for entry_id in bookie.asked} == {5, 6}
-
-    run_cluster(main)
-
-
-def test_bookie_that_tells_of_a_confirmed_entry_and_of_none_may_have_others_all_the_same():
-    """As a bookie might that can not read its last entry now, and knows what the writer announced."""
-
-    async def main(cluster: Cluster):
-        cluster.bookies = {name: AnnouncedOnly() for name in cluster.bookies}
-        cluster.pool = LocalBookiePool(cluster.bookies)
-        handle = await create(cluster.client(), (1, 1, 1))
-        await Appends(handle).append_and_wait(*payloads(0, 7))
-        digest = digest_for(handle.metadata.digest_type, handle.metadata.password)
-        for bookie in cluster.bookies.values():
-            bookie.announced = digest.encode_lac(handle.ledger_id, 3)
-        reader = await cluster.client().open_ledger(handle.ledger_id)
-        assert (reader.last_add_confirmed, reader.length_bytes) == (6, sum(map(len, payloads(0, 7))))
 
     run_cluster(main)
 

@@ -6,9 +6,7 @@ The rules, with the defects of other implementations that they answer (BookKeepe
 - Reads forward go to fenced bookies only, also to one that came back late (B1, BK #2614).
 - The end is never below the first entry of the last fragment minus one: that fragment's existence proves
   that everything before it was acknowledged (B2, BK #2615).
-- "No such entry" needs (Qw - Qa) + 1 certain answers; an I/O error or limbo is not one (B4, BK #2908). So many of each
-  write set have told, when they were fenced, which entry is the newest that they have: what is behind the newest of all
-  is not asked for.
+- "No such entry" needs (Qw - Qa) + 1 certain answers; an I/O error or limbo is not one (B4, BK #2908).
 - The entry at the LAC was acknowledged: if no bookie has it the ledger is damaged, not shorter.
 - Entries found past the LAC are written back, byte for byte, before the ledger is closed over them.
 - The close is a compare-and-set: of several recoverers one wins, the others take its result.
@@ -33,9 +31,8 @@ if TYPE_CHECKING:
 
 #: Ensemble changes while writing back one batch, before recovery gives up.
 WRITE_BACK_ATTEMPTS_MAX: Final = 16
-#: Entries that are read first where the newest is not known: the one at the LAC, the one behind it, which of a writer
-#: that was idle is the last, and one that is not there. Then twice as many each time: what is absent is asked for entry
-#: by entry, of each bookie.
+#: Entries that are read first: the one at the LAC, the one behind it, which of a writer that was idle is the last, and
+#: one that is not there. Then twice as many each time: what is absent is asked for entry by entry, of each bookie.
 READ_FIRST: Final = 3
 
 
@@ -45,18 +42,9 @@ class MarkInRecovery:
 
 
 class FenceAndReadLac(NamedTuple):
-    """Fence the bookies of the ensemble and ask each for its LAC. Reply: :class:`FencedEnd`, once covered."""
+    """Fence the bookies of the ensemble and ask each for its LAC. Reply: the largest, once covered."""
 
     ensemble: tuple[str, ...]
-
-
-class FencedEnd(NamedTuple):
-    """What the bookies that were fenced have told."""
-
-    #: The largest LAC.
-    lac: int
-    #: The newest entry that any of them has, -1 for none; None: one of them did not tell.
-    newest_entry_id: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +87,7 @@ class WriteBackResult:
 
 
 RecoveryCommand: TypeAlias = MarkInRecovery | FenceAndReadLac | ReadForward | WriteBack | CloseLedger
-RecoveryReply: TypeAlias = LedgerMetadata | FencedEnd | tuple[bytes, ...] | WriteBackResult
+RecoveryReply: TypeAlias = LedgerMetadata | int | tuple[bytes, ...] | WriteBackResult
 Recovery: TypeAlias = Generator[RecoveryCommand, RecoveryReply, LedgerMetadata]
 
 
@@ -140,19 +128,15 @@ def recover_ledger(metadata: LedgerMetadata, *, batch_size: int, placement: Plac
     if marked.is_closed:
         return marked
     fragments = marked.fragments
-    end = yield FenceAndReadLac(fragments[-1].ensemble)
-    assert isinstance(end, FencedEnd)
-    lac = max(end.lac, fragments[-1].first_entry_id - 1)
-    # Behind it nothing was acknowledged, nor ever will be.
-    newest = None if end.newest_entry_id is None else max(end.newest_entry_id, lac)
+    lac = yield FenceAndReadLac(fragments[-1].ensemble)
+    assert isinstance(lac, int)
+    lac = max(lac, fragments[-1].first_entry_id - 1)
     # The old writer's fragments say where to read; what is written back may move to other bookies.
     written = fragments
     next_entry_id = max(lac, 0)
     last_entry_id, length_bytes = lac, 0
     count = min(READ_FIRST, batch_size)
-    while newest is None or next_entry_id <= newest:
-        if newest is not None:
-            count = min(batch_size, newest + 1 - next_entry_id)
+    while True:
         entries = yield ReadForward(fragments, next_entry_id, count, lac)
         assert isinstance(entries, tuple)
         if not entries and next_entry_id <= lac:
