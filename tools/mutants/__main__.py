@@ -190,6 +190,9 @@ def _run(
                     progress.console.print(f"[red]survived[/red] {_shown(event.mutant)}")
             result.seconds = time.monotonic() - started
             progress.stop_task(task)
+            if not console.is_terminal:
+                # Bars are drawn for terminals alone.
+                console.print(f"{package.name}: {len(of_package)} changes, {result.seconds:.0f} s", soft_wrap=True)
     return results
 
 
