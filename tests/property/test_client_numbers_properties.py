@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from geminga.model.txn_id import TxnId
@@ -44,6 +44,11 @@ metadatas = st.builds(
 
 
 @given(metadatas, st.binary(max_size=300), st.booleans())
+@example(
+    pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, txnid_most_bits=1, txnid_least_bits=1),
+    b"",
+    False,
+)
 def test_entry_is_refused_for_the_fields_beyond_their_limits(
     metadata: pb.MessageMetadata, payload: bytes, is_in_transaction: bool
 ) -> None:
