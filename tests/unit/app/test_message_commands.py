@@ -34,6 +34,7 @@ def test_options_of_filters() -> None:
     assert (found.key, found.properties, found.until_ms) == ("k", {"a": "b"}, 1000)
     assert found.tests == [JsonTest(("x", 2, "y"), True)]
     assert found.since_ms == 1_795_834_800_000
+    assert filter_of(None, None, None, "1970-01-02+02:00", "").since_ms == 79_200_000
     for wrong in (
         (None, ["a"], None, "", ""),
         (None, None, ["x"], "", ""),

@@ -273,6 +273,8 @@ def test_a_struct_may_be_empty():
         ("2026-07-01T12:00:00", "UTC", 1_782_907_200_000),
         ("2026-07-01T12:00:00Z", "Europe/Paris", 1_782_907_200_000),
         ("2026-07-01T12:00:00+02:00", "", 1_782_900_000_000),
+        ("2026-07-01+02:00", "UTC", 1_782_856_800_000),
+        ("2026-07-01Z", "", 1_782_864_000_000),
     ],
 )
 def test_time_without_a_zone_is_one_of_the_zone_that_is_given(text, zone, at_ms):
@@ -280,6 +282,12 @@ def test_time_without_a_zone_is_one_of_the_zone_that_is_given(text, zone, at_ms)
 
 
 def test_time_of_no_known_zone_is_refused_with_what_to_write():
+    with pytest.raises(
+        OptionError, match=r"of which time zone.*write 2026-07-01T00:00:00Z, 2026-07-01T00:00:00\+02:00"
+    ):
+        parse(startingTime="2026-07-01")
+    with pytest.raises(OptionError, match="expected milliseconds since the epoch or an ISO 8601 time"):
+        parse(startingTime="2026-07-01x12:00", timeZone="UTC")
     with pytest.raises(OptionError, match=r"of which time zone.*write 2026-07-01T12:00:00Z"):
         parse(startingTime="2026-07-01T12:00:00")
     with pytest.raises(OptionError, match="timeZone='Paris': expected a zone such as"):

@@ -164,12 +164,14 @@ def filter_of(key: str | None, properties: list[str] | None, tests: list[str] | 
 
 
 def _time_ms(option: str, text: str) -> int:
-    from datetime import UTC, datetime
+    from datetime import UTC
+
+    from geminga.model.iso_time import parse_moment
 
     if not text:
         return 0
     try:
-        moment = datetime.fromisoformat(text)
+        moment = parse_moment(text)
     except ValueError as error:
         raise ConfigurationError(f"{option} {text}: expected a time such as 2026-11-28T03:00:00") from error
     return int((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp() * 1000)

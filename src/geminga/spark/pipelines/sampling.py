@@ -104,8 +104,8 @@ def sample(pipeline: Pipeline, messages_max: int) -> Sample:
             what = f"column {name}" if name else "the value as a whole"
             text = f"{one.misfits} of {seen[topic]} messages do not fit, the first is {one.place}: {one.reason}"
             found.problems.append(Problem(path, f"{topic}: {what}: {text}"))
-        for topic, one in sorted(objects.items()):
-            found.notes += [Problem(f"{path}.columns", f"{topic}: {text}") for text in one.unseen(kinds)]
+        for topic, seen_objects in sorted(objects.items()):
+            found.notes += [Problem(f"{path}.columns", f"{topic}: {text}") for text in seen_objects.unseen(kinds)]
     return found
 
 

@@ -9,6 +9,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from geminga.model.errors import LocalError
+from geminga.model.iso_time import DAY, parse_moment
 
 _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SIZES: Final = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
@@ -113,7 +114,7 @@ class OptionValues:
         if _NUMBER.fullmatch(value) and value[0] != "-":
             return _checked_ms(name, int(value))
         try:
-            moment = datetime.fromisoformat(value)
+            moment = parse_moment(value)
         except ValueError:
             raise OptionError(f"{name}={value!r}: expected milliseconds since the epoch or an ISO 8601 time") from None
         if moment.tzinfo is None:
@@ -123,9 +124,10 @@ class OptionValues:
     def _time_zone(self, name: str, value: str) -> tzinfo:
         zone = self.text("timeZone").strip()
         if not zone:
+            full = f"{value}T00:00:00" if DAY.fullmatch(value) else value
             raise OptionError(
-                f"{name}={value!r}: of which time zone? Spark does not tell a source the session's: write {value}Z, "
-                f"{value}+02:00 or milliseconds, or set timeZone, as in "
+                f"{name}={value!r}: of which time zone? Spark does not tell a source the session's: write {full}Z, "
+                f"{full}+02:00 or milliseconds, or set timeZone, as in "
                 "option('timeZone', spark.conf.get('spark.sql.session.timeZone'))"
             )
         offset = _OFFSET.fullmatch(zone)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from geminga.model.iso_time import parse_moment
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 #: The last millisecond of the calendar.
@@ -33,7 +35,7 @@ def milliseconds_of(text: str) -> int:
     if given.isascii() and given.isdecimal() and len(given) <= 15:
         return int(given)
     try:
-        moment = datetime.fromisoformat(given)
+        moment = parse_moment(given)
     except ValueError as error:
         expected = "a time such as 2026-11-28T12:00 (UTC), or milliseconds since 1970"
         raise MomentError(f"{given[:40]!r} is no time: expected {expected}") from error
