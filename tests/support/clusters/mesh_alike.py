@@ -358,6 +358,8 @@ class AlikeStory:
         await self._say_surely(LAST, cluster)
         await self.world.sleep(2 * LOOK_S)
         await self._say_surely(AWAY, cluster, is_deletion=True)
+        # When it was is noted by a broker that leads: who ends before that, and finds no topic again, notes it then.
+        await self.world.sleep(2 * LOOK_S)
         if self.rng.random() < 0.5:
             await self.strikes.crash(cluster)
         await self.world.sleep(LATER_S + self.rng.uniform(1, 6))

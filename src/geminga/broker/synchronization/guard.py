@@ -86,7 +86,10 @@ class StoredTopics:
             return Objections()
         if value is None:
             return Objections(keeps=await self.keeps(path))
-        if partitioned_at(path) is not None and partitions_in(value) < partitions_in(stored):
+        is_partitioned = partitioned_at(path) is not None
+        if is_partitioned and partitions_in(value) > partitions_in(stored):
+            return Objections(grows=True)
+        if is_partitioned and partitions_in(value) < partitions_in(stored):
             shrinks = await self._partitions_from(path, partitions_in(value), partitions_in(stored))
             return Objections(shrinks=shrinks)
         leaves = bool(namespace_at(path)) and takes_out(self._cluster, stored, value)

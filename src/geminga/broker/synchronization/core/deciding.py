@@ -67,6 +67,8 @@ class Objections(NamedTuple):
     shrinks: bool = False
     #: It takes this cluster out of a namespace's.
     leaves: bool = False
+    #: None of these: it has more partitions than are here, so that those stay reachable where it was made.
+    grows: bool = False
 
 
 class Outcome(Enum):
@@ -172,7 +174,8 @@ def decide(
             announcement=answer_to(event, stored, here),
             reason="more of its partitions are stored here",
         )
-    if event.is_creation and mine is not None and mine.digest == stored.digest != NOTHING:
+    is_mine = mine is not None and mine.digest == stored.digest != NOTHING
+    if event.is_creation and is_mine and not objections.grows:
         # Apache's broker tells what it followed as a change of its own, and passes over what was said here since.
         return Decision(
             Outcome.COUNTERED,

@@ -207,6 +207,28 @@ def test_fewer_partitions_than_are_stored_here_are_answered_with_as_many() -> No
     )
 
 
+@pytest.mark.parametrize(
+    ("record", "stored", "objections", "outcome"),
+    [
+        (WEST, A, NO, Outcome.COUNTERED),
+        (EAST, A, NO, Outcome.COUNTERED),
+        (None, A, NO, Outcome.COUNTERED),
+        # Partitions that are stored there would be reached by nobody.
+        (WEST, A, Objections(grows=True), Outcome.MADE),
+        (None, ABSENT, NO, Outcome.MADE),
+        (WEST._replace(digest=NOTHING), ABSENT, NO, Outcome.MADE),
+        # Deleted there, and here as soon as nothing needs it.
+        (EAST._replace(digest=NOTHING, held="a"), A, NO, Outcome.MADE),
+    ],
+)
+def test_what_apache_s_broker_makes_replaces_nothing(
+    record: PathRecord | None, stored: Stored, objections: Objections, outcome: Outcome
+) -> None:
+    made = event(1_000_500, tells=False)._replace(is_creation=True)
+    assert decide(record, stored, made, "b", HERE, objections).outcome is outcome
+    assert decide(record, stored, made._replace(is_creation=False), "b", HERE, objections).outcome is Outcome.MADE
+
+
 def test_what_a_backup_had_is_no_change() -> None:
     assert adopted(None, ABSENT, HERE) is None
     assert adopted(None, A, HERE) == PathRecord(Stamp(1, "west"), "a", is_first=True)
