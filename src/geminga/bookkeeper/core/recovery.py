@@ -50,7 +50,8 @@ class FenceAndReadLac(NamedTuple):
     ensemble: tuple[str, ...]
 
 
-class FencedEnd(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class FencedEnd:
     """What the bookies that were fenced have told."""
 
     #: The largest LAC.
