@@ -169,6 +169,7 @@ class Calls:
             call.attempts += 1
             self._last_id = self._last_id % _ID_MAX + 1
             self._sent[self._last_id] = call
-            frames.append(encode(call.request._replace(request_id=self._last_id)))
+            # Not ``_replace``, which takes three times as long.
+            frames.append(encode(StoreRequest(self._last_id, *call.request[1:])))
         if frames:
             self._write(b"".join(frames))
