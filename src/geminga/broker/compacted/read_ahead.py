@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Done = Callable[["Sequence[Entry] | StorageError"], None]
 
 
-class Readable(Protocol):
+class CompactedSource(Protocol):
     """What was compacted: see ``reads.CompactedMessages``."""
 
     @property
@@ -47,7 +47,7 @@ class Readable(Protocol):
 class _Wanted(NamedTuple):
     """The read under way."""
 
-    source: Readable
+    source: CompactedSource
     first: Position
     entries_max: int
     bytes_max: int
@@ -57,7 +57,7 @@ class _Wanted(NamedTuple):
 class _Piece(NamedTuple):
     """Where one that is on its way comes from, and begins."""
 
-    source: Readable
+    source: CompactedSource
     horizon: Position
     first: Position
 
@@ -100,7 +100,7 @@ class ReadAhead:
         self._is_serving = False
         self._is_closed = False
 
-    def read(self, source: Readable, first: Position, entries_max: int, bytes_max: int, done: Done) -> None:
+    def read(self, source: CompactedSource, first: Position, entries_max: int, bytes_max: int, done: Done) -> None:
         """As ``source.read``; ``done`` may be called within this call."""
         self._wanted = _Wanted(source, first, entries_max, bytes_max, done)
         if not self._is_serving:

@@ -54,7 +54,7 @@ def decode_compacted(data: bytes) -> CompactedEntry:
 
 
 def compacted_parts(data: bytes) -> tuple[int, int, bytes]:
-    """As :func:`decode_compacted`: ledger id, entry id, and the entry. A read has a hundred thousand of them."""
+    """As :func:`decode_compacted`: ledger id, entry id and entry, no value made of them. Raises CorruptionError."""
     try:
         id_end = _SIZE_BYTES + _unpack_from(data)[0]
         start = id_end + _SIZE_BYTES
