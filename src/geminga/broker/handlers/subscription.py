@@ -213,7 +213,7 @@ def handle_redeliver_bytes(connection: CommandConnection, raw: bytes) -> None:
 
 
 def handle_seek(connection: CommandConnection, command: pb.BaseCommand) -> None:
-    """SEEK by id or by publish time -> SUCCESS, after the consumers were disconnected."""
+    """SEEK by id or by publish time -> SUCCESS; where messages are stored, after the consumers were disconnected."""
     request = command.seek
     consumer = connection.members.consumers.get(request.consumer_id)
     if consumer is None:
@@ -221,19 +221,20 @@ def handle_seek(connection: CommandConnection, command: pb.BaseCommand) -> None:
         connection.members.answer_gone(request.consumer_id, partial(connection.send_error, request.request_id, error))
         return
     subscription = consumer.subscription
+    if not request.HasField("message_id") and not request.HasField("message_publish_time"):
+        refusal = PreconditionFailedError("Message id and message publish time were not present")
+        connection.send_error(request.request_id, refusal)
+        return
     if not isinstance(subscription, Subscription):
-        connection.send_error(request.request_id, NotAllowedError("a non-persistent topic has nothing to seek in"))
+        # As in Pulsar: of a non-persistent topic, what is published next is all there is behind any place.
+        connection.send_success(request.request_id)
         return
     if request.HasField("message_id"):
         ack_set = tuple(request.message_id.ack_set) or None
         work = seek.seek(subscription, position_from(request.message_id), ack_set)
-    elif request.HasField("message_publish_time"):
+    else:
         # A Java ``long``: Go's time without a value is negative, and before every message.
         work = seek.seek_to_time(subscription, signed64(request.message_publish_time))
-    else:
-        refusal = PreconditionFailedError("Message id and message publish time were not present")
-        connection.send_error(request.request_id, refusal)
-        return
     _answer_after(connection, request.request_id, work, f"seek {subscription.name}")
 
 
