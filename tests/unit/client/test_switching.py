@@ -31,7 +31,9 @@ class Waiting:
         await asyncio.Event().wait()
 
 
-def test_what_is_under_way_ends_with_the_move_and_nothing_moves_for_a_url_that_is_none() -> None:
+# After two minutes the pauses between attempts are long: they were another cluster's.
+@pytest.mark.parametrize("away_s", [1, 110, 120, 130])
+def test_what_is_under_way_ends_with_the_move_and_nothing_moves_for_a_url_that_is_none(away_s: int) -> None:
     provider = Waiting()
 
     async def scenario(client: gc.Client, clusters: Clusters) -> None:
@@ -46,9 +48,11 @@ def test_what_is_under_way_ends_with_the_move_and_nothing_moves_for_a_url_that_i
         await producer.send(b"first")
         # A connection that is being made to a cluster that hangs is not waited for.
         switching.go_on_with(ServiceTarget(url("west")))
-        await clusters.world.sleep(1)
+        await clusters.world.sleep(away_s)
         began_s = clusters.world.now
         switching.go_on_with(ServiceTarget(url("north")))
+        await clusters.world.sleep(0.5)
+        assert client.pool.open_connections == 1, "it comes there before anybody wants it"
         await producer.send(b"second")
         assert clusters.world.now - began_s < 1
         assert clusters.sent == {"east": [0], "west": [], "north": [1]}
