@@ -10,7 +10,7 @@ from geminga import sim
 from geminga.lake import parquet
 from geminga.lake.core.names import ledger_file
 from geminga.managed_ledger.offload.lake_files import waiting
-from geminga.managed_ledger.rules.offload import OffloadPolicy, can_offload, due, record_of
+from geminga.managed_ledger.rules.offload import OffloadPolicy, can_offload, due, leaves_bookies, record_of
 from geminga.model.errors import LedgerClosedError, StorageError
 from geminga.model.position import EARLIEST, Position
 from geminga.runtime import spawn
@@ -46,6 +46,18 @@ def test_what_pulsars_driver_has_begun_is_left_to_it_and_said_not_to_be_offloade
         assert len(w.lake_store.ledgers) == 1
 
     run(scenario)
+
+
+def test_only_a_lake_file_of_ours_that_is_whole_takes_the_place_of_the_bookies_copy():
+    whole = OffloadRecord(UID, "filesystem", PROPERTIES, is_complete=True, completed_ms=1)
+    assert leaves_bookies(whole, NOW, 1)
+    # One of Pulsar's drivers keeps its copies by its own clock, and nobody else can read what it wrote.
+    assert not leaves_bookies(whole._replace(driver="aws-s3", properties={"bucket": "b"}), NOW, 1)
+    assert not leaves_bookies(whole._replace(is_complete=False), NOW, 1)
+    assert not leaves_bookies(whole._replace(is_bookkeeper_deleted=True), NOW, 1)
+    assert not leaves_bookies(whole, NOW._replace(deletion_lag_ms=10), 10)
+    assert leaves_bookies(whole, NOW._replace(deletion_lag_ms=10), 11)
+    assert not leaves_bookies(whole, NOW._replace(deletion_lag_ms=-1), 11)
 
 
 def test_a_file_that_says_something_else_of_the_ledger_is_never_registered(monkeypatch):
