@@ -79,6 +79,35 @@ class ReadSlowly(MemoryMetadataStore):
         return found
 
 
+def test_who_reads_a_namespace_first_takes_no_split_of_another_broker_back() -> None:
+    async def on_node(node: SimNode) -> None:
+        async def policies_of(_namespace: str) -> dict[str, object]:
+            return {}
+
+        async def read_and_split() -> None:
+            found = await there.get("t/n")
+            assert found is not None
+            await there.split(next(iter(found.all())), [1 << 20])
+
+        server, clock = MemoryMetadata(), node.runtime.clock
+        there = NamespaceBundles(MemoryMetadataStore(node.runtime, server), clock, policies_of, lambda: None)
+        store = ReadSlowly(node.runtime, server, 1)
+        store.meanwhile = read_and_split
+        here = NamespaceBundles(store, clock, policies_of, lambda: None)
+        found = [await each.read("t/n") for each in (here, there)]
+        assert found[0] is not None
+        assert (1 << 20) in found[0].boundaries
+        assert found[0] == found[1]
+        here.close()
+        there.close()
+
+    async def main(world: SimWorld) -> None:
+        node = world.node("broker")
+        await node.run(lambda _: on_node(node))
+
+    run_simulated(main, seed=1)
+
+
 @pytest.mark.parametrize("reads", [1, 2])
 def test_bundles_that_are_split_while_they_are_read_are_not_remembered_as_they_were(reads: int) -> None:
     async def on_node(node: SimNode) -> None:
