@@ -10,6 +10,7 @@ import pytest
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.managed_ledger.rules.catch_up_share import FLOW_S, QUIET_TURN_S, TURN_S
 from geminga.managed_ledger.shared.catch_up_turns import BATCHES_MAX, CatchUpTurns
+from geminga.model.errors import StorageError
 from geminga.model.position import EARLIEST
 from geminga.runtime import next_turn
 from geminga.sim import run
@@ -222,6 +223,29 @@ def test_cursor_hands_on_everything_in_order_while_others_publish(in_world):
         await cursor.close()
         assert w.factory.cache.size_bytes == 0
         assert w.factory.read_budget.held_bytes == 0
+
+    in_world(scenario, ManagedLedgerConfig(cache_size_mb=4))
+
+
+def test_cursor_that_is_closed_leaves_the_line(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        await append(ml, [b"%05d" % number + bytes(1000) for number in range(3000)])
+        ml = await w.reopen()
+        other = await w.factory.open("t/n/persistent/other")
+        cursor = await ml.open_cursor("s", initial=EARLIEST)
+
+        def done(entries) -> None:
+            if not isinstance(entries, StorageError):
+                cursor.reading.read_entries(100, 1 << 20, done)
+
+        cursor.reading.read_entries(100, 1 << 20, done)
+        while not w.factory.catch_up.waiting_count:
+            await append(other, [b"live"])
+        closing = asyncio.ensure_future(cursor.close())
+        await next_turn()
+        assert w.factory.catch_up.waiting_count == 0
+        await closing
 
     in_world(scenario, ManagedLedgerConfig(cache_size_mb=4))
 
