@@ -511,19 +511,21 @@ def test_a_trim_of_the_log_that_a_kill_cut_off_is_made_up_for_by_the_next_start(
 
 
 class Hung:
-    """Ends whose participant does not answer, and behind them one whose participant does."""
+    """Ends whose participants do not answer, and behind them one whose participant does."""
 
-    def __init__(self, world: CoordinatorWorld) -> None:
+    def __init__(self, world: CoordinatorWorld, *names: str) -> None:
         self.world = world
         self.ends: list[asyncio.Task[None]] = []
-        self._answers = world.heard.silent["hung"] = asyncio.Event()
+        self._names = names or ("hung",)
+        self._answers = asyncio.Event()
+        world.heard.silent.update(dict.fromkeys(self._names, self._answers))
 
     async def end_behind(self, count: int, *, within_s: float) -> TxnId:
         """The transaction that is over by then."""
         coordinator = await self.world.open()
-        for _ in range(count):
+        for number in range(count):
             txn_id = await coordinator.begin(10 * MINUTE)
-            await coordinator.add_partitions(txn_id, ["hung"])
+            await coordinator.add_partitions(txn_id, [self._names[number % len(self._names)]])
             self.ends.append(spawn(coordinator.end(txn_id, commit=True), name=f"end {txn_id}"))
         other = await coordinator.begin(10 * MINUTE)
         await coordinator.add_partitions(other, ["topic"])
@@ -537,11 +539,12 @@ class Hung:
         assert len(self.world.heard.told) == len(self.ends) + 1
 
 
-def test_a_participant_that_does_not_answer_keeps_no_other_waiting_for_long(with_coordinator) -> None:
-    """However many transactions it is to hear of, each takes a place for a second at most."""
+@pytest.mark.parametrize("names", [("hung",), ("hung", "too", "and this one")])
+def test_a_participant_that_does_not_answer_keeps_no_other_waiting_for_long(with_coordinator, names) -> None:
+    """However many transactions it is to hear of, each takes a place for a second at most; three have all places."""
 
     async def scenario(world: CoordinatorWorld) -> None:
-        hung = Hung(world)
+        hung = Hung(world, *names)
         other = await hung.end_behind(3 * TELLING_AT_ONCE, within_s=5)
         assert world.heard.told == {(other, "topic"): {True}}
         assert not any(end.done() for end in hung.ends)
