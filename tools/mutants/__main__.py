@@ -39,6 +39,9 @@ DRAWS: Final = 30
 SEED: Final = 10
 SEEDS_END: Final = 1_000_000
 WORKERS: Final = 2
+#: Seeds of every simulation, where its tests draw some for the week: what is caught does not hang on the week. The
+#: variable is that of ``tests/support/house/weekly_sample.py``, which loads the product, and can not be loaded here.
+SEEDS: Final = {"SAMPLE_SEEDS": ",".join(str(seed) for seed in range(20))}
 #: Loaded once, before anything is forked. Nothing of the product may be among them.
 PRELOADED: Final = (
     "asyncio",
@@ -166,7 +169,7 @@ def _run(
         importlib.import_module(name)
     product = sorted(name for name in sys.modules if name.split(".")[0] == "geminga")
     assert not product, f"loaded before the change is in it: {product}"
-    with progress, _temporary_files():
+    with progress, _surroundings():
         for package in packages:
             of_package = [mutant for mutant in mutants if mutant.package == package.name]
             if not of_package:
@@ -197,8 +200,9 @@ def _run(
 
 
 @contextmanager
-def _temporary_files() -> Iterator[None]:
-    """The directories of all runs in one, which goes with them: a run that is cut off cleans nothing up."""
+def _surroundings() -> Iterator[None]:
+    """The directories of all runs in one, which goes with them (one that is cut off cleans nothing up), and seeds."""
+    os.environ.update({name: seeds for name, seeds in SEEDS.items() if name not in os.environ})
     with tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True) as directory:
         os.environ["PYTEST_DEBUG_TEMPROOT"] = directory
         yield
