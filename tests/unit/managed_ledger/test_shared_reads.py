@@ -8,10 +8,13 @@ import random  # noqa: TID251  (seeded)
 import pytest
 
 from geminga.managed_ledger import ManagedLedgerConfig
-from geminga.managed_ledger.log.shared_reads import LOOKS_PER_READ
+from geminga.managed_ledger.cursor import cursor_reads
+from geminga.managed_ledger.log.shared_reads import LOOKS_PER_READ, SharedReads
+from geminga.managed_ledger.log.tail import Tail
 from geminga.managed_ledger.rules import near_readers
 from geminga.model.errors import LedgerClosedError, StorageError
 from geminga.model.position import EARLIEST
+from support.house.python_calls import counted_calls
 from support.house.weekly_sample import sampled
 from support.worlds.ledger_world import acknowledge_cumulative, read_entries
 
@@ -66,6 +69,21 @@ def test_many_cursors_read_each_entry_once_though_they_are_looked_at_rarely(in_w
         for cursor in cursors:
             await cursor.close()
         assert w.factory.cache.size_bytes == 0
+
+    in_world(scenario, CONFIG)
+
+
+@pytest.mark.uncompiled("counts calls")
+def test_many_cursors_are_looked_at_once_for_several_reads(in_world, monkeypatch):
+    monkeypatch.setattr(cursor_reads, "READ_AHEAD_BYTES", 2_000)
+
+    async def scenario(w):
+        ml = await w.cold(payloads(300))
+        cursors = [await ml.open_cursor(f"s{number}", initial=EARLIEST) for number in range(4 * LOOKS_PER_READ)]
+        with counted_calls(SharedReads.ask) as asked, counted_calls(Tail.positions) as looked:
+            await asyncio.gather(*(catch_up(cursor, 300, 20) for cursor in cursors))
+        assert asked() >= 10 * len(cursors)
+        assert looked() < asked() / 2
 
     in_world(scenario, CONFIG)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -17,6 +18,7 @@ _MESSAGE_PREFIX: Final = b"\x08\x09\x4a"
 _RECEIPT_PREFIX: Final = b"\x08\x07\x3a"
 #: What MESSAGE commands of one consumer begin with: the prefix, a size of one byte, and the consumer's id of one byte.
 _CONSUMER_END: Final = 6
+_SHORT_MESSAGE: Final = re.compile(_MESSAGE_PREFIX + rb"[\x00-\x7f]\x08[\x00-\x7f]")
 _Type = pb.BaseCommand
 
 
@@ -125,10 +127,8 @@ class Listeners:
                         messages = []
                     consumer_id = owner
                 messages.append(frame)
-                is_short = (
-                    len(command) >= _CONSUMER_END and command[3] < 128 and command[4] == 0x08 and command[5] < 128
-                )
-                alike = command[:_CONSUMER_END] if is_short else None
+                short = _SHORT_MESSAGE.match(command)
+                alike = short[0] if short else None
                 continue
             if messages:
                 self._deliver(consumer_id, messages)

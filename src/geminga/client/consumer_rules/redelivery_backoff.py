@@ -15,9 +15,7 @@ class RedeliveryBackoff(Protocol):
 
 def growing_delay_ms(redelivery_count: int, min_delay_ms: int, max_delay_ms: int, multiplier: float) -> int:
     """The smallest delay, times ``multiplier`` for each redelivery, at most the largest."""
-    if redelivery_count <= 0 or min_delay_ms == max_delay_ms:
-        return min_delay_ms
     try:
-        return int(min(max_delay_ms, min_delay_ms * multiplier**redelivery_count))
+        return int(min(max_delay_ms, min_delay_ms * multiplier ** max(redelivery_count, 0)))
     except OverflowError:
         return max_delay_ms

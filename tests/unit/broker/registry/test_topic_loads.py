@@ -193,7 +193,10 @@ def test_broker_that_closes_or_loses_topics_ends_those_that_wait(monkeypatch: py
         waiting = "geminga_topic_loads_waiting"
         while world.broker.registry.loads.metrics()[waiting] < len(names) // 3:
             await wait_ms(1)
-        await table.give(names, "b")
+        giving = asyncio.ensure_future(table.give(names, "b"))
+        await wait_ms(1)
+        assert world.broker.registry.loads.metrics()[waiting] == 0, "they are told at once, whatever is under way"
+        await giving
         results = await asyncio.gather(*asked, return_exceptions=True)
         assert all(isinstance(one, GemingaError) for one in results)
         assert not world.broker.topics
