@@ -58,6 +58,11 @@ def test_a_plot_says_what_it_shows_and_its_axis_ends_round():
     assert shown == ["Rate, messages/s", "0", "1k", "2k", "1 min ago", "now"]
 
 
+def test_a_plot_says_of_which_line_nothing_is_known_yet():
+    svg = line_plot([Series("In", []), Series("Out", [(NOW, 2.0)])], title="t", unit="u", now_ms=NOW, span_ms=60_000)
+    assert "<desc>In: no value yet. Out: now 2 u, between 2 and 2 in the last 1 min.</desc>" in svg
+
+
 def test_several_lines_have_a_legend_in_their_order():
     series = [Series("in", [(NOW, 1.0)]), Series("out", [(NOW, 2.0)])]
     svg = line_plot(series, title="Rates", unit="u", now_ms=NOW, span_ms=1_000)

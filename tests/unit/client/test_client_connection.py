@@ -8,6 +8,7 @@ import itertools
 import pytest
 
 import geminga.client as gc
+from geminga.client._transport import pending_requests
 from geminga.client._transport.connection import ClientConnection
 from geminga.client._transport.handlers import ServiceUrl
 from geminga.client._transport.lookup import Lookup
@@ -147,6 +148,19 @@ def test_what_no_broker_says_is_an_error_with_a_name(answer: bytes) -> None:
             await client.create_producer("t")
 
     run_against(lambda command: [answer], scenario, operation_timeout_ms=500)
+
+
+def test_request_that_nobody_waits_for_any_more_leaves_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pending_requests, "REQUESTS_MAX", 2)
+
+    async def scenario(client: gc.Client) -> None:
+        connection = await client.pool.service_connection("t")
+        for request_id in range(100, 105):
+            asked = pb.CommandLookupTopic(topic="t", request_id=request_id)
+            connection.start_request(pb.BaseCommand(type=Type.LOOKUP, lookupTopic=asked), request_id)
+            connection.forget_request(request_id)
+
+    run_against(lambda c: [] if c.type == Type.LOOKUP else polite(c), scenario)
 
 
 def test_requests_end_when_the_connection_does() -> None:

@@ -120,9 +120,7 @@ class ConnectionPool:
         self._options, self._tls = options, None
         for attempt in self._attempts.values():
             attempt.cancel()
-        connections = list(self._connections.values())
-        self._connections.clear()
-        for connection in connections:
+        for connection in list(self._connections.values()):
             # One that hangs takes nothing more, and is not waited for.
             connection.abort(why)
         for event in self.resting:
@@ -153,7 +151,6 @@ class ConnectionPool:
         if attempts:
             await asyncio.wait(attempts)
         connections = list(self._connections.values())
-        self._connections.clear()
         closed = AlreadyClosed("the client was closed")
         for connection in connections:
             connection.close(closed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,6 +10,7 @@ import pytest
 
 from geminga.admin._http import JSON
 from geminga.admin.errors import NotFoundError, PreconditionFailedError
+from geminga.app.administration import special
 from geminga.app.administration.arguments import UsageError, given
 from geminga.app.administration.asking import carried_out_by
 from geminga.app.administration.groups import commands_of
@@ -52,6 +54,14 @@ def test_the_newest_ledgers_that_are_small_enough_together_stay(threshold: str, 
 )
 def test_how_far_it_is(status: str, said: str) -> None:
     assert said in run(AskedBroker({f"{TOPIC}/offload": {"status": status}}), "topics offload-status", "a/b/t")
+
+
+def test_who_waits_is_told_of_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(special, "_LOOK_EVERY_S", 0)
+    coming = iter(["RUNNING", "RUNNING", "SUCCESS"])
+    broker = AskedBroker(lambda _: json.dumps({"status": next(coming)}).encode())
+    assert run(broker, "topics compaction-status", "a/b/t", "-w") == "Compaction was a success"
+    assert len(broker.asked) == 3
 
 
 def test_what_went_wrong_is_an_error() -> None:
