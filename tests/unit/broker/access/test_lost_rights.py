@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -20,7 +21,7 @@ from geminga.sim import SimWorld, run
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import Client, Type
 from support.worlds.rest_world import ask
-from support.worlds.rights_world import NAMESPACE, PATHS, TOPIC, Story, refusal, tell, was_sent
+from support.worlds.rights_world import ACCESS, NAMESPACE, PATHS, TOPIC, Story, refusal, tell, was_sent
 
 
 @pytest.mark.parametrize("topic", PATHS)
@@ -213,6 +214,31 @@ def test_what_is_being_made_when_the_right_goes_is_sent_away_too() -> None:
         assert not connection.members.producers
 
     tell(scenario)
+
+
+@pytest.mark.parametrize(
+    ("topic", "name"), [(TOPIC, "pulsar.repl.east-->here"), ("persistent://public/default/__change_events", "p")]
+)
+def test_right_that_goes_while_it_is_asked_who_the_broker_itself_is_is_gone(topic: str, name: str) -> None:
+    """Whether somebody is what the brokers are takes a while; what else was answered by then may be old."""
+
+    async def own_role() -> str:
+        await delay(1000)
+        return "jane"
+
+    async def scenario(story: Story) -> None:
+        await story.grant("jane", "produce")
+        jane = await story.world.client("jane")
+        jane.request_producer(topic, producer_name=name)
+        await delay(500)
+        await story.revoke("jane")
+        await delay(5000)
+        assert not jane.connection.members.producers
+        assert await refusal(jane) == "Client is not authorized to produce"
+        await story.grant("jane", "produce")
+        await jane.create_producer(topic, producer_name=name, producer_id=2)
+
+    tell(scenario, replace(ACCESS, own_role=own_role))
 
 
 def test_change_of_another_broker_sends_away_within_three_seconds() -> None:
