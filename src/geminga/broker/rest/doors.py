@@ -39,7 +39,7 @@ from geminga.broker.rest.calls.requests import (
 )
 from geminga.broker.rest.calls.routing import InBody, Route
 from geminga.broker.rest.identity import principal_of
-from geminga.model.errors import GemingaError
+from geminga.model.errors import AuthenticationError, GemingaError
 from geminga.model.topic_name import REPLICATOR_PREFIX
 
 if TYPE_CHECKING:
@@ -163,6 +163,7 @@ def _asking_of_body(route: Route, needs: InBody) -> Route:
         # Who it is comes first: strangers have nothing read.
         principal = await principal_of(request)
         request.state.body = await json_body(request, None)
+        _require_unexpired(request)
         await _require(request, principal, needs.action, needs.about(request.state.body))
         answer: Response = await handler(request)
         return answer
@@ -186,6 +187,7 @@ def _metrics_asking(route: Route) -> Route:
 
 def _asking(route: Route, action: Action) -> Route:
     handler, asks_again = route.endpoint, partial(require, action=action)
+    require_still = partial(_require_still, action=action)
 
     @wraps(handler)
     async def serve(request: Request) -> Response:
@@ -193,6 +195,8 @@ def _asking(route: Route, action: Action) -> Route:
         #: For answers that last: whether who asks may still have them; or, with ``action``, may have more. Without the
         #: request, which has this state.
         request.state.asks_again = asks_again
+        #: For who reads the body, which may take its time.
+        request.state.require_still = require_still
         answer: Response = await handler(request)
         return answer
 
@@ -204,7 +208,22 @@ async def require(request: Request, action: Action) -> None:
 
     Raises RestError for names in the path that can be none.
     """
-    principal = await principal_of(request)
+    await _require_named(request, await principal_of(request), action)
+
+
+async def _require_still(request: Request, action: Action) -> None:
+    """The same of who was found out to ask. Raises AuthenticationError where what showed it has expired."""
+    _require_unexpired(request)
+    await _require_named(request, request.state.principal, action)
+
+
+def _require_unexpired(request: Request) -> None:
+    until_s: float | None = request.state.until_s
+    if until_s is not None and context_of(request).clock.monotonic() >= until_s:
+        raise AuthenticationError("the credentials have expired")
+
+
+async def _require_named(request: Request, principal: Principal, action: Action) -> None:
     if action in _OF_REPLICATORS and _names_replicator(request):
         action = writing(PolicyName.REPLICATION)
     await _require(request, principal, action, resource_of(request, action))
