@@ -56,6 +56,26 @@ def test_foreign_page_is_answered_here_behind_its_body() -> None:
     assert (status, taken) == (200, 2)
 
 
+@pytest.mark.parametrize(
+    ("path", "query", "status"),
+    [(b"/a/bob#x", b"", 400), (b"/a", b"force=true#", 400), (b"/a/bob%23x", b"role=a%23", 200)],
+)
+def test_address_with_a_fragment_is_refused(path: bytes, query: bytes, status: int) -> None:
+    """It is none of HTTP (RFC 9112, 3.2): who passes it on may cut it there, and mean something else."""
+    told: list[tuple[str, str]] = []
+    app = PageGuard(ok, names_of((), ()), 10, lambda text, kind: told.append((kind, text)), lambda size: "ab" * size)
+    sent = []
+
+    async def send(message) -> None:
+        sent.append(message)
+
+    asked = {**scope("DELETE", []), "path": "/a/bob#x", "raw_path": path, "query_string": query}
+    asyncio.run(app(asked, None, send))
+    assert sent[0]["status"] == status
+    assert status == 200 or "%23" in json.loads(sent[1]["body"])["reason"]
+    assert [kind for kind, _ in told] == ["fragment"] * (status == 400)
+
+
 def test_a_request_has_the_trace_id_that_its_client_gives_or_one_that_is_drawn() -> None:
     seen = []
 
