@@ -190,12 +190,28 @@ def test_setting_closes_subscriptions_without_roles() -> None:
     async def scenario(story: Story) -> None:
         await story.grant("jane", "consume", "produce")
         await story.producer("jane")
-        with pytest.raises(AssertionError, match="jane is not among the roles"):
-            await story.consumer("jane")
+        for subscription in ("sub", " "):
+            with pytest.raises(AssertionError, match="jane is not among the roles"):
+                await story.consumer("jane", subscription=subscription)
         await story.do("POST", f"{NAMESPACE}/permissions/subscription/sub", ["jane"])
         await story.consumer("jane")
+        # A reader has a subscription, too, and one over a WebSocket may be made with the broker's own credentials.
+        for path in ("reader/persistent/public/default/t", "consumer/persistent/public/default/t/mine"):
+            answer = await ask(story.application, "GET", f"/ws/v2/{path}", b"", role="jane")
+            assert "jane is not among the roles" in answer.reason
 
     tell(scenario, subscription_roles_required=True)
+
+
+def test_reader_over_a_web_socket_is_let_in_by_a_prefix_as_a_live_tail_is() -> None:
+    async def scenario(story: Story) -> None:
+        await story.grant("jane", "consume")
+        await (await story.producer("root")).close_producer()
+        await story.do("POST", f"{NAMESPACE}/subscriptionAuthMode", "Prefix")
+        answer = await ask(story.application, "GET", "/ws/v2/reader/persistent/public/default/t", b"", role="jane")
+        assert "WebSockets are not served" in answer.reason
+
+    tell(scenario)
 
 
 def test_what_is_being_made_when_the_right_goes_is_sent_away_too() -> None:
