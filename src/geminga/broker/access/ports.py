@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from geminga.broker.access.core.actions import Action, Resource
@@ -95,6 +95,8 @@ class Access:
     audit: Auditor | None = None
     #: Whether each reader has a line there, or only who says that it is a command.
     audits_readers: bool = False
+    #: Who consumes here without a connection of the binary protocol: each is a ``lost_rights.Holder``.
+    others: set[object] = field(default_factory=set, compare=False)
 
     def handshake_rules(self, limit_s: float) -> HandshakeRules:
         """For handshakes that may take so many seconds."""

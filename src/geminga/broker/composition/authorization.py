@@ -48,7 +48,7 @@ class Authorization:
             access.own_role,
         )
         #: The same who are let in, and this one decides.
-        self.access: Final = replace(access, authorizer=authorizer)
+        self.access: Final = replace(access, authorizer=authorizer, others=set())
         #: Sends away who lost a right.
         self.lost_rights: Final = LostRights(authorizer, self._connections, broker, self._shown)
 
@@ -92,4 +92,4 @@ class Authorization:
 
     def _connections(self) -> Collection[Holder]:
         # Each of them is a whole connection.
-        return cast("Collection[Holder]", self._broker.connections.open)
+        return cast("Collection[Holder]", [*self._broker.connections.open, *self.access.others])
