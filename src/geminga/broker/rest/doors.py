@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -111,6 +110,7 @@ def _audited(route: Route) -> Route:
 def _entry(request: Request, action: str, status: int, reason: str) -> Entry:
     # Not loaded where nothing is kept.
     from geminga.broker.access.audit import Entry
+    from geminga.model.secret import shown_path
 
     principal, peer = getattr(request.state, "principal", ANONYMOUS), request.client
     return Entry(
@@ -118,21 +118,11 @@ def _entry(request: Request, action: str, status: int, reason: str) -> Entry:
         principal.original,
         f"{peer.host}:{peer.port}" if peer is not None else "",
         request.method,
-        "?".join(filter(None, (_kept_path(request), request.url.query))),
+        "?".join(filter(None, (shown_path(request.url.path), request.url.query))),
         action,
         status,
         reason,
     )
-
-
-def _kept_path(request: Request) -> str:
-    """As it was sent, but for the value of a setting that is a secret."""
-    from geminga.model.secret import DOTS, names_secret
-
-    named, path = request.path_params, request.url.path
-    if "value" not in named or not names_secret(unquote(named.get("key", ""))):
-        return path
-    return f"{path[: -len(named['value'])]}{DOTS}"
 
 
 def _decided(route: Route) -> Route:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 
 import pytest
 
@@ -74,6 +75,20 @@ def test_address_with_a_fragment_is_refused(path: bytes, query: bytes, status: i
     assert sent[0]["status"] == status
     assert status == 200 or "%23" in json.loads(sent[1]["body"])["reason"]
     assert [kind for kind, _ in told] == ["fragment"] * (status == 400)
+
+
+def test_secret_that_an_address_has_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    app = PageGuard(ok, names_of((), ()), 10, lambda text, kind: None, lambda size: "ab" * size)
+    sent = []
+
+    async def send(message) -> None:
+        sent.append(message)
+
+    path = "/admin/v2/brokers/configuration/brokerClientAuthenticationParameters/token:abc"
+    asyncio.run(app({**scope("POST", []), "path": path}, None, send))
+    assert "/brokers/configuration/brokerClientAuthenticationParameters/......" in caplog.text
+    assert "token:abc" not in caplog.text
 
 
 def test_a_request_has_the_trace_id_that_its_client_gives_or_one_that_is_drawn() -> None:

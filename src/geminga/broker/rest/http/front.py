@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
@@ -97,7 +98,10 @@ class PageGuard:
         self._running += 1
         trace = RequestTrace(_traced(scope["headers"]) or self._draw(16))
         token = trace_id.set(trace)
-        _log.debug("%s %s", scope["method"], scope["path"])
+        if _log.isEnabledFor(logging.DEBUG):
+            from geminga.model.secret import shown_path
+
+            _log.debug("%s %s", scope["method"], shown_path(scope["path"]))
 
         is_begun = False
 
