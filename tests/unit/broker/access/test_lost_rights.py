@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -86,7 +87,18 @@ def test_administrator_who_is_none_any_more_is_sent_away() -> None:
         await story.do("POST", "/admin/v2/tenants/public", tenant)
         cook = await story.producer("owner")
         await story.do("POST", "/admin/v2/tenants/public", {**tenant, "adminRoles": []})
+        # Before the answer, as by a permission: who was one can not use the moment to become one again.
+        assert not cook.connection.members.producers
+        back = await ask(
+            story.application, "POST", "/admin/v2/tenants/public", json.dumps(tenant).encode(), role="owner"
+        )
+        assert back.status == 401
         await cook.expect(Type.CLOSE_PRODUCER)
+        await story.do("POST", "/admin/v2/tenants/public", tenant)
+        back = await ask(
+            story.application, "POST", "/admin/v2/tenants/public", json.dumps(tenant).encode(), role="owner"
+        )
+        assert back.status == 204
 
     tell(scenario)
 
