@@ -43,6 +43,7 @@ HELP: Final[Mapping[str, str]] = {
     "geminga_owned_bundles": "Bundles that this broker owns.",
     "geminga_policies_not_followed": "Topics and namespaces whose changed policies are tried again later.",
     "geminga_proxy_requests_under_way": "Requests of clients that brokers are being asked.",
+    "geminga_proxy_requests_under_way_bytes": "Bytes of them.",
     "geminga_replicated_subscriptions_held_topics": "Topics that can make no snapshot of replicated subscriptions now.",
     "geminga_subscription_backlog_bytes": "Bytes that the subscription has not acknowledged.",
     "geminga_topic_loads_waiting": "Loads of topics that wait for their turn.",

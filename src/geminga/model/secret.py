@@ -10,11 +10,14 @@ from __future__ import annotations
 import hmac
 from collections.abc import Iterable
 from typing import Final, NoReturn
+from urllib.parse import unquote
 
 #: What is printed, however long the text is.
 DOTS: Final = "......"
 #: Values of keys with such a word in their name are not shown, whether this version knows the key or not.
 SECRET_WORDS: Final = ("password", "secret", "token", "basicauthconf", "authenticationparameters")
+#: Where a setting is changed: its key and its value follow.
+_SETTINGS_PATH: Final = "/brokers/configuration/"
 #: Keys with such a word in their name that hold no secret.
 _OPEN: Final = frozenset(
     [
@@ -80,6 +83,13 @@ def names_secret(key: str) -> bool:
     """Whether the value of a configuration key must not be shown."""
     lowered = key.lower()
     return key not in _OPEN and any(word in lowered for word in SECRET_WORDS)
+
+
+def shown_path(path: str) -> str:
+    """The path of a request for a log: the value of a setting that is a secret stands in the path that sets it."""
+    head, found, rest = path.partition(_SETTINGS_PATH)
+    key, slash, value = rest.partition("/")
+    return f"{head}{found}{key}{slash}{DOTS}" if value and names_secret(unquote(key)) else path
 
 
 def shown(values: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -1,14 +1,15 @@
 """Requests of one client that brokers are asked: over links in its name, one to each broker, within limits for all.
 
-A client has at most :data:`REQUESTS_MAX` under way, all of them ``maxConcurrentLookupRequests``; beyond that it is told
-so at once. Links are to brokers that the configuration or other brokers name, at most :data:`LINKS_MAX`, and end with
-the client's connection.
+A client has at most :data:`REQUESTS_MAX` under way, all of them ``maxConcurrentLookupRequests`` of so many bytes
+(:mod:`.core.guests`); beyond that it is told so at once. Links are to brokers that the configuration or other brokers
+name, at most :data:`LINKS_MAX`, and end with the client's connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from geminga.model.errors import GemingaError, ServerError, UnavailableError
@@ -70,16 +71,17 @@ class GuestRequests:
 
     def ask(self, command: pb.BaseCommand) -> None:
         """Answer it in a while, or say at once why not."""
-        services = self._services
+        services, size_bytes = self._services, command.ByteSize()
+        requests = services.counters.requests
         if services.is_stopping:
             self._write(refusal_frame(command, ServerError.SERVICE_NOT_READY, "the proxy is stopping"))
-        elif len(self._tasks) >= REQUESTS_MAX or not services.counters.requests.begin(KINDS[command.type]):
+        elif len(self._tasks) >= REQUESTS_MAX or not requests.begin(KINDS[command.type], size_bytes):
             text = "Too many concurrent lookup and partitionsMetadata requests"
             self._write(refusal_frame(command, ServerError.TOO_MANY_REQUESTS, text))
         else:
             task = spawn(self._answer(command), name=f"request of {self._trip.source.host}", part=self._part)
             self._tasks.add(task)
-            task.add_done_callback(self._answered)
+            task.add_done_callback(partial(self._answered, size_bytes))
 
     def close(self) -> None:
         """Nobody waits for answers any more."""
@@ -90,9 +92,9 @@ class GuestRequests:
         for link in links.values():
             link.abort()
 
-    def _answered(self, task: asyncio.Task[None]) -> None:
+    def _answered(self, size_bytes: int, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        self._services.counters.requests.end()
+        self._services.counters.requests.end(size_bytes)
 
     async def _answer(self, command: pb.BaseCommand) -> None:
         try:

@@ -20,6 +20,7 @@ from geminga.broker.access.ports import Access
 from geminga.broker.rest.identity import principal_by
 from geminga.client import PulsarException
 from geminga.model.errors import AuthenticationError, NotAllowedError, UnavailableError
+from geminga.model.secret import shown_path
 from geminga.proxy.brokers import Resolve
 from geminga.proxy.core.http_rules import (
     REDIRECTS,
@@ -107,7 +108,7 @@ class Forwarding:
             _log.warning("a broker sends a request on to where this proxy may not connect to: %s", error)
             await _answer(send, 502, error.told)
         except UnavailableError as error:
-            _log.info("%s %s: %s", scope["method"], scope["path"], error)
+            _log.info("%s %s: %s", scope["method"], shown_path(scope["path"]), error)
             if not has_begun:  # else the connection is closed, so that half an answer is seen to be one
                 await _answer(send, 502, error.told)
 
@@ -138,7 +139,7 @@ class Forwarding:
                 finally:
                     leaving.cancel()
         except TimeoutError:
-            _log.info("%s %s: the client has gone", scope["method"], scope["path"])
+            _log.info("%s %s: the client has gone", scope["method"], shown_path(scope["path"]))
 
     async def _follow(self, path: bytes, method: str, headers: Headers, body: bytes, send: Send) -> None:
         """From broker to broker, until one answers."""

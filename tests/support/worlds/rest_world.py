@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 from starlette.types import ASGIApp, Message, Scope
@@ -69,18 +69,26 @@ async def ask(
     role: str = "",
     original: str = "",
     hangs_up: bool = False,
+    meanwhile: Callable[[], Awaitable[None]] | None = None,
 ) -> Answer:
     """``role``: what who asks says it is (:class:`support.house.deciding.TakenAtTheirWord`), for ``original``.
 
-    ``hangs_up``: who asks closes the connection behind the request; else it stays.
+    ``hangs_up``: who asks closes the connection behind the request; else it stays. ``meanwhile``: what happens while
+    half of the body has come.
     """
     sent: list[Message] = []
-    is_asked = False
+    is_asked = is_begun = False
 
     async def receive() -> Message:
-        nonlocal is_asked
+        nonlocal body, is_asked, is_begun
         if is_asked and hangs_up:
             return {"type": "http.disconnect"}
+        if meanwhile is not None and not is_begun:
+            is_begun = True
+            first, body = body[: len(body) // 2], body[len(body) // 2 :]
+            return {"type": "http.request", "body": first, "more_body": True}
+        if meanwhile is not None and not is_asked:
+            await meanwhile()
         is_asked = True
         return {"type": "http.request", "body": body, "more_body": False}
 

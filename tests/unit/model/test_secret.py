@@ -8,7 +8,7 @@ import pickle
 
 import pytest
 
-from geminga.model.secret import DOTS, Secret, names_secret, shown
+from geminga.model.secret import DOTS, Secret, names_secret, shown, shown_path
 
 TEXT = "s3cr3t-of-jane"
 
@@ -57,6 +57,21 @@ def test_empty_one_is_none() -> None:
     assert not Secret("")
     assert str(Secret("")) == ""
     assert Secret(TEXT)
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/admin/v2/brokers/configuration/brokerClientAuthenticationParameters/token:a/b", None),
+        ("/admin/v2/brokers/configuration/brokerClient%41uthenticationParameters/token:a", None),
+        ("/admin/v2/brokers/configuration/brokerClientAuthenticationParameters", ""),
+        ("/admin/v2/brokers/configuration/maxTenants/7", ""),
+        ("/admin/v2/brokers/configuration/values", ""),
+        ("/admin/v2/tenants/token", ""),
+    ],
+)
+def test_path_that_has_a_secret_is_shown_without(path: str, told: str | None) -> None:
+    assert shown_path(path) == (path if told == "" else f"{path[: path.index('/token:')]}/{DOTS}")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 
 from geminga.model.errors import ServerError, UnavailableError
 from geminga.proxy import asking, link
+from geminga.proxy.core import guests
 from geminga.proxy.core.room import UntakenRoom
 from geminga.proxy.core.targets import AllowedTargets, Target
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -90,6 +91,39 @@ def test_a_client_has_so_many_requests_under_way(monkeypatch: pytest.MonkeyPatch
         assert (answer.request_id, answer.error) == (2, ServerError.TOO_MANY_REQUESTS)
 
     in_world(story, lambda command: [] if command.type == Type.LOOKUP else polite(command))
+
+
+def test_requests_of_all_clients_have_so_many_bytes_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that hangs keeps each of them for 30 s, and what it does not take is in the proxy's memory."""
+    monkeypatch.setattr(guests, "ASKED_BYTES_MAX", 100_000)
+
+    def script(command) -> list[bytes]:
+        return [] if command.type == Type.GET_TOPICS_OF_NAMESPACE else polite(command)
+
+    async def story(proxy, new_client) -> None:
+        requests = proxy.service.services.counters.requests
+        clients = [await let_in(new_client) for _ in range(3)]
+        pattern = "x" * 40_000
+        for number, client in enumerate(clients):
+            client.say(
+                Type.GET_TOPICS_OF_NAMESPACE, namespace="public/default", topics_pattern=pattern, request_id=number
+            )
+            await proxy.world.sleep(0.1)
+        refused = (await clients[2].next()).error
+        assert (refused.request_id, refused.error) == (2, ServerError.TOO_MANY_REQUESTS)
+        assert (requests.under_way, requests.rejected["get_topics_of_namespace"]) == (2, 1)
+        # What is answered, or was given up, makes room.
+        clients[0].transport.abort()
+        await proxy.world.sleep(1)
+        clients[2].say(Type.GET_TOPICS_OF_NAMESPACE, namespace="public/default", topics_pattern=pattern, request_id=3)
+        await proxy.world.sleep(1)
+        assert (requests.under_way, requests.rejected["get_topics_of_namespace"]) == (2, 1)
+        for client in clients[1:]:
+            client.transport.abort()
+        await proxy.world.sleep(1)
+        assert (requests.under_way, requests.under_way_bytes) == (0, 0)
+
+    in_world(story, script)
 
 
 def test_requests_that_come_together_share_a_link_and_one_that_is_lost_is_made_anew() -> None:

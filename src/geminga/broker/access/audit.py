@@ -7,7 +7,8 @@
      "reason": "Unauthorized to create tenant for jane"}
 
 Refused ones and failures are there too; what only looks is not, unless it looks at messages. Bodies are not kept: a
-password may be in one.
+password may be in one. Of who is not known so many lines are kept: files have a size, and strangers would push out of
+them what others did.
 """
 
 from __future__ import annotations
@@ -19,6 +20,11 @@ from typing import Final, NamedTuple, Protocol
 
 #: Characters of a path and of a reason that are kept: strangers choose them.
 TEXT_MAX: Final = 1024
+#: Lines of who is not known, within so many milliseconds, over all of them.
+STRANGERS_MAX: Final = 20
+STRANGERS_MS: Final = 60_000
+#: HTTP's, of who is refused.
+_UNAUTHORIZED: Final = 401
 
 
 class AuditLog(Protocol):
@@ -46,22 +52,37 @@ class Entry(NamedTuple):
     #: What was said where it was refused, or failed.
     reason: str = ""
 
-    def line(self, wall_ms: int) -> str:
-        """As it is kept; ``wall_ms``: when it was answered, since the epoch."""
+    def line(self, wall_ms: int, left_out: int = 0) -> str:
+        """As it is kept; ``wall_ms``: when it was answered, since the epoch. ``left_out``: lines that are not."""
         moment = datetime.fromtimestamp(wall_ms / 1000, UTC).isoformat(timespec="milliseconds")
         fields = self._replace(path=self.path[:TEXT_MAX], reason=self.reason[:TEXT_MAX])._asdict()
-        return json.dumps({"time": moment.replace("+00:00", "Z"), **fields})
+        more = {"leftOut": left_out} if left_out else {}
+        return json.dumps({"time": moment.replace("+00:00", "Z"), **fields, **more})
 
 
 class Auditor:
     """Keeps entries with the time of the broker's clock."""
 
-    __slots__ = ("_log", "_wall_ms")
+    __slots__ = ("_left_out", "_log", "_since_ms", "_strangers", "_wall_ms")
 
     def __init__(self, log: AuditLog, wall_ms: Callable[[], int]) -> None:
         self._log = log
         self._wall_ms = wall_ms
+        #: Lines of strangers since then, and how many were left out since the last that was not.
+        self._since_ms = self._strangers = self._left_out = 0
 
     def note(self, entry: Entry) -> None:
         """Keep it."""
-        self._log.add(entry.line(self._wall_ms()))
+        now_ms = self._wall_ms()
+        if entry.role or entry.status != _UNAUTHORIZED:
+            self._log.add(entry.line(now_ms))
+            return
+        # A clock may be set back.
+        if not 0 <= now_ms - self._since_ms < STRANGERS_MS:
+            self._since_ms, self._strangers = now_ms, 0
+        if self._strangers >= STRANGERS_MAX:
+            self._left_out += 1
+            return
+        self._strangers += 1
+        left_out, self._left_out = self._left_out, 0
+        self._log.add(entry.line(now_ms, left_out))

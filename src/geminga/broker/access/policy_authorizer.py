@@ -97,7 +97,7 @@ class PolicyAuthorizer:
         rules = self._rules()
         if settled_without_facts(rules, principal, action):
             return self._told(rules, NO_FACTS, principal, action, resource)
-        asks_grants = need_of(action) is not Need.ADMINISTRATOR and bool(resource.namespace)
+        asks_grants = _asks_grants(action, resource)
         tenant = self._tenants.known(resource.tenant)
         policies = self._namespaces.known(resource.namespace) if asks_grants else None
         if tenant is None or (asks_grants and policies is None):
@@ -106,8 +106,15 @@ class PolicyAuthorizer:
         return self._told(rules, facts, principal, action, resource)
 
     async def _read_and_decide(
-        self, principal: Principal, action: Action, resource: Resource, *, asks_grants: bool
+        self,
+        principal: Principal,
+        action: Action,
+        resource: Resource,
+        *,
+        asks_grants: bool,
+        brokers: frozenset[str] | None = None,
     ) -> Decision:
+        """``brokers``: what those of this cluster are; None: nobody has asked yet."""
         tenant = policies = None
         for _ in range(READS_MAX):
             before = self._changes
@@ -116,8 +123,11 @@ class PolicyAuthorizer:
             if before == self._changes:
                 break
         facts = Facts(administrators_of(tenant), self._grants(resource.namespace, policies))
-        told = self._told(self._rules(), facts, principal, action, resource)
-        return told if isinstance(told, Allowed | Denied) else await told
+        if brokers is None:
+            told = self._told(self._rules(), facts, principal, action, resource)
+            return told if isinstance(told, Allowed | Denied) else await told
+        refusal = decide(self._rules()._replace(brokers=brokers), facts, principal, action, resource)
+        return ALLOWED if refusal is None else self._denied(action, refusal)
 
     @property
     def _changes(self) -> int:
@@ -144,21 +154,23 @@ class PolicyAuthorizer:
             return ALLOWED
         is_asked = action is TenantAdministration.REPLICATE or is_of_brokers(action, resource)
         if self._own_role is not None and is_asked and not principal.is_anonymous:
-            return self._told_of_own(self._own_role, rules, facts, (principal, action, resource), refusal)
+            return self._told_of_own(self._own_role, principal, action, resource)
         return self._denied(action, refusal)
 
     async def _told_of_own(
-        self,
-        own_role: OwnRole,
-        rules: Rules,
-        facts: Facts,
-        question: tuple[Principal, Action, Resource],
-        refusal: Refusal,
+        self, own_role: OwnRole, principal: Principal, action: Action, resource: Resource
     ) -> Decision:
         """The same where it is known what the brokers' own role is: it may replicate, and use what brokers keep."""
-        rules = rules._replace(brokers=frozenset([await own_role()]))
-        return ALLOWED if decide(rules, facts, *question) is None else self._denied(question[1], refusal)
+        brokers = frozenset([await own_role()])
+        # What was known before that may be old.
+        return await self._read_and_decide(
+            principal, action, resource, asks_grants=_asks_grants(action, resource), brokers=brokers
+        )
 
     def _denied(self, action: Action, refusal: Refusal) -> Denied:
         self.refused[KINDS[type(action)]] += 1
         return Denied(refusal.reason)
+
+
+def _asks_grants(action: Action, resource: Resource) -> bool:
+    return need_of(action) is not Need.ADMINISTRATOR and bool(resource.namespace)

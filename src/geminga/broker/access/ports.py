@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from geminga.broker.access.core.actions import Action, Resource
@@ -73,6 +73,10 @@ def _no_metrics() -> Iterable[tuple[Labels, Mapping[str, float]]]:
     return ()
 
 
+async def _no_rights_are_asked_for(tenant: str) -> None:
+    """Whoever is let in may do everything."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
     """Who is let in at a broker, and to what."""
@@ -95,6 +99,10 @@ class Access:
     audit: Auditor | None = None
     #: Whether each reader has a line there, or only who says that it is a command.
     audits_readers: bool = False
+    #: Who consumes here without a connection of the binary protocol: each is a ``lost_rights.Holder``.
+    others: set[object] = field(default_factory=set, compare=False)
+    #: A tenant is another one now: on return nobody uses a right in it that was lost.
+    tenant_changed: Callable[[str], Awaitable[None]] = _no_rights_are_asked_for
 
     def handshake_rules(self, limit_s: float) -> HandshakeRules:
         """For handshakes that may take so many seconds."""

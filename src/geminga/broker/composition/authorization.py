@@ -48,7 +48,7 @@ class Authorization:
             access.own_role,
         )
         #: The same who are let in, and this one decides.
-        self.access: Final = replace(access, authorizer=authorizer)
+        self.access: Final = replace(access, authorizer=authorizer, others=set(), tenant_changed=self.tenant_changed)
         #: Sends away who lost a right.
         self.lost_rights: Final = LostRights(authorizer, self._connections, broker, self._shown)
 
@@ -66,6 +66,11 @@ class Authorization:
         """On return nobody uses a right that is not in the policies any more that were stored before."""
         self._broker.namespaces.forget(namespace)
         await self.lost_rights.look(namespace)
+
+    async def tenant_changed(self, tenant: str) -> None:
+        """The same of who administers a tenant, which the metadata store's watch tells of a while later."""
+        self._tenants.forget(tenant)
+        await self.lost_rights.look(tenant)
 
     async def settings_changed(self) -> None:
         """On return nobody uses what they may not any more by the configuration in force."""
@@ -92,4 +97,4 @@ class Authorization:
 
     def _connections(self) -> Collection[Holder]:
         # Each of them is a whole connection.
-        return cast("Collection[Holder]", self._broker.connections.open)
+        return cast("Collection[Holder]", [*self._broker.connections.open, *self.access.others])

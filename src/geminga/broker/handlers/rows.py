@@ -135,7 +135,9 @@ class CommandTable:
                 needs.refuse(connection, command, refused_command(action, decision))
                 return
             if not isinstance(decision, Allowed):
-                later = self._ask_later(connection, command, handle, needs, questions[index:], decision)
+                # What was allowed first may be taken away while the others are asked about. The last ones take longest.
+                again = questions[::-1] if len(questions) > 1 else []
+                later = self._ask_later(connection, command, handle, needs, questions[index:] + again, decision)
                 connection.run_in_turns(later)
                 return
         handle(self._services, connection, command)

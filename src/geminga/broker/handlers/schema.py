@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from geminga.broker.access.core.actions import Resource, TopicOperation, of_topic
+from geminga.broker.access.core.actions import Resource, TenantAdministration, TopicOperation, of_topic
 from geminga.broker.admission.topic_schemas import schema_of
 from geminga.broker.connection.connection import Connection
+from geminga.broker.core.dedup_source import is_replicator
 from geminga.broker.handlers.rows import Asks, CommandRow
 from geminga.broker.handlers.services import CommandServices
 from geminga.broker.schema.registry import schema_id_of
@@ -161,6 +162,11 @@ def _added(connection: Connection, command: pb.BaseCommand) -> Resource:
     return of_topic(TopicName.parse(command.getOrCreateSchema.topic))
 
 
+def _added_as_replicator(connection: Connection, command: pb.BaseCommand) -> Resource | None:
+    """Where replicators may bring schemas and others may not, the name is believed: it is not everybody's to say."""
+    return _added(connection, command) if is_replicator(command.getOrCreateSchema.producerName) else None
+
+
 def _refuse_added(connection: Connection, command: pb.BaseCommand, error: GemingaError) -> None:
     _send_version(connection, _version_error(connection, command.getOrCreateSchema.request_id, error))
 
@@ -170,6 +176,11 @@ ROWS: Final = (
     CommandRow(
         pb.BaseCommand.GET_OR_CREATE_SCHEMA,
         handle_get_or_create_schema,
-        Asks(TopicOperation.PRODUCE, _added, _refuse_added),
+        Asks(
+            TopicOperation.PRODUCE,
+            _added,
+            _refuse_added,
+            also=((TenantAdministration.REPLICATE, _added_as_replicator),),
+        ),
     ),
 )

@@ -120,14 +120,15 @@ class PeerHttp:
             if status != 307:
                 return PeerAnswer(status, found, _place(url))
             try:
-                url = urljoin(url, location)
+                url = urljoin(url, location, allow_fragments=False)
             except ValueError as error:
                 raise UnavailableError(f"{method} {url}: sent on to {location[:_SHOWN]!r}: {error}") from error
         raise UnavailableError(f"{method} {url}: more than {REDIRECTS_MAX} redirections; the brokers do not agree")
 
     async def _once(self, method: str, url: str, body: bytes) -> tuple[int, str, bytes]:
         try:
-            parts = urlsplit(url)
+            # What a client said is no fragment: it is asked for whole.
+            parts = urlsplit(url, allow_fragments=False)
             port = parts.port
         except ValueError as error:
             raise UnavailableError(f"{url} is no address of a web service: {error}") from error

@@ -51,6 +51,11 @@ class TenantInfos:
         """Counts what was heard of changes."""
         return self._forgotten
 
+    def forget(self, tenant: str) -> None:
+        """It is another one now: read it again when it is next asked for."""
+        self._infos.pop(tenant, None)
+        self._forgotten += 1
+
     def known(self, tenant: str) -> Mapping[str, Json] | None:
         """What is remembered and holds; None: nothing is."""
         found = self._infos.get(tenant)
@@ -99,6 +104,5 @@ class TenantInfos:
         tenant = notification.path[len(POLICIES_PREFIX) :]
         # The metadata store tells: what fails here is not its failure.
         with Contained(self._part, "a changed tenant", is_last=True):
-            self._infos.pop(tenant, None)
-            self._forgotten += 1
+            self.forget(tenant)
             self._changed(tenant)

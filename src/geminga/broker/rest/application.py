@@ -114,7 +114,7 @@ class _EncodedPaths:
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, GemingaError)
     if isinstance(error, StorageError):
-        _log.warning("%s %s: %s", request.method, request.url.path, error)
+        _log.warning("%s %s: %s", request.method, _shown_path(request), error)
     reason = error.told
     if isinstance(error, NotBuiltError):
         reason += f" in Geminga {context_of(request).version}"
@@ -141,8 +141,16 @@ async def _disconnected(request: Request, error: Exception) -> Response:
     return Response(status_code=400)
 
 
+def _shown_path(request: Request) -> str:
+    # Loaded where something fails.
+    from geminga.model.secret import shown_path
+
+    return shown_path(request.url.path)
+
+
 async def _unexpected(request: Request, error: Exception) -> Response:
-    _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    path = _shown_path(request)
+    _log.error("%s %s failed", request.method, path, exc_info=error)
     if unwound_storage(error):
-        report_unexpected(f"{request.method} {request.url.path}", error)
+        report_unexpected(f"{request.method} {path}", error)
     return error_response(500, "internal error; the broker's log has it")

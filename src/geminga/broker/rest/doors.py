@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -39,7 +38,7 @@ from geminga.broker.rest.calls.requests import (
 )
 from geminga.broker.rest.calls.routing import InBody, Route
 from geminga.broker.rest.identity import principal_of
-from geminga.model.errors import GemingaError
+from geminga.model.errors import AuthenticationError, GemingaError
 from geminga.model.topic_name import REPLICATOR_PREFIX
 
 if TYPE_CHECKING:
@@ -111,6 +110,7 @@ def _audited(route: Route) -> Route:
 def _entry(request: Request, action: str, status: int, reason: str) -> Entry:
     # Not loaded where nothing is kept.
     from geminga.broker.access.audit import Entry
+    from geminga.model.secret import shown_path
 
     principal, peer = getattr(request.state, "principal", ANONYMOUS), request.client
     return Entry(
@@ -118,21 +118,11 @@ def _entry(request: Request, action: str, status: int, reason: str) -> Entry:
         principal.original,
         f"{peer.host}:{peer.port}" if peer is not None else "",
         request.method,
-        "?".join(filter(None, (_kept_path(request), request.url.query))),
+        "?".join(filter(None, (shown_path(request.url.path), request.url.query))),
         action,
         status,
         reason,
     )
-
-
-def _kept_path(request: Request) -> str:
-    """As it was sent, but for the value of a setting that is a secret."""
-    from geminga.model.secret import DOTS, names_secret
-
-    named, path = request.path_params, request.url.path
-    if "value" not in named or not names_secret(unquote(named.get("key", ""))):
-        return path
-    return f"{path[: -len(named['value'])]}{DOTS}"
 
 
 def _decided(route: Route) -> Route:
@@ -163,6 +153,7 @@ def _asking_of_body(route: Route, needs: InBody) -> Route:
         # Who it is comes first: strangers have nothing read.
         principal = await principal_of(request)
         request.state.body = await json_body(request, None)
+        _require_unexpired(request)
         await _require(request, principal, needs.action, needs.about(request.state.body))
         answer: Response = await handler(request)
         return answer
@@ -186,6 +177,7 @@ def _metrics_asking(route: Route) -> Route:
 
 def _asking(route: Route, action: Action) -> Route:
     handler, asks_again = route.endpoint, partial(require, action=action)
+    require_still = partial(_require_still, action=action)
 
     @wraps(handler)
     async def serve(request: Request) -> Response:
@@ -193,6 +185,8 @@ def _asking(route: Route, action: Action) -> Route:
         #: For answers that last: whether who asks may still have them; or, with ``action``, may have more. Without the
         #: request, which has this state.
         request.state.asks_again = asks_again
+        #: For who reads the body, which may take its time.
+        request.state.require_still = require_still
         answer: Response = await handler(request)
         return answer
 
@@ -204,7 +198,22 @@ async def require(request: Request, action: Action) -> None:
 
     Raises RestError for names in the path that can be none.
     """
-    principal = await principal_of(request)
+    await _require_named(request, await principal_of(request), action)
+
+
+async def _require_still(request: Request, action: Action) -> None:
+    """The same of who was found out to ask. Raises AuthenticationError where what showed it has expired."""
+    _require_unexpired(request)
+    await _require_named(request, request.state.principal, action)
+
+
+def _require_unexpired(request: Request) -> None:
+    until_s: float | None = request.state.until_s
+    if until_s is not None and context_of(request).clock.monotonic() >= until_s:
+        raise AuthenticationError("the credentials have expired")
+
+
+async def _require_named(request: Request, principal: Principal, action: Action) -> None:
     if action in _OF_REPLICATORS and _names_replicator(request):
         action = writing(PolicyName.REPLICATION)
     await _require(request, principal, action, resource_of(request, action))

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from geminga.model.histogram import Quantiles
 from geminga.proxy.core.requests import KINDS, RequestKind
+
+#: Bytes of requests that brokers have not answered, of all clients: a broker that hangs takes none of them.
+ASKED_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 class Guests:
@@ -44,28 +48,30 @@ class Guests:
 
 
 class AskedRequests:
-    """AskedRequests that brokers are asked, of all clients."""
+    """Requests that brokers are asked, of all clients."""
 
-    __slots__ = ("_max", "asked", "rejected", "under_way")
+    __slots__ = ("_max", "asked", "rejected", "under_way", "under_way_bytes")
 
     def __init__(self, under_way_max: int) -> None:
         self._max = under_way_max
-        self.under_way = 0
+        self.under_way = self.under_way_bytes = 0
         self.asked: dict[str, int] = dict.fromkeys((kind.metric for kind in KINDS.values()), 0)
         self.rejected = dict(self.asked)
 
-    def begin(self, kind: RequestKind) -> bool:
+    def begin(self, kind: RequestKind, size_bytes: int) -> bool:
         """Whether there is room for one more, which must :meth:`end` then."""
         self.asked[kind.metric] += 1
-        if self.under_way >= self._max:
+        if self.under_way >= self._max or self.under_way_bytes + size_bytes > ASKED_BYTES_MAX:
             self.rejected[kind.metric] += 1
             return False
         self.under_way += 1
+        self.under_way_bytes += size_bytes
         return True
 
-    def end(self) -> None:
+    def end(self, size_bytes: int) -> None:
         """It was answered, or nobody waits for it."""
         self.under_way -= 1
+        self.under_way_bytes -= size_bytes
 
 
 class Counters:
@@ -90,6 +96,7 @@ class Counters:
             "pulsar_proxy_binary_ops": self.ops,
             "pulsar_proxy_binary_bytes": self.bytes_relayed,
             "geminga_proxy_requests_under_way": requests.under_way,
+            "geminga_proxy_requests_under_way_bytes": requests.under_way_bytes,
         }
         for name, count in requests.asked.items():
             found[f"pulsar_proxy_{name}_requests"] = count

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -20,7 +22,7 @@ from geminga.sim import SimWorld, run
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import Client, Type
 from support.worlds.rest_world import ask
-from support.worlds.rights_world import NAMESPACE, PATHS, TOPIC, Story, refusal, tell, was_sent
+from support.worlds.rights_world import ACCESS, NAMESPACE, PATHS, TOPIC, Story, refusal, tell, was_sent
 
 
 @pytest.mark.parametrize("topic", PATHS)
@@ -85,7 +87,18 @@ def test_administrator_who_is_none_any_more_is_sent_away() -> None:
         await story.do("POST", "/admin/v2/tenants/public", tenant)
         cook = await story.producer("owner")
         await story.do("POST", "/admin/v2/tenants/public", {**tenant, "adminRoles": []})
+        # Before the answer, as by a permission: who was one can not use the moment to become one again.
+        assert not cook.connection.members.producers
+        back = await ask(
+            story.application, "POST", "/admin/v2/tenants/public", json.dumps(tenant).encode(), role="owner"
+        )
+        assert back.status == 401
         await cook.expect(Type.CLOSE_PRODUCER)
+        await story.do("POST", "/admin/v2/tenants/public", tenant)
+        back = await ask(
+            story.application, "POST", "/admin/v2/tenants/public", json.dumps(tenant).encode(), role="owner"
+        )
+        assert back.status == 204
 
     tell(scenario)
 
@@ -189,12 +202,28 @@ def test_setting_closes_subscriptions_without_roles() -> None:
     async def scenario(story: Story) -> None:
         await story.grant("jane", "consume", "produce")
         await story.producer("jane")
-        with pytest.raises(AssertionError, match="jane is not among the roles"):
-            await story.consumer("jane")
+        for subscription in ("sub", " "):
+            with pytest.raises(AssertionError, match="jane is not among the roles"):
+                await story.consumer("jane", subscription=subscription)
         await story.do("POST", f"{NAMESPACE}/permissions/subscription/sub", ["jane"])
         await story.consumer("jane")
+        # A reader has a subscription, too, and one over a WebSocket may be made with the broker's own credentials.
+        for path in ("reader/persistent/public/default/t", "consumer/persistent/public/default/t/mine"):
+            answer = await ask(story.application, "GET", f"/ws/v2/{path}", b"", role="jane")
+            assert "jane is not among the roles" in answer.reason
 
     tell(scenario, subscription_roles_required=True)
+
+
+def test_reader_over_a_web_socket_is_let_in_by_a_prefix_as_a_live_tail_is() -> None:
+    async def scenario(story: Story) -> None:
+        await story.grant("jane", "consume")
+        await (await story.producer("root")).close_producer()
+        await story.do("POST", f"{NAMESPACE}/subscriptionAuthMode", "Prefix")
+        answer = await ask(story.application, "GET", "/ws/v2/reader/persistent/public/default/t", b"", role="jane")
+        assert "WebSockets are not served" in answer.reason
+
+    tell(scenario)
 
 
 def test_what_is_being_made_when_the_right_goes_is_sent_away_too() -> None:
@@ -213,6 +242,31 @@ def test_what_is_being_made_when_the_right_goes_is_sent_away_too() -> None:
         assert not connection.members.producers
 
     tell(scenario)
+
+
+@pytest.mark.parametrize(
+    ("topic", "name"), [(TOPIC, "pulsar.repl.east-->here"), ("persistent://public/default/__change_events", "p")]
+)
+def test_right_that_goes_while_it_is_asked_who_the_broker_itself_is_is_gone(topic: str, name: str) -> None:
+    """Whether somebody is what the brokers are takes a while; what else was answered by then may be old."""
+
+    async def own_role() -> str:
+        await delay(1000)
+        return "jane"
+
+    async def scenario(story: Story) -> None:
+        await story.grant("jane", "produce")
+        jane = await story.world.client("jane")
+        jane.request_producer(topic, producer_name=name)
+        await delay(500)
+        await story.revoke("jane")
+        await delay(5000)
+        assert not jane.connection.members.producers
+        assert await refusal(jane) == "Client is not authorized to produce"
+        await story.grant("jane", "produce")
+        await jane.create_producer(topic, producer_name=name, producer_id=2)
+
+    tell(scenario, replace(ACCESS, own_role=own_role))
 
 
 def test_change_of_another_broker_sends_away_within_three_seconds() -> None:

@@ -113,6 +113,20 @@ ASKED = {
             ),
         ),
     ),
+    # Where replicators may bring schemas and others may not, its name is believed.
+    "GET_OR_CREATE_SCHEMA as a replicator": Asked(
+        TenantAdministration.REPLICATE,
+        HERE,
+        lambda c: _send(
+            c,
+            getOrCreateSchema=pb.CommandGetOrCreateSchema(
+                topic=TOPIC,
+                request_id=67,
+                schema=pb.Schema(name="", schema_data=b"", type=pb.Schema.String),
+                producerName="pulsar.repl.east",
+            ),
+        ),
+    ),
     "GET_TOPICS_OF_NAMESPACE": Asked(
         NamespaceOperation.GET_TOPICS,
         of_namespace("public/default"),

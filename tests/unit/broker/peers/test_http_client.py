@@ -69,6 +69,20 @@ def test_a_request_and_its_body_arrive_and_the_answer_is_read() -> None:
     assert body == b'"earliest"'
 
 
+def test_what_is_asked_for_is_not_cut_at_a_sharp() -> None:
+    """Else a peer would do to the subscription "bob" what was decided for "bob#x"."""
+    there = b"HTTP/1.1 307 X\r\nLocation: http://peer/subscription/bob#x?force=true\r\nContent-Length: 0\r\n\r\n"
+    peer = Peer([there, OK])
+
+    async def main(http: PeerHttp) -> None:
+        assert (await http.request("DELETE", "http://peer/subscription/bob#x?force=true")).is_good
+
+    run(peer, main)
+    assert [asked.partition(b"\r\n")[0] for asked in peer.asked] == [
+        b"DELETE /subscription/bob#x?force=true HTTP/1.1"
+    ] * 2
+
+
 def test_redirections_are_followed_with_the_same_method_and_end_when_there_are_too_many() -> None:
     there = b"HTTP/1.1 307 X\r\nLocation: http://peer/there\r\nContent-Length: 0\r\n\r\n"
     peer, circle = Peer([there, OK]), Peer([there])

@@ -10,6 +10,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
+from geminga.broker.access.anonymous import ANONYMOUS_MAY
 from geminga.broker.access.core.actions import (
     EVERYTHING,
     Action,
@@ -26,13 +27,16 @@ from geminga.broker.access.core.actions import (
     writing,
 )
 from geminga.broker.access.core.principal import ANONYMOUS
+from geminga.broker.access.ports import Access
 from geminga.broker.rest.calls.routing import DOMAIN, TOPIC_PATH, InBody, Route, distinct
 from geminga.broker.rest.families import all_rows
 from geminga.model.errors import InvariantError
 from geminga.model.topic_name import TopicName
-from support.house.deciding import Denying
+from geminga.runtime import delay
+from support.house.deciding import Denying, Secrets
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 from support.worlds.rest_world import ask, rest_application
+from support.worlds.rights_world import NAMESPACE, Story, tell
 
 NAMES = {
     "tenant": "public",
@@ -215,3 +219,84 @@ def test_row_whose_path_names_nothing_to_decide_about_is_refused() -> None:
         with pytest.raises(InvariantError, match="names no"):
             Route("/admin/v2/tenants/{tenant}", nothing, methods=["GET"], needs=needs)
     assert Route(TOPIC_PATH, nothing, methods=["GET"], needs=TopicOperation.SKIP).needs is TopicOperation.SKIP
+
+
+ADMINISTERED = {"adminRoles": ["owner"], "allowedClusters": ["standalone"]}
+
+
+def test_administration_that_is_taken_while_a_body_comes_is_over_for_that_request() -> None:
+    """Else requests that were begun before, a byte now and then, would bring it back."""
+
+    async def scenario(story: Story) -> None:
+        await story.do("POST", "/admin/v2/tenants/public", ADMINISTERED)
+
+        taken: list[object] = []
+
+        async def take() -> None:
+            await story.do("POST", "/admin/v2/tenants/public", {**ADMINISTERED, "adminRoles": ["another"]})
+            await delay(100)
+            taken.append(story.world.metadata_nodes())
+
+        for method, path, body, status in (
+            ("POST", "/admin/v2/tenants/public", ADMINISTERED, 401),
+            ("POST", f"{NAMESPACE}/permissions/owner", ["produce"], 403),
+            ("POST", f"{NAMESPACE}/messageTTL", 60, 403),
+        ):
+            await story.do("POST", "/admin/v2/tenants/public", ADMINISTERED)
+            sent = json.dumps(body).encode()
+            answer = await ask(story.application, method, path, sent, role="owner", meanwhile=take)
+            assert answer.status == status, (path, answer)
+            assert story.world.metadata_nodes() == taken.pop()
+            await story.do("POST", "/admin/v2/tenants/public", ADMINISTERED)
+            await delay(100)
+            answer = await ask(story.application, method, path, sent, role="owner", meanwhile=no_news)
+            assert answer.status == 204, (path, answer)
+
+    tell(scenario)
+
+
+async def no_news() -> None:
+    """Nothing happens meanwhile."""
+
+
+def test_message_over_http_whose_body_comes_after_the_right_is_gone_is_not_stored() -> None:
+    async def scenario(story: Story) -> None:
+        await story.grant("jane", "produce")
+        await (await story.producer("root")).close_producer()
+        body = json.dumps({"messages": [{"payload": "late"}]}).encode()
+        path = "/topics/persistent/public/default/t"
+
+        async def take() -> None:
+            await story.revoke("jane")
+
+        topic = story.world.broker.topics["persistent://public/default/t"]
+        assert (await ask(story.application, "POST", path, body, role="jane", meanwhile=take)).status == 401
+        last = topic.last_position
+        await story.grant("jane", "produce")
+        assert (await ask(story.application, "POST", path, body, role="jane", meanwhile=no_news)).status == 200
+        assert topic.last_position > last
+
+    tell(scenario)
+
+
+def test_body_that_comes_after_the_credentials_have_expired_is_not_acted_on() -> None:
+    secrets = Secrets({b"root": "root"})
+
+    async def scenario(story: Story) -> None:
+        async def wait() -> None:
+            await delay(2000)
+
+        for path, body in (
+            (f"{NAMESPACE}/permissions/jane", b'["consume"]'),
+            ("/admin/v2/namespaces/grantPermissionsOnTopics", json.dumps([GRANT]).encode()),
+        ):
+            secrets.until_s = story.world.runtime.clock.monotonic() + 1
+            for meanwhile, status in ((no_news, 204), (wait, 401)):
+                answer = await ask(story.application, "POST", path, body, role="root", meanwhile=meanwhile)
+                assert answer.status == status, answer
+            assert answer.reason == "the credentials have expired"
+
+    tell(scenario, Access(authenticator=secrets, authorizer=ANONYMOUS_MAY), acl_changes_without_topics=True)
+
+
+GRANT = {"topic": "persistent://public/default/t", "role": "jane", "actions": ["consume"]}

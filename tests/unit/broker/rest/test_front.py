@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 
 import pytest
 
@@ -54,6 +55,40 @@ def test_foreign_page_is_answered_here_behind_its_body() -> None:
     assert [kind for kind, _ in told] == ["page"]
     status, _, _, taken = asyncio.run(answer(WholeBodies(ok), "POST", [length], [b"abc", b"def"]))
     assert (status, taken) == (200, 2)
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "status"),
+    [(b"/a/bob#x", b"", 400), (b"/a", b"force=true#", 400), (b"/a/bob%23x", b"role=a%23", 200)],
+)
+def test_address_with_a_fragment_is_refused(path: bytes, query: bytes, status: int) -> None:
+    """It is none of HTTP (RFC 9112, 3.2): who passes it on may cut it there, and mean something else."""
+    told: list[tuple[str, str]] = []
+    app = PageGuard(ok, names_of((), ()), 10, lambda text, kind: told.append((kind, text)), lambda size: "ab" * size)
+    sent = []
+
+    async def send(message) -> None:
+        sent.append(message)
+
+    asked = {**scope("DELETE", []), "path": "/a/bob#x", "raw_path": path, "query_string": query}
+    asyncio.run(app(asked, None, send))
+    assert sent[0]["status"] == status
+    assert status == 200 or "%23" in json.loads(sent[1]["body"])["reason"]
+    assert [kind for kind, _ in told] == ["fragment"] * (status == 400)
+
+
+def test_secret_that_an_address_has_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    app = PageGuard(ok, names_of((), ()), 10, lambda text, kind: None, lambda size: "ab" * size)
+    sent = []
+
+    async def send(message) -> None:
+        sent.append(message)
+
+    path = "/admin/v2/brokers/configuration/brokerClientAuthenticationParameters/token:abc"
+    asyncio.run(app({**scope("POST", []), "path": path}, None, send))
+    assert "/brokers/configuration/brokerClientAuthenticationParameters/......" in caplog.text
+    assert "token:abc" not in caplog.text
 
 
 def test_a_request_has_the_trace_id_that_its_client_gives_or_one_that_is_drawn() -> None:

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from geminga.broker.core.coercion import Json
+from geminga.model.errors import MetadataError
 from support.worlds.broker_world import BrokerWorld
 from support.worlds.policy_levels import run_quietly
 from support.worlds.rest_world import ask, rest_application
@@ -62,5 +63,35 @@ def test_a_namespace_leaves_its_resource_group() -> None:
         assert (await ask(application, "DELETE", f"{NAMESPACE}/resourcegroup", b"")).status == 204
         answer = await ask(application, "GET", f"{NAMESPACE}/resourcegroup", b"")
         assert (answer.status, answer.body) == (200, b"")
+
+    run_quietly(scenario)
+
+
+class StoreAway:
+    """Settings that other brokers stored, while what is new can not be."""
+
+    names = ()
+
+    async def values(self) -> dict[str, str]:
+        return {"brokerClientAuthenticationParameters": "token:abc", "maxTenants": "7"}
+
+    async def set(self, key: str, text: str) -> None:
+        raise MetadataError("the store is away")
+
+    async def delete(self, key: str) -> None:
+        raise MetadataError("the store is away")
+
+
+def test_setting_that_is_a_secret_is_neither_told_nor_logged(caplog: pytest.LogCaptureFixture) -> None:
+    path = "/admin/v2/brokers/configuration"
+
+    async def scenario(world: BrokerWorld) -> None:
+        application = rest_application(world.broker, live=StoreAway)
+        told = json.loads((await ask(application, "GET", f"{path}/values")).body)
+        assert told == {"brokerClientAuthenticationParameters": "......", "maxTenants": "7"}
+        secret = f"{path}/brokerClientAuthenticationParameters/token:abc"
+        assert (await ask(application, "POST", secret, b"")).status == 500
+        assert "the store is away" in caplog.text
+        assert "token:abc" not in caplog.text
 
     run_quietly(scenario)

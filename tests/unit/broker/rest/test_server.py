@@ -11,7 +11,7 @@ import pytest
 
 from geminga.broker.rest.calls.core.timeouts import TimeoutLimits
 from geminga.broker.rest.http.server import LOADING_S_MAX, UNAVAILABLE, HttpFront, HttpServer
-from geminga.runtime import real_runtime
+from geminga.runtime import real_runtime, wait_ms
 from geminga.sim import run
 from geminga.sim.node import SimNode
 from geminga.sim.world import SimWorld
@@ -252,3 +252,47 @@ def test_the_proxy_header_says_where_a_connection_came_from() -> None:
         await runtime.disk.close()
 
     asyncio.run(main())
+
+
+class Lingering(asyncio.Transport):
+    """One of TLS whose peer does not answer the goodbye: closed, it is there for as long as the loop waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.did: list[str] = []
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.did.append(f"write {bytes(data)[:12]!r}")
+
+    def close(self) -> None:
+        self.did.append("close")
+
+    def abort(self) -> None:
+        self.did.append("abort")
+
+
+def test_connection_that_is_refused_does_not_stay_because_its_peer_says_nothing() -> None:
+    """It counts among none, and one of TLS takes 300 KiB: the loop would wait 30 s for the peer's goodbye."""
+
+    async def main(world: SimWorld) -> None:
+        async def serve(node: SimNode) -> None:
+            server = HttpServer(
+                node.runtime, lambda: None, requests_max=1, connections_max=0, limits=LIMITS, own_names=tuple
+            )
+            transport = Lingering()
+            refused = server._protocol()
+            refused.connection_made(transport)
+            assert transport.did == ["write b'HTTP/1.1 503'", "close"]
+            await wait_ms(2000)
+            assert transport.did[2:] == ["abort"]
+            refused.connection_lost(None)
+            gone = Lingering()
+            refused = server._protocol()
+            refused.connection_made(gone)
+            refused.connection_lost(None)
+            await wait_ms(2000)
+            assert "abort" not in gone.did
+
+        await world.node("server").run(serve)
+
+    run(main)

@@ -241,7 +241,8 @@ def _allowed(role: str, is_allowed: bool) -> Refusal | None:
 
 def _may_consume(rules: Rules, grants: Grants, role: str, resource: Resource, *, is_of_each: bool) -> Refusal | None:
     assert resource.topic is not None
-    is_asked = is_of_each or resource.subscription.strip()
+    # Pulsar's provider asks of no blank name, and lets everybody who may consume use a subscription of that name.
+    is_asked = is_of_each or resource.subscription
     refusal = _kept_from(rules, grants, role, resource) if is_asked else None
     return refusal or _allowed(role, _may(rules, grants, role, CONSUME, resource.topic))
 
@@ -252,7 +253,7 @@ def _kept_from(rules: Rules, grants: Grants, role: str, resource: Resource) -> R
     A subscription's roles restrict; they give nothing to who may not consume.
     """
     subscription = resource.subscription
-    if not subscription.strip():
+    if not subscription:
         is_open = not (rules.are_subscriptions_closed or grants.is_by_prefix)
         if is_open and all(role in roles or not roles for roles in grants.subscriptions.values()):
             return None

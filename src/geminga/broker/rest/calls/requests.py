@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 from urllib.parse import unquote, unquote_plus
 
@@ -264,7 +264,11 @@ def flag(request: Request, name: str, default: bool = False) -> bool:
 
 
 async def body_bytes(request: Request, bytes_max: int | None = None) -> bytes:
-    """The body; raises 413 beyond ``bytes_max``, or the bound that is configured for all."""
+    """The body; raises 413 beyond ``bytes_max``, or the bound that is configured for all.
+
+    A body may take its time, so that what was asked before it is asked once more: raises AuthenticationError (401) or
+    AuthorizationError (403) where who sends it may not any more.
+    """
     configured = context_of(request).body_bytes_max
     limit = configured if configured >= 0 else BODY_BYTES_MAX_DEFAULT
     if bytes_max is not None:
@@ -274,6 +278,9 @@ async def body_bytes(request: Request, bytes_max: int | None = None) -> bytes:
         body += chunk
         if len(body) > limit:
             raise RestError(413, f"the body is larger than {limit} bytes")
+    require_still: Callable[[Request], Awaitable[None]] | None = getattr(request.state, "require_still", None)
+    if body and require_still is not None:
+        await require_still(request)
     return bytes(body)
 
 

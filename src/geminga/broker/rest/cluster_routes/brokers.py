@@ -139,8 +139,10 @@ async def live_names(request: Request) -> Response:
 
 
 async def live_values(request: Request) -> Response:
-    """What was changed at run time, for all brokers."""
-    return json_response({**await _live(request).values()})
+    """What was changed at run time, for all brokers; secrets, which those of other makes may have there, are hidden."""
+    from geminga.model.secret import shown
+
+    return json_response(shown((await _live(request).values()).items()))
 
 
 async def change_setting(request: Request) -> Response:

@@ -1,15 +1,17 @@
 """In front of every HTTP application, whatever it is: who is refused before, and bodies that nobody wants.
 
-A request beyond the rate of all is answered 429; a foreign page's (``wire.pages``) 403, unless settings let it
-(``wire.cors``); one beyond ``requests_max`` 503 with ``Retry-After``, and so is one that a stop cuts off before its
-answer began. This is the only place where a cancellation ends: below, whoever asks with a deadline of his own is to
-see it. What a request causes has its trace id in its lines of the log (``docs/formats/log.md``).
+A request beyond the rate of all is answered 429; one whose address has a fragment 400; a foreign page's
+(``wire.pages``) 403, unless settings let it (``wire.cors``); one beyond ``requests_max`` 503 with ``Retry-After``, and
+so is one that a stop cuts off before its answer began. This is the only place where a cancellation ends: below, whoever
+asks with a deadline of his own is to see it. What a request causes has its trace id in its lines of the log
+(``docs/formats/log.md``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
@@ -70,6 +72,11 @@ class PageGuard:
             self._warn("an HTTP request is refused: more come than httpRequestsMaxPerSecond", "rate")
             await _answer(scope, receive, send, 429, "Too Many Requests")
             return
+        if b"#" in scope.get("raw_path", b"") or b"#" in scope.get("query_string", b""):
+            # It is none of HTTP, and whoever passes it on may cut it there: another thing would be asked for.
+            self._warn("an HTTP request is refused: its address has a #", "fragment")
+            await _answer(scope, receive, send, 400, "an address has no # in it here: expected %23")
+            return
         if self._trusts_forwarded:
             scope = _as_forwarded(scope)
         if self._cors is None:
@@ -91,7 +98,10 @@ class PageGuard:
         self._running += 1
         trace = RequestTrace(_traced(scope["headers"]) or self._draw(16))
         token = trace_id.set(trace)
-        _log.debug("%s %s", scope["method"], scope["path"])
+        if _log.isEnabledFor(logging.DEBUG):
+            from geminga.model.secret import shown_path
+
+            _log.debug("%s %s", scope["method"], shown_path(scope["path"]))
 
         is_begun = False
 

@@ -514,14 +514,17 @@ class _WaitingConnection(asyncio.Protocol):
 
 
 class _RefusedConnection(asyncio.Protocol):
-    """A connection beyond the limit: told so, and closed."""
+    """A connection beyond the limit: told so, and closed. It counts among none, and does not wait for its peer."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = accepted = cast("asyncio.Transport", transport)
         accepted.write(UNAVAILABLE)
         accepted.close()
+        # With TLS the loop would wait half a minute for the peer's goodbye.
+        self._end = asyncio.get_running_loop().call_later(LINGER_S, accepted.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._end.cancel()
         let_go(self._transport)
 
 

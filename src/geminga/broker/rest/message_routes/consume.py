@@ -103,6 +103,7 @@ async def make(request: Request) -> Response:
         peer_of(request), doors.consumers.room, BYTES_DEFAULT, lambda: doors.consumers.end(consumer, _LEFT)
     )
     consumer.inbox = inbox
+    inbox.begin(request.state.principal, context.access.others)
     try:
         for number, target in enumerate(targets):
             command.topic, command.consumer_id = str(target), number
@@ -116,11 +117,12 @@ async def make(request: Request) -> Response:
         doors.consumers.end(consumer, "it could not be made")
         raise
     finally:
+        inbox.begun()
         doors.consumers.release(consumer)
     return json_response({"consumer": consumer.consumer_id, "leaseMs": lease_ms}, 201)
 
 
-_LEFT: Final = "its topic moved, or its subscription was reset or deleted"
+_LEFT: Final = "its topic moved, its subscription was reset or deleted, or its right is gone"
 
 
 def _command(body: Document, subscription: str) -> pb.CommandSubscribe:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from geminga.broker.access.core.principal import ANONYMOUS, Principal
 from geminga.broker.rest.message_routes.publishing import CLIENT_VERSION
 from geminga.model.position import Position
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
 
 #: Of a frame that a dispatcher writes: whatever is stored.
 _FRAME_BYTES_MAX = 1 << 30
+
+
+_MAKING: Final = (int(pb.BaseCommand.SUBSCRIBE), 0)
+_NO_MEMBERS: Final[Mapping[int, Any]] = MappingProxyType({})
 
 
 class Arrived(NamedTuple):
@@ -90,10 +96,14 @@ class _Consumers(dict[int, "Consumer"]):
 
 
 class _Members:
-    """The consumers, as ``ConsumerMembers`` has them."""
+    """The consumers, as ``ConsumerMembers`` and ``HeldMembers`` have them."""
+
+    producers = waiting_producers = watchers = _NO_MEMBERS
 
     def __init__(self, left: Callable[[], None]) -> None:
         self.consumers = _Consumers(left)
+        #: While they are being made.
+        self.requests: dict[tuple[int, int], int] = {}
 
     def consumer_departs(self, consumer_id: int) -> Callable[[], None]:
         """It is told by leaving."""
@@ -114,6 +124,9 @@ class HttpInbox:
         #: Above it nothing more is taken, but for what one read of a dispatcher brings.
         self.bytes_max = bytes_max
         self.members = _Members(left)
+        #: For whom, and among whom it is when rights change.
+        self.principal = ANONYMOUS
+        self._others = set[object]()
         self._entries: deque[Arrived] = deque()
         self._bytes = 0
         self._is_open = False
@@ -174,6 +187,16 @@ class HttpInbox:
 
     # ---- its owner's side
 
+    def begin(self, principal: Principal, others: set[object]) -> None:
+        """Consumers are made for it. It joins ``others``, which are asked about when rights change, until it closes."""
+        self.principal, self._others = principal, others
+        others.add(self)
+        self.members.requests[_MAKING] = 0
+
+    def begun(self) -> None:
+        """They are there."""
+        self.members.requests.clear()
+
     def __len__(self) -> int:
         """Entries."""
         return len(self._entries)
@@ -230,6 +253,8 @@ class HttpInbox:
 
     def close(self) -> None:
         """Nobody reads it any more."""
+        self._others.discard(self)
+        self.begun()
         self.shut()
         self._callbacks.clear()
         self.drop(_all)

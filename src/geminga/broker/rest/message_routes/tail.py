@@ -141,7 +141,7 @@ class _Tail(Response):
         self._inbox.news.set()
 
     def _left(self) -> None:
-        self._over = self._over or "the topic moved, or was deleted; come again"
+        self._over = self._over or "the topic moved or was deleted, or the right to read it is gone; come again"
         self._inbox.news.set()
 
     def _close(self) -> None:
@@ -154,6 +154,7 @@ class _Tail(Response):
     # ---- the reader
 
     async def _subscribe(self) -> None:
+        self._inbox.begin(self._request.state.principal, self._context.access.others)
         given = {} if self._start in ("latest", "earliest") else parse_tail_id(self._start, "from")
         subscription = ""
         for number, target in enumerate(self._targets):
@@ -181,6 +182,7 @@ class _Tail(Response):
                 consumer.close()
                 raise UnavailableError(f"{target} is moving; try again")
             self._consumers[number] = consumer
+        self._inbox.begun()
 
     async def _named(self, topic: Topic) -> str:
         """A subscription that is this reader's alone, and begins with the role, as ``Prefix`` wants it.
@@ -209,7 +211,11 @@ class _Tail(Response):
         self._inbox.open(AHEAD_BYTES_MAX)
         for consumer in self._consumers.values():
             consumer.flow(PERMITS)
+        until_s: float | None = self._request.state.until_s
         while not self._is_gone:
+            if until_s is not None and monotonic() >= until_s:
+                await self._write(send, event({"reason": "the credentials have expired"}, kind="end"))
+                break
             await self._write_what_came(send)
             now_s = monotonic()
             if self._over or now_s - began_s >= TAIL_S_MAX or self._inbox.at_end >= self._consumers.keys():
@@ -224,7 +230,8 @@ class _Tail(Response):
                 if not await self._may_go_on(send):
                     break
                 await self._write(send, HEARTBEAT)
-            await self._wait(beat_s + HEARTBEAT_S - now_s)
+            due_s = beat_s + HEARTBEAT_S
+            await self._wait((due_s if until_s is None else min(due_s, until_s)) - now_s)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _may_go_on(self, send: Send) -> bool:

@@ -56,8 +56,9 @@ async def create_tenant(request: Request) -> Response:
 
 async def update_tenant(request: Request) -> Response:
     """Replace a tenant's info."""
-    tenants = context_of(request).resources.tenants
-    await tenants.update(path_text(request, "tenant"), await _info(request))
+    context, tenant = context_of(request), path_text(request, "tenant")
+    await context.resources.tenants.update(tenant, await _info(request))
+    await context.access.tenant_changed(tenant)
     return no_content()
 
 
@@ -99,6 +100,7 @@ async def delete_tenant(request: Request) -> Response:
                 if await resources.namespaces.find(namespace) is not None:
                     raise
     await resources.tenants.delete(tenant)
+    await context.access.tenant_changed(tenant)
     return no_content()
 
 

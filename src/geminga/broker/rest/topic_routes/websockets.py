@@ -48,6 +48,8 @@ from geminga.model.topic_name import TopicName
 if TYPE_CHECKING:
     from geminga.broker.access.core.principal import Principal
 
+#: Ends the name of a reader's subscription, where rights are asked for.
+_READER: Final = "-websocket-reader"
 #: What is asked for, of what.
 Asked = Sequence[tuple[Action, Resource]]
 
@@ -119,7 +121,11 @@ async def reader(request: Request) -> Response:
     """A socket that reads."""
     topic = topic_of(request)
     given = reader_parameters(request.query_params)
-    asked = [(TopicOperation.CONSUME, of_topic(topic))]
+    # By a subscription that is its own, and begins with the role as Prefix wants it: the client behind the socket may
+    # be the broker itself, which is asked for none.
+    principal: Principal = request.state.principal
+    asked = [(TopicOperation.CONSUME, of_topic(topic, f"{principal.speaker}{_READER}"))]
+    await _require(request, asked)
     return await _opened(request, asked, lambda service, admitted: service.open_reader(admitted, str(topic), given))
 
 
