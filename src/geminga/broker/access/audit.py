@@ -20,9 +20,9 @@ from typing import Final, NamedTuple, Protocol
 
 #: Characters of a path and of a reason that are kept: strangers choose them.
 TEXT_MAX: Final = 1024
-#: Lines of who is not known, within so many milliseconds, over all of them.
-STRANGERS_MAX: Final = 20
-STRANGERS_MS: Final = 60_000
+#: Lines of who is not known, over all of them: so many at once, and one more whenever so many milliseconds have passed.
+STRANGERS_MAX: Final = 5_000
+STRANGERS_MS: Final = 3_000
 #: HTTP's, of who is refused.
 _UNAUTHORIZED: Final = 401
 
@@ -63,13 +63,13 @@ class Entry(NamedTuple):
 class Auditor:
     """Keeps entries with the time of the broker's clock."""
 
-    __slots__ = ("_left_out", "_log", "_since_ms", "_strangers", "_wall_ms")
+    __slots__ = ("_as_of_ms", "_left_out", "_log", "_strangers_may", "_wall_ms")
 
     def __init__(self, log: AuditLog, wall_ms: Callable[[], int]) -> None:
         self._log = log
         self._wall_ms = wall_ms
-        #: Lines of strangers since then, and how many were left out since the last that was not.
-        self._since_ms = self._strangers = self._left_out = 0
+        #: Lines that strangers may have as of then, and how many were left out since the last that was not.
+        self._strangers_may, self._as_of_ms, self._left_out = STRANGERS_MAX, 0, 0
 
     def note(self, entry: Entry) -> None:
         """Keep it."""
@@ -78,11 +78,12 @@ class Auditor:
             self._log.add(entry.line(now_ms))
             return
         # A clock may be set back.
-        if not 0 <= now_ms - self._since_ms < STRANGERS_MS:
-            self._since_ms, self._strangers = now_ms, 0
-        if self._strangers >= STRANGERS_MAX:
+        more = max(0, now_ms - self._as_of_ms) // STRANGERS_MS
+        if more or now_ms < self._as_of_ms:
+            self._strangers_may, self._as_of_ms = min(STRANGERS_MAX, self._strangers_may + more), now_ms
+        if not self._strangers_may:
             self._left_out += 1
             return
-        self._strangers += 1
+        self._strangers_may -= 1
         left_out, self._left_out = self._left_out, 0
         self._log.add(entry.line(now_ms, left_out))

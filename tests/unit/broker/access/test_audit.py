@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from functools import partial
-from itertools import count
 
 import pytest
 from starlette.types import ASGIApp
 
-from geminga.broker.access.audit import STRANGERS_MAX, STRANGERS_MS, TEXT_MAX, Auditor, Entry
+from geminga.broker.access.audit import STRANGERS_MS, TEXT_MAX, Auditor, Entry
 from geminga.broker.access.core.actions import Anyone, TopicOperation
 from geminga.broker.rest.families import all_rows
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -84,21 +82,24 @@ def test_refused_and_failed_ones_have_their_line(method: str, path: str, who: di
     run_with_broker(scenario, access=ACCESS, **SETTINGS)
 
 
-def test_strangers_do_not_push_out_what_others_did() -> None:
+def test_strangers_do_not_push_out_what_others_did(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files have a size, and whoever reaches the port may ask as often as it likes."""
+    monkeypatch.setattr("geminga.broker.access.audit.STRANGERS_MAX", 20)
     lines, now_ms = Lines(), 1_795_000_000_000
 
     async def scenario(world: BrokerWorld) -> None:
         nonlocal now_ms
         application = rest_application(world.broker, audit=Auditor(lines, lambda: now_ms))
-        for _ in range(2):
-            for _ in range(STRANGERS_MAX + 5):
+        # After the first round room for three has come, after the second the clock is set back.
+        for passed_ms in (4 * STRANGERS_MS - 1, -10 * STRANGERS_MS, STRANGERS_MS):
+            for _ in range(25):
                 assert (await ask(application, "PUT", "/admin/v2/tenants/acme", b"{}")).status == 401
             assert (await ask(application, "PUT", "/admin/v2/tenants/acme", b"{}", role="jane")).status == 401
-            now_ms += STRANGERS_MS
-        assert [entry["role"] for entry in lines.entries] == [*[""] * STRANGERS_MAX, "jane"] * 2
+            now_ms += passed_ms
+        assert [entry["role"] for entry in lines.entries] == [*[""] * 20, "jane", *[""] * 3, "jane", "jane"]
         assert [entry.get("leftOut") for entry in lines.entries if "leftOut" in entry] == [5]
-        assert lines.entries[STRANGERS_MAX + 1]["leftOut"] == 5
+        await ask(application, "PUT", "/admin/v2/tenants/acme", b"{}")
+        assert lines.entries[-1]["leftOut"] == 22 + 25
 
     run_with_broker(scenario, access=ACCESS, **SETTINGS)
 
@@ -130,8 +131,7 @@ def test_every_row_that_changes_has_one_line_and_who_looks_has_none(role: str) -
 
     async def scenario(world: BrokerWorld) -> None:
         nonlocal told
-        # A minute from one to the next: strangers have so many lines in each.
-        application = rest_application(world.broker, audit=Auditor(lines, partial(next, count(0, STRANGERS_MS))))
+        application = audited(world, lines)
         for route in rows:
             lines.entries.clear()
             answer = await ask(application, method_of(route), path_of(route), body_of(route), role=role)
