@@ -14,8 +14,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from pyroaring import BitMap64
-
 from geminga.bookie import crash_points as points
 from geminga.bookie.checkpoints import Checkpoints
 from geminga.bookie.config import BookieConfig
@@ -48,7 +46,7 @@ from geminga.model.bookie_port import (
     ids_error,
 )
 from geminga.model.errors import (
-    DataDirectoryError,
+    CorruptionError,
     DiskFullError,
     DiskIOError,
     StorageError,
@@ -134,15 +132,14 @@ class LocalBookie:
             runtime, journal_directory, ledger_directory, expected_instance_id, part=part
         )
         storage = LedgerStorage(runtime, ledger_directory, instance_id, config, stats=BookieStats(), lanes=lanes)
-        is_mark_known = await load_storage(storage)
-        replay = await replay_journal(
-            storage, journal_directory, is_mark_known=is_mark_known, accept_damage=accept_damaged_journal
-        )
-        if replay.is_damaged:
-            live = await ledgers.live_ledger_ids()
-            if live is None:
-                raise DataDirectoryError("which ledgers exist is not known now: a damaged journal needs that")
-            enter_limbo(storage, BitMap64(live))
+        await load_storage(storage)
+
+        async def damaged(what: str) -> None:
+            if not accept_damaged_journal:
+                raise CorruptionError(what)
+            await enter_limbo(storage, ledgers, what)
+
+        replay = await replay_journal(storage, journal_directory, damaged)
         bookie = cls(runtime, storage, journal_directory, config, ledgers)
         await bookie._journal.start(
             next_id=replay.next_journal_id,

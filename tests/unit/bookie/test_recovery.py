@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from dataclasses import replace
 
 import pytest
@@ -262,6 +263,29 @@ def test_accepted_damage_without_the_list_of_ledgers_is_refused():
     run_bookie(main)
 
 
+def test_accepted_damage_is_not_forgotten_by_a_start_that_flushes_and_then_is_refused():
+    async def main(case: BookieNode) -> None:
+        await fill(case)
+        path = journal_with_entries(case)
+        await kill(case)
+        case.flip(path, 64 + 45)
+        # What is replayed does not fit into the write cache.
+        tiny = {"write_cache_max_size_mb": 0.001}
+        with pytest.raises(DataDirectoryError, match="which ledgers exist"):
+            await case.open(accept_damaged_journal=True, **tiny)
+        case.ledgers.live = {1}
+        await kill(case)
+        await case.open(accept_damaged_journal=True, **tiny)
+        for _ in range(2):
+            results = await case.read(1, *range(6))
+            assert results[1:] == entries_of(1, 1, 5)
+            assert isinstance(results[0], UnknownEntryError)
+            assert isinstance(await case.add(1, 6, [b"x"]), LedgerFencedError)
+            await case.reopen()
+
+    run_bookie(main)
+
+
 # ---- index, checkpoint, entry logs
 
 
@@ -322,6 +346,25 @@ def test_lost_checkpoint_with_entries_in_the_journal_loses_nothing():
         assert await case.add(1, 6, entries_of(1, 6, 1)) is None
         await kill(case)
         remove(case, "/checkpoint")
+        await case.open()
+        assert await case.read(1, *range(7)) == entries_of(1, 0, 7)
+
+    run_bookie(main)
+
+
+def test_lost_checkpoint_and_then_a_start_that_gets_no_further_loses_nothing():
+    async def main(case: BookieNode) -> None:
+        await fill(case)
+        await case.reopen()
+        assert await case.add(1, 6, entries_of(1, 6, 1)) is None
+        await kill(case)
+        assert case.files(".journal")[0] != "/b/journal/0000000001.journal", "the numbers of its groups go on"
+        remove(case, "/checkpoint")
+        case.disk.inject("write", "*.log", error=errno.ENOSPC, times=None)
+        await case.open()
+        assert not case.bookie.is_writable
+        await kill(case)
+        case.disk.clear_faults()
         await case.open()
         assert await case.read(1, *range(7)) == entries_of(1, 0, 7)
 
