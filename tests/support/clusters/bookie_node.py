@@ -64,7 +64,7 @@ class BookieNode:
         assert self._bookie is not None
         return self._bookie
 
-    async def open(self, *, accept_damaged_journal: bool = False, **changes: Any) -> LocalBookie:
+    async def open(self, **changes: Any) -> LocalBookie:
         expected = changes.pop("expected_instance_id", None)
         self._bookie = await LocalBookie.open(
             self.node.runtime,
@@ -72,7 +72,6 @@ class BookieNode:
             replace(SMALL, **changes),
             ledgers=self.ledgers,
             expected_instance_id=expected,
-            accept_damaged_journal=accept_damaged_journal,
         )
         return self._bookie
 

@@ -181,7 +181,9 @@ def test_damaged_group_is_named_and_refused():
         path = journal_with_entries(case)
         await kill(case)
         case.flip(path, 64 + 45)
-        with pytest.raises(CorruptionError, match=f"{path} at offset 64"):
+        with pytest.raises(
+            CorruptionError, match=f"{path} at offset 64.*once with gemingaAcceptDamagedJournal"
+        ):
             await case.open()
 
     run_bookie(main)
@@ -247,6 +249,17 @@ def test_accepted_damage_puts_the_ledgers_in_limbo():
             case.ledgers.live = {1, 2, 3}
             assert await case.add(3, 0, [b"x"]) is None
             await case.reopen()
+
+    run_bookie(main)
+
+
+def test_start_that_would_accept_damage_where_there_is_none_says_so(caplog):
+    async def main(case: BookieNode) -> None:
+        await fill(case)
+        await case.reopen(accept_damaged_journal=True)
+        assert "/b/journal is whole: start without gemingaAcceptDamagedJournal" in caplog.text
+        assert await case.read(1, *range(6)) == entries_of(1, 0, 6)
+        assert await case.add(1, 6, [b"x"]) is None
 
     run_bookie(main)
 
