@@ -24,6 +24,7 @@ from geminga.bookie.core.checkpoint_format import (
     Cookie,
     decode_checkpoint,
     decode_cookie,
+    encode_checkpoint,
     encode_cookie,
 )
 from geminga.bookie.core.index import IndexRun, Row, make_location, merge_runs
@@ -59,7 +60,12 @@ _log = get_logger(__name__)
 COOKIE_NAME = "cookie"
 #: BookKeeper's own, in the directories of a bookie that is a process.
 VERSION_NAME = "VERSION"
-_SMALL_FILES: Final = (CHECKPOINT_NAME, COOKIE_NAME, MARK_NAME, QUARANTINE_NAME, RESERVE_NAME, VERSION_NAME)
+#: A checkpoint with nothing but the ledgers in limbo, for a start that finds the other one damaged.
+LIMBO_NAME: Final = "limbo"
+_SMALL_FILES: Final = (
+    *(CHECKPOINT_NAME, COOKIE_NAME, LIMBO_NAME, MARK_NAME),
+    *(QUARANTINE_NAME, RESERVE_NAME, VERSION_NAME),
+)
 _NUMBERED: Final = "|".join(re.escape(suffix) for suffix in (JOURNAL_SUFFIX, LOG_SUFFIX, RUN_SUFFIX))
 _OWN: Final = re.compile(rf"([0-9]+({_NUMBERED})|{'|'.join(map(re.escape, _SMALL_FILES))})(\.tmp)?")
 #: Those that a step which was interrupted leaves: what a checkpoint has to name, and what replaces another file.
@@ -200,7 +206,9 @@ async def load_storage(storage: LedgerStorage) -> None:
             "%s: no valid checkpoint, rebuilding the index from %d entry logs", storage.directory, len(log_ids)
         )
         checkpoint = Checkpoint(
-            next_log_id=max(log_ids, default=0) + 1, next_run_id=1 + max(_ids(names, RUN_SUFFIX), default=0)
+            next_log_id=max(log_ids, default=0) + 1,
+            next_run_id=1 + max(_ids(names, RUN_SUFFIX), default=0),
+            limbo=await _noted_limbo(storage, names),
         )
         await _rebuild(storage, checkpoint, dict.fromkeys(log_ids))
         return
@@ -211,6 +219,20 @@ async def load_storage(storage: LedgerStorage) -> None:
     if runs is None:
         await _rebuild(storage, checkpoint, dict(checkpoint.logs))
     await _remove_leftovers(storage, names)
+
+
+async def _noted_limbo(storage: LedgerStorage, names: Sequence[str]) -> bytes:
+    """Ledgers of which entries may have been lost, as a checkpoint that is lost had them. Raises DataDirectoryError."""
+    if LIMBO_NAME not in names:
+        return b""
+    path = storage.path(LIMBO_NAME)
+    noted = decode_checkpoint(await storage.runtime.disk.read_file(path), storage.instance_id)
+    if noted is None:
+        raise DataDirectoryError(
+            f"{path} is damaged, and so is the checkpoint: of which ledgers entries were lost with a journal is not "
+            "known any more. Bring one of them back, or remove it to forget that"
+        )
+    return noted.limbo
 
 
 async def _read_checkpoint(storage: LedgerStorage, names: Sequence[str]) -> Checkpoint | None:
@@ -450,3 +472,10 @@ async def enter_limbo(storage: LedgerStorage, ledgers: LiveLedgers, what: str) -
     if live is None:
         raise DataDirectoryError("which ledgers exist is not known now: a damaged journal needs that")
     storage.states.limbo |= BitMap64(live)
+    noted = encode_checkpoint(Checkpoint(limbo=storage.states.limbo.serialize()), storage.instance_id)
+    try:
+        await storage.runtime.disk.write_file(storage.path(LIMBO_NAME), noted)
+    except OSError as error:
+        if not is_disk_full(error):
+            raise
+        _log.warning("no space to note the ledgers in limbo beside the checkpoint: %s", error)

@@ -181,9 +181,7 @@ def test_damaged_group_is_named_and_refused():
         path = journal_with_entries(case)
         await kill(case)
         case.flip(path, 64 + 45)
-        with pytest.raises(
-            CorruptionError, match=f"{path} at offset 64.*once with gemingaAcceptDamagedJournal"
-        ):
+        with pytest.raises(CorruptionError, match=f"{path} at offset 64.*once with gemingaAcceptDamagedJournal"):
             await case.open()
 
     run_bookie(main)
@@ -295,6 +293,32 @@ def test_accepted_damage_is_not_forgotten_by_a_start_that_flushes_and_then_is_re
             assert isinstance(results[0], UnknownEntryError)
             assert isinstance(await case.add(1, 6, [b"x"]), LedgerFencedError)
             await case.reopen()
+
+    run_bookie(main)
+
+
+def test_accepted_damage_is_known_though_the_checkpoint_is_lost_later():
+    async def main(case: BookieNode) -> None:
+        case.ledgers.live = {1}
+        await fill(case)
+        path = journal_with_entries(case)
+        await kill(case)
+        case.flip(path, 64 + 45)
+        await case.open(accept_damaged_journal=True)
+        await case.bookie.close()
+        case.flip("/b/ledgers/checkpoint", 40)
+        await case.open()
+        for _ in range(2):
+            results = await case.read(1, *range(6))
+            assert results[1:] == entries_of(1, 1, 5)
+            assert isinstance(results[0], UnknownEntryError)
+            assert isinstance(await case.add(1, 6, [b"x"]), LedgerFencedError)
+            await case.reopen()
+        await case.bookie.close()
+        for name in ("checkpoint", "limbo"):
+            case.flip(f"/b/ledgers/{name}", 40)
+        with pytest.raises(DataDirectoryError, match="/b/ledgers/limbo is damaged, and so is the checkpoint"):
+            await case.open()
 
     run_bookie(main)
 
