@@ -116,6 +116,7 @@ class _Remains:
         "_distribution",
         "_env",
         "_fragments",
+        "_is_listed",
         "_ledger_id",
         "_master_key",
         "_newest",
@@ -134,6 +135,8 @@ class _Remains:
         self._master_key = master_key(metadata.password)
         #: Entries that could be read, whole, of the window in which the newest one is.
         self._newest: dict[int, bytes] = {}
+        #: Every bookie said which entries it has.
+        self._is_listed = True
         #: Why something may come back.
         self.doubts: list[str] = []
         #: The last fragment is there since all before it was acknowledged.
@@ -145,12 +148,22 @@ class _Remains:
         for bookie_id in self._fragments[-1].ensemble:
             try:
                 await answer_of(partial(self._fence, bookie_id))
+            except StorageError as error:
+                self._doubt(bookie_id, error)
+            # Also of one that could not say that it is fenced, as where its last entry is damaged.
+            try:
                 runs = await answer_of(partial(self._list, bookie_id))
             except StorageError as error:
-                if not is_certain_absence(error):
-                    self.doubts.append(f"bookie {bookie_id}: {error}")
-                continue
-            self.newest_entry_id = max([self.newest_entry_id, *(run.stop - 1 for run in runs)])
+                self._is_listed &= not self._doubt(bookie_id, error)
+            else:
+                self.newest_entry_id = max([self.newest_entry_id, *(run.stop - 1 for run in runs)])
+
+    def _doubt(self, bookie_id: str, error: StorageError) -> bool:
+        """Note that it may have something all the same; False: it is certain that it has nothing."""
+        if is_certain_absence(error):
+            return False
+        self.doubts.append(f"bookie {bookie_id}: {error}")
+        return True
 
     def _fence(self, bookie_id: str, done: FenceDone) -> None:
         self._env.bookies.get(bookie_id).fence(self._ledger_id, master_key=self._master_key, done=done)
@@ -160,7 +173,7 @@ class _Remains:
 
     async def find(self, batch_size: int) -> None:
         """From the newest entry on backwards to the first that can be read."""
-        if self.doubts:
+        if not self._is_listed:
             await self._look_further(batch_size)
         stop = self.newest_entry_id + 1
         while stop and not self._newest:

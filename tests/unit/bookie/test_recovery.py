@@ -18,13 +18,6 @@ from geminga.runtime import ThreadedDisk, real_runtime
 from support.clusters.bookie_node import BookieNode, entries_of, run_bookie
 
 
-async def kill(case: BookieNode) -> None:
-    """Forget the running bookie as a killed process would: its locks go, the files stay as they are."""
-    await case.node.runtime.disk.close()
-    for timer in case.bookie._timers:
-        timer.cancel()
-
-
 def remove(case: BookieNode, *suffixes: str) -> None:
     for suffix in suffixes:
         for path in case.files(suffix):
@@ -165,7 +158,7 @@ def test_replay_restores_entries_keys_and_fences():
     async def main(case: BookieNode) -> None:
         await fill(case)
         await case.fence(4)
-        await kill(case)
+        await case.kill()
         await case.open()
         assert await case.read(1, *range(6)) == entries_of(1, 0, 6)
         assert isinstance(await case.add(4, 0, [b"x"]), LedgerFencedError)
@@ -179,7 +172,7 @@ def test_damaged_group_is_named_and_refused():
     async def main(case: BookieNode) -> None:
         await fill(case)
         path = journal_with_entries(case)
-        await kill(case)
+        await case.kill()
         case.flip(path, 64 + 45)
         with pytest.raises(CorruptionError, match=f"{path} at offset 64.*once with gemingaAcceptDamagedJournal"):
             await case.open()
@@ -191,7 +184,7 @@ def test_damaged_journal_header_is_named_and_refused():
     async def main(case: BookieNode) -> None:
         await fill(case)
         path = journal_with_entries(case)
-        await kill(case)
+        await case.kill()
         case.flip(path, 9)
         with pytest.raises(CorruptionError, match=f"{path} at offset 0"):
             await case.open()
@@ -207,7 +200,7 @@ def test_missing_journal_between_others_is_refused():
             if len(case.files(".journal")) >= 4:
                 break
         middle = sorted(case.files(".journal"))[1]
-        await kill(case)
+        await case.kill()
         remove(case, middle)
         with pytest.raises(CorruptionError, match=r"missing"):
             await case.open()
@@ -219,7 +212,7 @@ def test_journal_of_the_mark_must_exist():
     async def main(case: BookieNode) -> None:
         await fill(case)
         path = journal_with_entries(case)
-        await kill(case)
+        await case.kill()
         remove(case, path)
         await case.node.runtime.disk.write_file("/b/journal/0000000099.journal", b"")
         with pytest.raises(CorruptionError, match=f"{path} is missing"):
@@ -233,7 +226,7 @@ def test_accepted_damage_puts_the_ledgers_in_limbo():
         case.ledgers.live = {1, 2}
         await fill(case)
         path = journal_with_entries(case)
-        await kill(case)
+        await case.kill()
         case.flip(path, 64 + 45)
         await case.open(accept_damaged_journal=True)
         for _ in range(2):
@@ -266,7 +259,7 @@ def test_accepted_damage_without_the_list_of_ledgers_is_refused():
     async def main(case: BookieNode) -> None:
         await fill(case)
         path = journal_with_entries(case)
-        await kill(case)
+        await case.kill()
         case.flip(path, 64 + 45)
         with pytest.raises(DataDirectoryError, match="which ledgers exist"):
             await case.open(accept_damaged_journal=True)
@@ -278,14 +271,14 @@ def test_accepted_damage_is_not_forgotten_by_a_start_that_flushes_and_then_is_re
     async def main(case: BookieNode) -> None:
         await fill(case)
         path = journal_with_entries(case)
-        await kill(case)
+        await case.kill()
         case.flip(path, 64 + 45)
         # What is replayed does not fit into the write cache.
         tiny = {"write_cache_max_size_mb": 0.001}
         with pytest.raises(DataDirectoryError, match="which ledgers exist"):
             await case.open(accept_damaged_journal=True, **tiny)
         case.ledgers.live = {1}
-        await kill(case)
+        await case.kill()
         await case.open(accept_damaged_journal=True, **tiny)
         for _ in range(2):
             results = await case.read(1, *range(6))
@@ -302,7 +295,7 @@ def test_accepted_damage_is_known_though_the_checkpoint_is_lost_later():
         case.ledgers.live = {1}
         await fill(case)
         path = journal_with_entries(case)
-        await kill(case)
+        await case.kill()
         case.flip(path, 64 + 45)
         await case.open(accept_damaged_journal=True)
         await case.bookie.close()
@@ -381,7 +374,7 @@ def test_lost_checkpoint_with_entries_in_the_journal_loses_nothing():
         await fill(case)
         await case.bookie.flush()
         assert await case.add(1, 6, entries_of(1, 6, 1)) is None
-        await kill(case)
+        await case.kill()
         remove(case, "/checkpoint")
         await case.open()
         assert await case.read(1, *range(7)) == entries_of(1, 0, 7)
@@ -394,13 +387,13 @@ def test_lost_checkpoint_and_then_a_start_that_gets_no_further_loses_nothing():
         await fill(case)
         await case.reopen()
         assert await case.add(1, 6, entries_of(1, 6, 1)) is None
-        await kill(case)
+        await case.kill()
         assert case.files(".journal")[0] != "/b/journal/0000000001.journal", "the numbers of its groups go on"
         remove(case, "/checkpoint")
         case.disk.inject("write", "*.log", error=errno.ENOSPC, times=None)
         await case.open()
         assert not case.bookie.is_writable
-        await kill(case)
+        await case.kill()
         case.disk.clear_faults()
         await case.open()
         assert await case.read(1, *range(7)) == entries_of(1, 0, 7)

@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
-from geminga.bookkeeper import BookKeeperConfig
+from geminga.bookkeeper import BookKeeperConfig, LocalBookiePool
 from geminga.bookkeeper.client import BookKeeper
 from geminga.bookkeeper.giving_up import GivenUpEnd
+from geminga.metadata import MemoryMetadata, MemoryMetadataStore
 from geminga.model.errors import (
     DiskIOError,
     LedgerFencedError,
@@ -17,6 +18,7 @@ from geminga.model.errors import (
     StorageError,
     UnknownEntryError,
 )
+from support.clusters.bookie_node import BookieNode, run_bookie
 from support.worlds.ledgers import Appends, Cluster, create, payloads, run_cluster, turn
 
 
@@ -104,24 +106,55 @@ def test_what_is_only_out_of_reach_is_given_up_by_force_alone(how: str) -> None:
     run_cluster(main)
 
 
-def test_what_a_bookie_does_not_list_and_can_be_read_stays() -> None:
-    """One that lost a part of its journal tells neither its end nor what it has, and gives what is left."""
+def test_what_a_bookie_that_lost_a_part_of_its_journal_can_give_stays() -> None:
+    """It tells neither its end nor what it has."""
+
+    async def main(case: BookieNode) -> None:
+        store = MemoryMetadataStore(case.node.runtime, MemoryMetadata())
+
+        def client() -> BookKeeper:
+            config = BookKeeperConfig(recovery_read_batch_size=2)
+            return BookKeeper(case.node.runtime, store, LocalBookiePool({"b": case.bookie}), config)
+
+        handle = await create(client())
+        appends = Appends(handle)
+        ends = []
+        for i in range(10):
+            await appends.append_and_wait(*payloads(i, 1))
+            (_, end), *_ = case.bookie.journal.durable_files()
+            ends.append(end)
+        case.ledgers.live = {handle.ledger_id}
+        await case.kill()
+        # Groups of entries 2 to 6, the first of which says nothing of the last one.
+        (path,) = case.files(".journal")
+        for end in ends[1:6]:
+            case.flip(path, end + 45)
+        await case.open(accept_damaged_journal=True)
+        with pytest.raises(UnknownEntryError):
+            await client().open_ledger(handle.ledger_id)
+        assert "out of reach" in await refused(client(), handle.ledger_id)
+        end = await client().give_up_end(handle.ledger_id, is_forced=True)
+        assert (end.last_entry_id, "limbo" in end.doubts[0]) == (9, True)
+        reader = await client().open_ledger(handle.ledger_id)
+        assert await reader.read_entries(7, 9) == payloads(7, 3)
+        with pytest.raises(StorageError):
+            await reader.read_entries(2, 2)
+
+    run_bookie(main)
+
+
+def test_who_can_not_be_fenced_says_all_the_same_what_it_had() -> None:
+    """A bookie on the network is fenced by a read of its last entry, which may be what is damaged."""
 
     async def main(cluster: Cluster) -> None:
         handle = await create(cluster.client())
-        appends = Appends(handle)
-        for i in range(10):
-            await appends.append_and_wait(*payloads(i, 1))
+        await Appends(handle).append_and_wait(*payloads(0, 10))
         bookie = cluster.bookies["b0"]
-        for entry_id in (*range(2, 7), 9):
-            bookie.forget_entry(handle.ledger_id, entry_id)
-        bookie.fence_error = UnknownEntryError("limbo")
-        client = cluster.client(config=BookKeeperConfig(recovery_read_batch_size=2))
-        assert "out of reach" in await refused(client, handle.ledger_id)
-        end = await client.give_up_end(handle.ledger_id, is_forced=True)
-        assert (end.last_entry_id, len(end.doubts)) == (8, 1)
-        reader = await client.open_ledger(handle.ledger_id)
-        assert await reader.read_entries(7, 8) == payloads(7, 2)
+        for entry_id in range(4, 10):
+            bookie.corrupt(handle.ledger_id, entry_id)
+        bookie.fence_error = DiskIOError("damaged")
+        end = await cluster.client().give_up_end(handle.ledger_id, is_forced=True)
+        assert (end.last_entry_id, end.newest_entry_id) == (3, 9)
 
     run_cluster(main, bookies=1)
 
