@@ -39,8 +39,11 @@ def test_a_topic_whose_end_can_not_be_told_is_loaded_once_that_is_given_up(caplo
             await seconds(1)
         assert done == [None, None]
         taken.append(cursor.store.ledger_id)
-        # It has read what will be lost.
+        # It has read what will be lost; another one that alone.
         await topic.create_subscription("ahead", LATEST)
+        await topic.create_subscription("odd", EARLIEST)
+        topic.subscriptions["odd"].cursor.acknowledge([Position(taken[0], 2)], done=done.append)
+        await seconds(1)
 
     async def second(world: HoleBroker) -> None:
         # Of the log three entries were acknowledged, of the cursor two states.
@@ -70,8 +73,8 @@ def test_a_topic_whose_end_can_not_be_told_is_loaded_once_that_is_given_up(caplo
         answer = await world.ask("PUT", "/holes/skip", {"ledgerId": taken[0], "end": True})
         assert (answer.status, "is loaded" in answer.reason) == (412, True)
         subscriptions = topic.subscriptions
-        assert [subscriptions[name].cursor.backlog_count for name in ("sub", "ahead")] == [10, 0]
+        assert [subscriptions[name].cursor.backlog_count for name in ("sub", "ahead", "odd")] == [10, 0, 11]
         await publish(world, 1)
-        assert [subscriptions[name].cursor.backlog_count for name in ("sub", "ahead")] == [11, 1]
+        assert [subscriptions[name].cursor.backlog_count for name in ("sub", "ahead", "odd")] == [11, 1, 12]
 
     run_lives(first, second, ground=ground, ledger_config=BOOKIE_LEDGERS)
