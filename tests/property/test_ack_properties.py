@@ -40,6 +40,16 @@ def filled(sets, kind=AckedBitmap):
     return acked
 
 
+@given(kinds, holes, st.integers(0, 3), st.integers(-1, 45) | entry_ids)
+def test_what_is_behind_the_end_of_a_ledger_is_forgotten_there_alone(kind, sets, ledger_id, end):
+    acked = filled(sets, kind)
+    acked.discard_behind(ledger_id, end)
+    acked.check_invariants()
+    left = {each: {i for i in ids if each != ledger_id or i <= end} for each, ids in sets.items()}
+    assert [tuple(item) for item in acked.ranges(1000)] == ranges_of(left)
+    assert acked.count == sum(map(len, left.values()))
+
+
 @given(kinds, holes, st.integers(0, 100))
 def test_ranges_are_the_runs_of_the_set(kind, sets, limit):
     acked = filled(sets, kind)

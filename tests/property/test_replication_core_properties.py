@@ -259,6 +259,7 @@ def test_no_rate_is_no_wait():
 def test_a_ledger_that_fails_rests_longer_each_time_up_to_the_longest():
     failed = FailedLedgers(320)
     assert [failed.failed(1) for _ in range(BACKOFF_DOUBLINGS + 3)] == [10, 20, 40, 80, 160, 320, 320, 320]
+    assert (failed.failures(1), failed.failures(2)) == (BACKOFF_DOUBLINGS + 3, 0)
     assert failed.failed(2) == 10
     failed.restored(1)
     assert failed.failed(1) == 10

@@ -44,7 +44,7 @@ class Lake(AsyncCalls):
     async def skip_hole(self, topic: str, options: Mapping[str, Any]) -> Document:
         """Go on behind what is lost for good. Raises AdminError.
 
-        ``options``: ``ledgerId``, ``force``, ``whole``.
+        ``options``: ``ledgerId``, ``force``, ``whole``, ``end``, ``dry``.
         """
         found: Document = await self._ask(
             Request("PUT", f"/admin/v2/{_paths.topic(topic)}/holes/skip", body=dict(options))

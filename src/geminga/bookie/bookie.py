@@ -14,8 +14,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from pyroaring import BitMap64
-
 from geminga.bookie import crash_points as points
 from geminga.bookie.checkpoints import Checkpoints
 from geminga.bookie.config import BookieConfig
@@ -48,7 +46,7 @@ from geminga.model.bookie_port import (
     ids_error,
 )
 from geminga.model.errors import (
-    DataDirectoryError,
+    CorruptionError,
     DiskFullError,
     DiskIOError,
     StorageError,
@@ -116,16 +114,14 @@ class LocalBookie:
         *,
         ledgers: LiveLedgers,
         expected_instance_id: str | None = None,
-        accept_damaged_journal: bool = False,
         lanes: DiskLanes = ONLY_LANES,
         part: str = "",
     ) -> LocalBookie:
         """Recover the bookie in ``directory``, or make a new one there.
 
         ``expected_instance_id`` (32 hex digits) is what the metadata store remembers of this bookie: another or a
-        wiped directory is refused. ``accept_damaged_journal``: start although acknowledged entries may be lost;
-        the ledgers that exist now are then in limbo. ``lanes``: of the disk, where several share a process. ``part``:
-        which pair of directories of a bookie that has several, as ``2-of-3`` (``spread``).
+        wiped directory is refused. ``lanes``: of the disk, where several share a process. ``part``: which pair of
+        directories of a bookie that has several, as ``2-of-3`` (``spread``).
         Raises DataDirectoryError, CorruptionError, OSError.
         """
         journal_directory = config.journal_directory or f"{directory}/journal"
@@ -134,15 +130,19 @@ class LocalBookie:
             runtime, journal_directory, ledger_directory, expected_instance_id, part=part
         )
         storage = LedgerStorage(runtime, ledger_directory, instance_id, config, stats=BookieStats(), lanes=lanes)
-        is_mark_known = await load_storage(storage)
-        replay = await replay_journal(
-            storage, journal_directory, is_mark_known=is_mark_known, accept_damage=accept_damaged_journal
-        )
-        if replay.is_damaged:
-            live = await ledgers.live_ledger_ids()
-            if live is None:
-                raise DataDirectoryError("which ledgers exist is not known now: a damaged journal needs that")
-            enter_limbo(storage, BitMap64(live))
+        await load_storage(storage)
+
+        async def damaged(what: str) -> None:
+            if not config.accept_damaged_journal:
+                raise CorruptionError(
+                    f"{what}. Acknowledged entries may be lost with it: bring back what it was; if that is lost, start "
+                    "once with gemingaAcceptDamagedJournal=true"
+                )
+            await enter_limbo(storage, ledgers, what)
+
+        replay = await replay_journal(storage, journal_directory, damaged)
+        if config.accept_damaged_journal and not storage.states.limbo:
+            _log.warning("%s is whole: start without gemingaAcceptDamagedJournal", journal_directory)
         bookie = cls(runtime, storage, journal_directory, config, ledgers)
         await bookie._journal.start(
             next_id=replay.next_journal_id,

@@ -52,6 +52,8 @@ class BookieConfig:
     quarantine_share: float = setting(
         "gemingaGarbageQuarantineShare", 0.2, "a share from 0 to 1, 1: never", minimum=0, maximum=1
     )
+    #: For one start: what may have been lost is unknown from then on, never absent.
+    accept_damaged_journal: bool = setting("gemingaAcceptDamagedJournal", False, "true or false")
     minor_compaction_threshold: float = setting(
         "minorCompactionThreshold", 0.2, "a share from 0 to 1", minimum=0, maximum=1
     )

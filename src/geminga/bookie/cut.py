@@ -15,7 +15,7 @@ from geminga.bookie.entry_logs import log_name
 from geminga.bookie.garbage_collection import MARK_NAME, QUARANTINE_NAME
 from geminga.bookie.journal import journal_name
 from geminga.bookie.ledger_storage import CHECKPOINT_NAME, run_name
-from geminga.bookie.recovery import COOKIE_NAME
+from geminga.bookie.recovery import COOKIE_NAME, LIMBO_NAME
 
 
 class CutFile(NamedTuple):
@@ -38,7 +38,7 @@ class BookieCut(NamedTuple):
 
 
 async def small_files(bookie: LocalBookie) -> dict[str, bytes]:
-    """Cookies, quarantine, and the mark, which the metadata have: so before these are copied. Raises OSError."""
+    """Cookies, quarantine, limbo, and the mark, which the metadata have: so before these are copied. Raises OSError."""
     disk = bookie.storage.runtime.disk
     values = {}
     journal, ledgers = bookie.journal.directory, bookie.storage.directory
@@ -47,6 +47,7 @@ async def small_files(bookie: LocalBookie) -> dict[str, bytes]:
         ("ledgers", ledgers, COOKIE_NAME),
         ("ledgers", ledgers, QUARANTINE_NAME),
         ("ledgers", ledgers, MARK_NAME),
+        ("ledgers", ledgers, LIMBO_NAME),
     ):
         try:
             values[f"{folder}/{name}"] = await disk.read_file(f"{directory}/{name}")

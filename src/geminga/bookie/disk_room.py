@@ -104,7 +104,7 @@ class DiskRoom:
 
     async def look(self, make_good: Callable[[], Awaitable[bool]]) -> None:
         """Read-only when a disk is nearly full; writable again once there is space and ``make_good``, which does what
-        failed for want of it, says that it succeeded. It may raise OSError."""
+        failed for want of it, says that it succeeded: it is tried while the bookie is read-only. May raise OSError."""
         if self._is_looking or self.failed is not None:
             return
         self._is_looking = True
@@ -112,7 +112,9 @@ class DiskRoom:
             usage = self.disk_usage = max([await self._usage(path) for path in self._directories])
             if usage > self._threshold:
                 self.became_full(DiskFullError(f"{usage:.1%} of the disk of {self.where} is used"))
-            elif not self.is_writable and not self._stays_read_only and await make_good():
+            # Above the threshold, too: fences and the ends of ledgers are taken as long as the journal has room.
+            is_good = self.is_writable or await make_good()
+            if is_good and not self.is_writable and usage <= self._threshold and not self._stays_read_only:
                 _log.warning("bookie is writable again: there is space in %s", self.where)
                 self.is_writable = True
                 self.availability.set(Availability.WRITABLE)

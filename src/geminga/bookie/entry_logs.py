@@ -162,8 +162,10 @@ class EntryLogs:
             del self._opening[log_id]
             opened.set_result(None)
         unpinned = [i for i in self._handles if not self._pins.get(i)]
-        for old in unpinned[: max(0, len(self._handles) - self._open_file_limit)]:
-            await self._runtime.disk.close_file(self._handles.pop(old))
+        # All at once: while one is being closed another may be pinned, or removed.
+        left = [self._handles.pop(old) for old in unpinned[: max(0, len(self._handles) - self._open_file_limit)]]
+        for old in left:
+            await self._runtime.disk.close_file(old)
         return file
 
     def unpin(self, log_id: int) -> None:

@@ -10,7 +10,7 @@ are in limbo, where nothing absent is certain and nothing new is taken.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -24,6 +24,7 @@ from geminga.bookie.core.checkpoint_format import (
     Cookie,
     decode_checkpoint,
     decode_cookie,
+    encode_checkpoint,
     encode_cookie,
 )
 from geminga.bookie.core.index import IndexRun, Row, make_location, merge_runs
@@ -50,6 +51,7 @@ from geminga.bookie.journal import FIRST_JOURNAL_ID, journal_name
 from geminga.bookie.journal import SUFFIX as JOURNAL_SUFFIX
 from geminga.bookie.ledger_storage import CHECKPOINT_NAME, RUN_SUFFIX, LedgerStorage, run_name
 from geminga.bookie.limits import MERGE_ROWS_PER_TURN
+from geminga.bookie.ports import LiveLedgers
 from geminga.model.errors import CorruptionError, DataDirectoryError
 from geminga.runtime import Runtime, crash_point, get_logger, next_turn
 
@@ -58,7 +60,12 @@ _log = get_logger(__name__)
 COOKIE_NAME = "cookie"
 #: BookKeeper's own, in the directories of a bookie that is a process.
 VERSION_NAME = "VERSION"
-_SMALL_FILES: Final = (CHECKPOINT_NAME, COOKIE_NAME, MARK_NAME, QUARANTINE_NAME, RESERVE_NAME, VERSION_NAME)
+#: A checkpoint with nothing but the ledgers in limbo, for a start that finds the other one damaged.
+LIMBO_NAME: Final = "limbo"
+_SMALL_FILES: Final = (
+    *(CHECKPOINT_NAME, COOKIE_NAME, LIMBO_NAME, MARK_NAME),
+    *(QUARANTINE_NAME, RESERVE_NAME, VERSION_NAME),
+)
 _NUMBERED: Final = "|".join(re.escape(suffix) for suffix in (JOURNAL_SUFFIX, LOG_SUFFIX, RUN_SUFFIX))
 _OWN: Final = re.compile(rf"([0-9]+({_NUMBERED})|{'|'.join(map(re.escape, _SMALL_FILES))})(\.tmp)?")
 #: Those that a step which was interrupted leaves: what a checkpoint has to name, and what replaces another file.
@@ -82,8 +89,6 @@ class ReplayResult(NamedTuple):
     next_journal_id: int
     #: Files on disk, ascending.
     journal_ids: Sequence[int]
-    #: Whether part of the journal was lost and the operator accepted that.
-    is_damaged: bool
     #: Where the groups end in those from the mark on.
     journal_ends: Mapping[int, int]
 
@@ -185,11 +190,10 @@ async def _read_cookie(runtime: Runtime, directory: str, names: Sequence[str], r
     return cookie
 
 
-async def load_storage(storage: LedgerStorage) -> bool:
-    """Checkpoint, index and ledger states from disk, leftovers removed.
+async def load_storage(storage: LedgerStorage) -> None:
+    """Checkpoint, index and ledger states from disk, leftovers removed; a lost checkpoint is made anew, with no mark.
 
-    False if the checkpoint was lost, so that any journal must be replayed whole. Raises CorruptionError,
-    DataDirectoryError, OSError.
+    Raises CorruptionError, DataDirectoryError, OSError.
     """
     names = await storage.runtime.disk.list_dir(storage.directory)
     checkpoint = await _read_checkpoint(storage, names)
@@ -197,15 +201,17 @@ async def load_storage(storage: LedgerStorage) -> bool:
     if checkpoint is None:
         if not log_ids and CHECKPOINT_NAME not in names:
             await storage.adopt(Checkpoint(), ())
-            return True
+            return
         _log.warning(
             "%s: no valid checkpoint, rebuilding the index from %d entry logs", storage.directory, len(log_ids)
         )
         checkpoint = Checkpoint(
-            next_log_id=max(log_ids, default=0) + 1, next_run_id=1 + max(_ids(names, RUN_SUFFIX), default=0)
+            next_log_id=max(log_ids, default=0) + 1,
+            next_run_id=1 + max(_ids(names, RUN_SUFFIX), default=0),
+            limbo=await _noted_limbo(storage, names),
         )
         await _rebuild(storage, checkpoint, dict.fromkeys(log_ids))
-        return False
+        return
     for log_id, size in checkpoint.logs:
         if log_id not in log_ids or await storage.runtime.disk.file_size(storage.logs.path(log_id)) < size:
             raise DataDirectoryError(f"{storage.logs.path(log_id)} is missing or shorter than its {size} bytes")
@@ -213,7 +219,20 @@ async def load_storage(storage: LedgerStorage) -> bool:
     if runs is None:
         await _rebuild(storage, checkpoint, dict(checkpoint.logs))
     await _remove_leftovers(storage, names)
-    return True
+
+
+async def _noted_limbo(storage: LedgerStorage, names: Sequence[str]) -> bytes:
+    """Ledgers of which entries may have been lost, as a checkpoint that is lost had them. Raises DataDirectoryError."""
+    if LIMBO_NAME not in names:
+        return b""
+    path = storage.path(LIMBO_NAME)
+    noted = decode_checkpoint(await storage.runtime.disk.read_file(path), storage.instance_id)
+    if noted is None:
+        raise DataDirectoryError(
+            f"{path} is damaged, and so is the checkpoint: of which ledgers entries were lost with a journal is not "
+            "known any more. Bring one of them back, or remove it to forget that"
+        )
+    return noted.limbo
 
 
 async def _read_checkpoint(storage: LedgerStorage, names: Sequence[str]) -> Checkpoint | None:
@@ -347,13 +366,16 @@ async def _remove_leftovers(storage: LedgerStorage, names: Sequence[str]) -> Non
 
 
 async def replay_journal(
-    storage: LedgerStorage, directory: str, *, is_mark_known: bool, accept_damage: bool
+    storage: LedgerStorage, directory: str, damaged: Callable[[str], Awaitable[None]]
 ) -> ReplayResult:
-    """Bring everything behind the mark into the storage. Raises CorruptionError, OSError."""
+    """Bring everything behind the mark into the storage. Raises CorruptionError, OSError.
+
+    ``damaged`` is told of damage, before anything behind it is taken: it raises, or has the loss noted in the storage.
+    A replay may flush, and from then on the mark is behind the damage.
+    """
     runtime = storage.runtime
     ids = _ids(await runtime.disk.list_dir(directory), JOURNAL_SUFFIX)
     mark_sequence, mark_journal_id = storage.checkpoint.mark_sequence, storage.checkpoint.mark_journal_id
-    is_damaged = False
     if not storage.checkpoint.serial and ids and ids[0] != FIRST_JOURNAL_ID:
         # Journals go only behind a checkpoint. (An index rebuilt from the entry logs has one by now.)
         raise DataDirectoryError(
@@ -361,8 +383,9 @@ async def replay_journal(
             f"{journal_name(ids[0])}, so there were some"
         )
     if mark_journal_id and mark_journal_id not in ids:
-        is_damaged = True
-        _refuse(accept_damage, f"{directory}/{journal_name(mark_journal_id)} is missing")
+        await damaged(f"{directory}/{journal_name(mark_journal_id)} is missing")
+    # A checkpoint that was lost, and made anew by this start or by one that got no further, has none.
+    is_mark_known = bool(mark_journal_id) or ids[:1] == [FIRST_JOURNAL_ID]
     last = mark_sequence
     ends: dict[int, int] = {}
     previous_end = directory
@@ -377,14 +400,11 @@ async def replay_journal(
         if header is None or header[1:] != (journal_id, storage.instance_id):
             # Without groups it was never used: its creation was interrupted. If it was, the chain of groups tells.
             if scan.groups:
-                is_damaged = True
-                _refuse(accept_damage, f"{path} at offset 0: the header is damaged")
+                await damaged(f"{path} at offset 0: the header is damaged")
         elif scan.damaged_at == FILE_HEADER_BYTES and last > mark_sequence:
-            is_damaged = True
-            _refuse(accept_damage, f"{previous_end} or {path} at offset {FILE_HEADER_BYTES}: groups are missing")
+            await damaged(f"{previous_end} or {path} at offset {FILE_HEADER_BYTES}: groups are missing")
         elif scan.damaged_at is not None:
-            is_damaged = True
-            _refuse(accept_damage, f"{path} at offset {scan.damaged_at}: the journal is damaged")
+            await damaged(f"{path} at offset {scan.damaged_at}: the journal is damaged")
         await _settle_end(runtime, path, scan, storage.lanes.journal)
         ends[journal_id] = scan.end
         if scan.groups:
@@ -395,13 +415,7 @@ async def replay_journal(
         last = max([last, *(group.sequence for group in scan.groups)])
     crash_point(points.RECOVERY_REPLAYED)
     next_id = max([0, mark_journal_id, *ids]) + 1
-    return ReplayResult(last, next_id, ids, is_damaged, ends)
-
-
-def _refuse(accept_damage: bool, what: str) -> None:
-    if not accept_damage:
-        raise CorruptionError(what)
-    _log.error("%s: accepted by the operator, entries may be lost", what)
+    return ReplayResult(last, next_id, ids, ends)
 
 
 async def _settle_end(runtime: Runtime, path: str, scan: JournalScan, lane: str) -> None:
@@ -448,6 +462,20 @@ async def _apply(storage: LedgerStorage, groups: Sequence[Group], mark_sequence:
                 _log.warning("no space to flush to %s: %s", storage.directory, error)
 
 
-def enter_limbo(storage: LedgerStorage, live: BitMap64) -> None:
-    """Part of the journal is lost: of the ledgers that exist now nothing absent is certain any more."""
-    storage.states.limbo |= live
+async def enter_limbo(storage: LedgerStorage, ledgers: LiveLedgers, what: str) -> None:
+    """Part of the journal is lost: of the ledgers that exist now nothing absent is certain any more.
+
+    Raises DataDirectoryError, StorageError.
+    """
+    _log.error("%s: accepted by the operator, entries may be lost", what)
+    live = await ledgers.live_ledger_ids()
+    if live is None:
+        raise DataDirectoryError("which ledgers exist is not known now: a damaged journal needs that")
+    storage.states.limbo |= BitMap64(live)
+    noted = encode_checkpoint(Checkpoint(limbo=storage.states.limbo.serialize()), storage.instance_id)
+    try:
+        await storage.runtime.disk.write_file(storage.path(LIMBO_NAME), noted)
+    except OSError as error:
+        if not is_disk_full(error):
+            raise
+        _log.warning("no space to note the ledgers in limbo beside the checkpoint: %s", error)

@@ -21,6 +21,7 @@ from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetada
 if TYPE_CHECKING:
     from geminga.bookkeeper.bookie_records import BookieRecords
     from geminga.bookkeeper.core.placement import Placement
+    from geminga.bookkeeper.giving_up import GivenUpEnd
     from geminga.bookkeeper.ledger_handle import LedgerHandle
 
 #: Ids tried for one new ledger; each was taken by another client or lost to an unknown outcome.
@@ -234,6 +235,16 @@ class BookKeeper:
         except NoSuchLedgerError:
             return None
         return sealed.version
+
+    async def give_up_end(self, ledger_id: int, *, is_forced: bool = False, is_dry: bool = False) -> GivenUpEnd:
+        """Close a ledger that can not be recovered behind the newest entry that can be read: see :mod:`.giving_up`.
+
+        Raises PreconditionFailedError, NoSuchLedgerError, StorageError.
+        """
+        from geminga.bookkeeper.giving_up import give_up_end  # few ledgers ever need it
+
+        batch_size = self._config.recovery_read_batch_size
+        return await give_up_end(self._env, ledger_id, batch_size, is_forced=is_forced, is_dry=is_dry)
 
     async def delete_sealed_ledger(self, ledger_id: int, version: int) -> bool:
         """Delete the ledger if its metadata have this version still; False if not, or if it is gone."""

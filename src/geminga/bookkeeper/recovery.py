@@ -210,6 +210,8 @@ class _Session:
                 command = procedure.send(await self._carry_out(command))
         except StopIteration:
             pass
+        except CorruptionError as error:
+            raise CorruptionError(f"ledger {self._ledger_id}: {error}") from error
         _log.debug("ledger %d recovered: last entry %d", self._ledger_id, self._stored.metadata.last_entry_id)
         return self._stored
 
@@ -258,7 +260,7 @@ class _Session:
             def on_lac(index: int, result: LacResult | StorageError) -> None:
                 verdict = quorum.answer(index, result if isinstance(result, StorageError) else self._lac_of(result))
                 if verdict is not None:
-                    done(verdict)
+                    done(self._of_ledger(verdict) if isinstance(verdict, StorageError) else verdict)
 
             for index, bookie_id in enumerate(ensemble):
                 ask = partial(self._env.bookies.get(bookie_id).read_lac, self._ledger_id, done=partial(on_lac, index))
@@ -268,6 +270,10 @@ class _Session:
                     ask()
 
         return await answer_of(ask_all)
+
+    def _of_ledger(self, error: StorageError) -> StorageError:
+        """Why it can not be told, and of which ledger."""
+        return UnknownEntryError(f"ledger {self._ledger_id}: {error}")
 
     def _lac_of(self, result: LacResult) -> int | StorageError:
         """What a bookie's answer proves to be confirmed."""
@@ -330,7 +336,7 @@ class _Session:
                     read.answer(index, self._checked(read.entry_id, result))
                 found = _found_prefix(reads)
                 if found is not None:
-                    done(found)
+                    done(self._of_ledger(found) if isinstance(found, StorageError) else found)
 
             for bookie_id, asked in by_bookie.items():
                 take = partial(on_read, asked)

@@ -27,6 +27,7 @@ from geminga.model.errors import (
     GemingaError,
     NodeNotEmptyError,
     NoSuchNodeError,
+    NotFoundError,
     PreconditionFailedError,
     StorageError,
     UnavailableError,
@@ -44,6 +45,7 @@ from geminga.wire.managed_ledger import (
 
 if TYPE_CHECKING:
     from geminga.bookkeeper import BookKeeper
+    from geminga.bookkeeper.giving_up import GivenUpEnd
     from geminga.lake.ownership import Owner
     from geminga.lake.service import Lake, OpenStore
     from geminga.managed_ledger.info import StoredInfo
@@ -350,6 +352,15 @@ class ManagedLedgerFactory:
         from geminga.managed_ledger.holes import skip_hole
 
         return await skip_hole(ml, self._services, ledger_id, is_forced=is_forced, is_whole=is_whole)
+
+    async def give_up_end(self, name: str, ledger_id: int, *, is_forced: bool, is_dry: bool) -> GivenUpEnd:
+        """Close a ledger that keeps a managed ledger from being opened, its last one or a cursor's, behind the newest
+        entry that can be read. Raises NotFoundError, PreconditionFailedError, StorageError."""
+        if name in self._open:
+            raise PreconditionFailedError("The topic is loaded: it is known where its ledgers end")
+        if ledger_id not in await self.named_ledgers(name):
+            raise NotFoundError("Neither the topic nor a subscription of it has such a ledger")
+        return await self.bookkeeper.give_up_end(ledger_id, is_forced=is_forced, is_dry=is_dry)
 
     def cache_entries(self, window: TailWindow, payloads: Sequence[bytes], size_bytes: int) -> None:
         """Keep confirmed entries for tail readers."""

@@ -11,11 +11,12 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from geminga.managed_ledger.cursor.cursor_recovery import GIVE_UP
 from geminga.managed_ledger.managed_ledger import ManagedLedger
 from geminga.managed_ledger.shared.metadata_io import MetadataNode, claim, cursor_path, ledger_path
 from geminga.managed_ledger.shared.services import LedgerHome, StorageServices
 from geminga.metadata.ports import Node
-from geminga.model.errors import CorruptionError, LedgerFencedError, NoSuchLedgerError
+from geminga.model.errors import CorruptionError, LedgerFencedError, MetadataError, NoSuchLedgerError, StorageError
 from geminga.model.topic_name import SHADOW_SOURCE
 from geminga.runtime import get_logger, value_of
 from geminga.wire.managed_ledger import (
@@ -104,6 +105,11 @@ async def _recover_end(ml: ManagedLedger, services: StorageServices) -> None:
     except NoSuchLedgerError:
         _log.error("%s: its last ledger %d does not exist and leaves the list", ml.name, last.ledger_id)
         last.entries = last.size_bytes = 0
+    except MetadataError:
+        raise
+    except StorageError as error:
+        _log.error("%s: where its last ledger %d ends can not be told: %s%s", ml.name, last.ledger_id, error, GIVE_UP)
+        raise
     else:
         last.opened_ms = ledger.metadata.created_ms or 0
         last.entries, last.size_bytes = ledger.last_add_confirmed + 1, ledger.length_bytes

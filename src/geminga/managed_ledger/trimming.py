@@ -140,8 +140,8 @@ class Trimmer:
         """Acknowledge what may be read by now, up to ``through``, for all cursors but those ``kept``, and delete the
         ledgers that hold no later entry, whatever retention says.
 
-        Raises StorageError; what was not done is done by a later call. What is appended meanwhile stays, and so does
-        what nobody may read yet.
+        Raises LedgerClosedError, StorageError; what was not done is done by a later call. What is appended meanwhile
+        stays, and so does what nobody may read yet.
         """
         through = min(through, self._stored.extent.readable_position)
         last = self._stored.ledgers.last
@@ -151,6 +151,8 @@ class Trimmer:
             if name not in kept:
                 await cursor.clear_backlog(through)
         async with self._stored.lock():
+            # Let go meanwhile, it may be open once more, and somebody else's list.
+            self._tenure.check_writable()
             gone = await self._trim_list(lambda: (0, 0), through)
         await self._delete(gone)
 

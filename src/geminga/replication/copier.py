@@ -42,7 +42,7 @@ class NoAnswerError(StorageError):
 
 
 class NotTakenError(StorageError):
-    """Who was to have copies did not take them: ``bookie_ids``."""
+    """Who was to have copies did not take them, or say which: ``bookie_ids``."""
 
     def __init__(self, message: str, bookie_ids: Iterable[str]) -> None:
         super().__init__(message)

@@ -46,6 +46,8 @@ LOOK_S: Final = 10.0
 HELD_MS_MIN: Final = 100
 #: Marks that are drawn at once; others have their turn between, however many there are.
 DRAWS_PER_TURN: Final = 1000
+#: Attempts at a ledger that fail until a bookie that does not take, or say, what it lacks of it is replaced there.
+REFUSALS_MAX: Final = 3
 
 _log = get_logger(__name__)
 
@@ -399,7 +401,11 @@ class ReplicationWorker:
                     usable -= {bookie_id}
             except StorageError as error:
                 _log.warning("ledger %d: what bookie %s lacks can not be given now: %s", ledger_id, bookie_id, error)
-                is_complete = False
+                if isinstance(error, NotTakenError) and self._failed.failures(ledger_id) >= REFUSALS_MAX:
+                    # Not for a moment of its own: one that takes its place has all of it.
+                    usable -= {bookie_id}
+                else:
+                    is_complete = False
         return usable, is_complete
 
     async def _complete(
@@ -415,6 +421,8 @@ class ReplicationWorker:
             listed = await self._copier.listed(ledger_id, bookie_id)
         except NoSuchLedgerError:
             listed = []
+        except StorageError as error:
+            raise NotTakenError(f"it does not say what it has: {error}", [bookie_id]) from error
         for fragment in settled_fragments(metadata):
             if bookie_id not in fragment.ensemble:
                 continue

@@ -64,7 +64,7 @@ class BookieNode:
         assert self._bookie is not None
         return self._bookie
 
-    async def open(self, *, accept_damaged_journal: bool = False, **changes: Any) -> LocalBookie:
+    async def open(self, **changes: Any) -> LocalBookie:
         expected = changes.pop("expected_instance_id", None)
         self._bookie = await LocalBookie.open(
             self.node.runtime,
@@ -72,7 +72,6 @@ class BookieNode:
             replace(SMALL, **changes),
             ledgers=self.ledgers,
             expected_instance_id=expected,
-            accept_damaged_journal=accept_damaged_journal,
         )
         return self._bookie
 
@@ -80,6 +79,12 @@ class BookieNode:
         """Close in order and start again."""
         await self.bookie.close()
         return await self.open(**changes)
+
+    async def kill(self) -> None:
+        """Forget the running bookie as a killed process would: its locks go, the files stay as they are."""
+        await self.node.runtime.disk.close()
+        for timer in self.bookie._timers:
+            timer.cancel()
 
     def start_add(self, ledger_id: int, first: int, entries: Sequence[bytes], **options: Any) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

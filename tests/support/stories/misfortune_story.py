@@ -53,14 +53,15 @@ class MisfortuneStory:
         if self.is_spread:
             return await SpreadBookie.open(node.runtime, pairs, TINY, ledgers=self.metadata)
         [(journal, ledgers)] = pairs
-        config: BookieConfig = replace(TINY, journal_directory=journal, ledger_directory=ledgers)
+        config: BookieConfig = replace(
+            TINY, journal_directory=journal, ledger_directory=ledgers, accept_damaged_journal=accept
+        )
         return await LocalBookie.open(
             node.runtime,
             "",
             config,
             ledgers=self.metadata,
             expected_instance_id=self.instance_id or None,
-            accept_damaged_journal=accept,
         )
 
     async def run(self) -> None:

@@ -101,6 +101,16 @@ def test_holes_are_listed_and_given_up_by_name(admin):
         ("PUT", f"{path}/skip", {"ledgerId": 17, "force": True, "whole": False}),
         ("PUT", f"{path}/skip", {"ledgerId": 17, "force": False, "whole": True}),
     ]
+    asked.clear()
+    told = run(address, "skip-hole", "orders", "17", "--end", "--dry-run", "--json")
+    assert json.loads(told.stdout) == {"wouldLose": HOLE}
+    told = run(address, "skip-hole", "orders", "17", "--end", "--force", "--json")
+    assert json.loads(told.stdout) == {"lost": HOLE}
+    end = {"ledgerId": 17, "end": True}
+    assert asked == [
+        ("PUT", f"{path}/skip", {**end, "force": False, "dry": True}),
+        ("PUT", f"{path}/skip", {**end, "force": True, "dry": False}),
+    ]
     # Which ledger goes is always said.
     assert run(address, "skip-hole", "orders").exit_code == 2
 

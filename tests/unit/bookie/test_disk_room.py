@@ -23,6 +23,10 @@ async def never() -> bool:
     raise AssertionError("asked although there is nothing to make good")
 
 
+async def done() -> bool:
+    return True
+
+
 def test_room_that_is_full_comes_back_only_when_what_failed_succeeds() -> None:
     async def main(case: BookieNode) -> None:
         room, told = await a_room(case)
@@ -37,9 +41,6 @@ def test_room_that_is_full_comes_back_only_when_what_failed_succeeds() -> None:
         async def not_yet() -> bool:
             return False
 
-        async def done() -> bool:
-            return True
-
         await room.look(not_yet)
         assert not room.is_writable
         await room.look(done)
@@ -51,8 +52,10 @@ def test_room_that_is_full_comes_back_only_when_what_failed_succeeds() -> None:
 def test_disk_above_the_threshold_takes_nothing_and_says_how_full_it_is() -> None:
     async def main(case: BookieNode) -> None:
         room, told = await a_room(case, threshold=-1.0)
-        await room.look(never)
+        # What failed is made good all the same: a fence needs less than an entry.
+        await room.look(done)
         assert isinstance(room.refusal(), DiskFullError)
+        assert "WRITABLE" not in told
         assert told[0] == "READ_ONLY"
         assert "of the disk of /b is used" in told[1]
 
@@ -63,7 +66,7 @@ def test_room_that_was_started_read_only_stays_so_whatever_a_look_finds() -> Non
     async def main(case: BookieNode) -> None:
         room, _ = await a_room(case)
         room.stay_read_only()
-        await room.look(never)
+        await room.look(done)
         assert not room.is_writable
         assert str(room.refusal()) == "the bookie was started read-only"
 

@@ -5,8 +5,9 @@ import errno
 
 import pytest
 
+from geminga.bookie.disk_io import read
 from geminga.bookie.entry_logs import EntryLogs
-from geminga.runtime import next_turn
+from geminga.runtime import ReadRequest, next_turn
 from support.clusters.bookie_node import BookieNode, run_bookie
 
 
@@ -52,6 +53,34 @@ def test_open_files_are_bounded_and_pinned_ones_stay():
         assert case.files("0000000001.log") == []
         with pytest.raises(FileNotFoundError):
             await logs.pin(1)
+        await logs.close()
+
+    run_bookie(main, is_open=False)
+
+
+def test_several_that_are_closed_at_once_are_not_those_that_are_read_or_removed_meanwhile():
+    """A read of many logs keeps all of them open; the next one closes what is too much, which takes its time."""
+
+    async def main(case: BookieNode) -> None:
+        logs = await make_logs(case)
+        for _ in range(6):
+            await logs.close_writer(await logs.create())
+        for log_id in range(1, 6):
+            await logs.pin(log_id)
+        for log_id in range(1, 6):
+            logs.unpin(log_id)
+        opening = asyncio.ensure_future(logs.pin(6))
+        while 1 in logs._handles:
+            await case.world.sleep(0.00001)
+        # The first is being closed: others come.
+        file = await logs.pin(2)
+        await logs.remove(3)
+        await opening
+        request = ReadRequest(file, 0, 4)
+        assert await read(case.node.runtime.disk, [request], lane="bookie-read") == [b"GMEL"]
+        for log_id in (2, 6):
+            logs.unpin(log_id)
+        assert len(logs._handles) <= 3
         await logs.close()
 
     run_bookie(main, is_open=False)

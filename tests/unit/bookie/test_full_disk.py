@@ -134,6 +134,28 @@ def test_fence_on_a_bookie_whose_journal_found_no_room_is_taken_as_soon_as_there
     run_bookie(main)
 
 
+def test_fence_and_recovered_end_are_taken_by_a_disk_that_has_room_above_its_threshold_and_no_adds():
+    async def main(case: BookieNode) -> None:
+        await case.reopen(disk_check_interval_ms=3_600_000, disk_usage_threshold=0.5)
+        await fill(case)
+        fill_disk(case)
+        entry_id = 10
+        while await case.add(UNFLUSHED, entry_id, entries_of(UNFLUSHED, entry_id, 1, size=1000)) is None:
+            entry_id += 1
+        assert isinstance(await case.fence(1), DiskFullError)
+        # Room for a journal, and far more in use than it may be.
+        case.disk.capacity_bytes = case.disk.used_bytes() + 40_000
+        await case.bookie.probe_disk()
+        assert (case.bookie.room.disk_usage or 0) > 0.5, "and the threshold is lower"
+        assert await case.fence(1) is None
+        assert await case.add(1, 10, [b"the end"], recovery=True) is None
+        assert not case.bookie.is_writable
+        assert isinstance(await case.add(2, 10, [b"refused"]), DiskFullError)
+        assert case.fatal == []
+
+    run_bookie(main)
+
+
 def run_lives(*lives: Callable[[BookieNode], Coroutine[Any, Any, None]], power_loss: bool, **config: Any) -> None:
     """The lives of one bookie, each of which ends by a crash; all see the same list of ledgers.
 

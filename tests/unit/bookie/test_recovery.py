@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from dataclasses import replace
 
 import pytest
@@ -15,13 +16,6 @@ from geminga.model.errors import (
 )
 from geminga.runtime import ThreadedDisk, real_runtime
 from support.clusters.bookie_node import BookieNode, entries_of, run_bookie
-
-
-async def kill(case: BookieNode) -> None:
-    """Forget the running bookie as a killed process would: its locks go, the files stay as they are."""
-    await case.node.runtime.disk.close()
-    for timer in case.bookie._timers:
-        timer.cancel()
 
 
 def remove(case: BookieNode, *suffixes: str) -> None:
@@ -164,7 +158,7 @@ def test_replay_restores_entries_keys_and_fences():
     async def main(case: BookieNode) -> None:
         await fill(case)
         await case.fence(4)
-        await kill(case)
+        await case.kill()
         await case.open()
         assert await case.read(1, *range(6)) == entries_of(1, 0, 6)
         assert isinstance(await case.add(4, 0, [b"x"]), LedgerFencedError)
@@ -178,9 +172,9 @@ def test_damaged_group_is_named_and_refused():
     async def main(case: BookieNode) -> None:
         await fill(case)
         path = journal_with_entries(case)
-        await kill(case)
+        await case.kill()
         case.flip(path, 64 + 45)
-        with pytest.raises(CorruptionError, match=f"{path} at offset 64"):
+        with pytest.raises(CorruptionError, match=f"{path} at offset 64.*once with gemingaAcceptDamagedJournal"):
             await case.open()
 
     run_bookie(main)
@@ -190,7 +184,7 @@ def test_damaged_journal_header_is_named_and_refused():
     async def main(case: BookieNode) -> None:
         await fill(case)
         path = journal_with_entries(case)
-        await kill(case)
+        await case.kill()
         case.flip(path, 9)
         with pytest.raises(CorruptionError, match=f"{path} at offset 0"):
             await case.open()
@@ -206,7 +200,7 @@ def test_missing_journal_between_others_is_refused():
             if len(case.files(".journal")) >= 4:
                 break
         middle = sorted(case.files(".journal"))[1]
-        await kill(case)
+        await case.kill()
         remove(case, middle)
         with pytest.raises(CorruptionError, match=r"missing"):
             await case.open()
@@ -218,7 +212,7 @@ def test_journal_of_the_mark_must_exist():
     async def main(case: BookieNode) -> None:
         await fill(case)
         path = journal_with_entries(case)
-        await kill(case)
+        await case.kill()
         remove(case, path)
         await case.node.runtime.disk.write_file("/b/journal/0000000099.journal", b"")
         with pytest.raises(CorruptionError, match=f"{path} is missing"):
@@ -232,7 +226,7 @@ def test_accepted_damage_puts_the_ledgers_in_limbo():
         case.ledgers.live = {1, 2}
         await fill(case)
         path = journal_with_entries(case)
-        await kill(case)
+        await case.kill()
         case.flip(path, 64 + 45)
         await case.open(accept_damaged_journal=True)
         for _ in range(2):
@@ -250,14 +244,74 @@ def test_accepted_damage_puts_the_ledgers_in_limbo():
     run_bookie(main)
 
 
+def test_start_that_would_accept_damage_where_there_is_none_says_so(caplog):
+    async def main(case: BookieNode) -> None:
+        await fill(case)
+        await case.reopen(accept_damaged_journal=True)
+        assert "/b/journal is whole: start without gemingaAcceptDamagedJournal" in caplog.text
+        assert await case.read(1, *range(6)) == entries_of(1, 0, 6)
+        assert await case.add(1, 6, [b"x"]) is None
+
+    run_bookie(main)
+
+
 def test_accepted_damage_without_the_list_of_ledgers_is_refused():
     async def main(case: BookieNode) -> None:
         await fill(case)
         path = journal_with_entries(case)
-        await kill(case)
+        await case.kill()
         case.flip(path, 64 + 45)
         with pytest.raises(DataDirectoryError, match="which ledgers exist"):
             await case.open(accept_damaged_journal=True)
+
+    run_bookie(main)
+
+
+def test_accepted_damage_is_not_forgotten_by_a_start_that_flushes_and_then_is_refused():
+    async def main(case: BookieNode) -> None:
+        await fill(case)
+        path = journal_with_entries(case)
+        await case.kill()
+        case.flip(path, 64 + 45)
+        # What is replayed does not fit into the write cache.
+        tiny = {"write_cache_max_size_mb": 0.001}
+        with pytest.raises(DataDirectoryError, match="which ledgers exist"):
+            await case.open(accept_damaged_journal=True, **tiny)
+        case.ledgers.live = {1}
+        await case.kill()
+        await case.open(accept_damaged_journal=True, **tiny)
+        for _ in range(2):
+            results = await case.read(1, *range(6))
+            assert results[1:] == entries_of(1, 1, 5)
+            assert isinstance(results[0], UnknownEntryError)
+            assert isinstance(await case.add(1, 6, [b"x"]), LedgerFencedError)
+            await case.reopen()
+
+    run_bookie(main)
+
+
+def test_accepted_damage_is_known_though_the_checkpoint_is_lost_later():
+    async def main(case: BookieNode) -> None:
+        case.ledgers.live = {1}
+        await fill(case)
+        path = journal_with_entries(case)
+        await case.kill()
+        case.flip(path, 64 + 45)
+        await case.open(accept_damaged_journal=True)
+        await case.bookie.close()
+        case.flip("/b/ledgers/checkpoint", 40)
+        await case.open()
+        for _ in range(2):
+            results = await case.read(1, *range(6))
+            assert results[1:] == entries_of(1, 1, 5)
+            assert isinstance(results[0], UnknownEntryError)
+            assert isinstance(await case.add(1, 6, [b"x"]), LedgerFencedError)
+            await case.reopen()
+        await case.bookie.close()
+        for name in ("checkpoint", "limbo"):
+            case.flip(f"/b/ledgers/{name}", 40)
+        with pytest.raises(DataDirectoryError, match="/b/ledgers/limbo is damaged, and so is the checkpoint"):
+            await case.open()
 
     run_bookie(main)
 
@@ -320,8 +374,27 @@ def test_lost_checkpoint_with_entries_in_the_journal_loses_nothing():
         await fill(case)
         await case.bookie.flush()
         assert await case.add(1, 6, entries_of(1, 6, 1)) is None
-        await kill(case)
+        await case.kill()
         remove(case, "/checkpoint")
+        await case.open()
+        assert await case.read(1, *range(7)) == entries_of(1, 0, 7)
+
+    run_bookie(main)
+
+
+def test_lost_checkpoint_and_then_a_start_that_gets_no_further_loses_nothing():
+    async def main(case: BookieNode) -> None:
+        await fill(case)
+        await case.reopen()
+        assert await case.add(1, 6, entries_of(1, 6, 1)) is None
+        await case.kill()
+        assert case.files(".journal")[0] != "/b/journal/0000000001.journal", "the numbers of its groups go on"
+        remove(case, "/checkpoint")
+        case.disk.inject("write", "*.log", error=errno.ENOSPC, times=None)
+        await case.open()
+        assert not case.bookie.is_writable
+        await case.kill()
+        case.disk.clear_faults()
         await case.open()
         assert await case.read(1, *range(7)) == entries_of(1, 0, 7)
 

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from geminga.model.errors import LedgerClosedError
 from geminga.model.position import EARLIEST, LATEST
 from geminga.runtime import spawn
 from support.worlds.ledger_world import append, read_all
@@ -76,5 +77,24 @@ def test_a_cursor_that_was_set_back_meanwhile_keeps_what_it_was_promised(in_worl
         assert len(await read_all(cursor)) in (0, 25)
         ml = await w.reopen()
         assert ml.cursors["s"].backlog_count in (0, ml.ledgers.entry_count)
+
+    in_world(scenario)
+
+
+def test_a_log_that_is_unloaded_meanwhile_is_not_truncated_behind_the_back_of_who_has_it_next(in_world):
+    async def scenario(w):
+        ml = await w.open()
+        await w.fill(ml, 25)
+        w.faults.delay_ms_max = 100
+        truncation = asyncio.ensure_future(ml.trimmer.truncate())
+        await w.world.sleep(0)
+        # It is closing the open ledger; whoever unloads the log is next to have the list.
+        await ml.close()
+        again = await w.open()
+        with pytest.raises(LedgerClosedError):
+            await truncation
+        assert [info.entries for info in again.ledgers.infos] == [10, 10, 5]
+        assert len(await again.reader.read_range(EARLIEST, 100, 1 << 20)) == 25
+        await w.fill(again, 1)
 
     in_world(scenario)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from geminga.model.errors import DiskIOError
+import pytest
+
+from geminga.model.errors import DiskIOError, UnknownEntryError
 from geminga.replication import copier
+from geminga.replication.worker import REFUSALS_MAX
 from support.worlds.replication_world import ReplicationWorld, run_replication
 
 LEDGERS = 40
@@ -52,3 +55,32 @@ def test_bookie_that_refuses_copies_is_chosen_last_from_then_on():
             await world.check_copies(ledger_id)
 
     run_replication(main, bookies=6)
+
+
+@pytest.mark.parametrize("how", ["takes nothing", "does not say what it has"])
+def test_named_bookie_that_is_of_no_use_for_long_is_replaced(how):
+    async def main(world: ReplicationWorld) -> None:
+        handle = await world.write(20, (3, 2, 2))
+        ledger_id = handle.ledger_id
+        name = (await world.metadata(ledger_id)).fragments[0].ensemble[1]
+        for entry_id in world.bookies[name].entry_ids(ledger_id)[3:9]:
+            world.bookies[name].forget_entry(ledger_id, entry_id)
+        # Registered all the same.
+        if how == "takes nothing":
+            world.bookies[name].add_error = DiskIOError("broken")
+        else:
+            world.bookies[name].read_error = UnknownEntryError("part of its journal was lost")
+        await world.marks.mark(ledger_id, [name], None)
+        recovery = world.autorecovery("one")
+        await recovery.start()
+        while recovery.counters.failed_attempts < REFUSALS_MAX:
+            await world.world.sleep(0.01)
+        # It may have been a moment of its own.
+        assert name in (await world.metadata(ledger_id)).fragments[0].ensemble
+        await world.world.sleep(60)
+        await recovery.close()
+        assert name not in (await world.metadata(ledger_id)).fragments[0].ensemble
+        assert await world.marks.ledger_ids() == []
+        await world.check_copies(ledger_id)
+
+    run_replication(main, bookies=5)

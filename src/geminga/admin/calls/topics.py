@@ -384,7 +384,7 @@ LAKE: Final = Noun(
             "{topic}/holes/skip",
             "Go on behind what is lost for good.",
             _DOC,
-            body=Body("options", _DOC, "``ledgerId``, ``force``, ``whole``"),
+            body=Body("options", _DOC, "``ledgerId``, ``force``, ``whole``, ``end``, ``dry``"),
             destroys=True,
         ),
     ),

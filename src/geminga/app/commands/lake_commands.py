@@ -167,6 +167,13 @@ def skip_hole(
     is_whole: Annotated[
         bool, typer.Option("--whole", help="Also a ledger of which some entries can be read: they are lost with it.")
     ] = False,
+    is_end: Annotated[
+        bool,
+        typer.Option(
+            "--end",
+            help="Only what lies behind its newest entry that can be read, where that keeps the topic unloaded.",
+        ),
+    ] = False,
     admin_url: AdminUrl = DEFAULT_ADMIN_URL,
     is_json: AsJson = False,
 ) -> None:
@@ -175,6 +182,11 @@ def skip_hole(
     from geminga.model.errors import PreconditionFailedError
 
     path = _path(topic)
+    if is_end:
+        end = {"ledgerId": ledger, "end": True, "force": is_forced, "dry": is_dry}
+        told = ask(admin_url, f"{path}/holes/skip", "PUT", end)
+        print(render({"wouldLose" if is_dry else "lost": told}, is_json=is_json))
+        return
     if is_dry:
         found = cast("dict[str, list[dict[str, object]]]", ask(admin_url, f"{path}/holes{_query([ledger])}"))
         lost = next((hole for hole in found["holes"] if hole["ledgerId"] == ledger), None)

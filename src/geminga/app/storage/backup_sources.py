@@ -22,7 +22,7 @@ from geminga.bookie.entry_logs import log_name
 from geminga.bookie.garbage_collection import MARK_NAME, QUARANTINE_NAME
 from geminga.bookie.journal import SUFFIX as JOURNAL_SUFFIX
 from geminga.bookie.ledger_storage import CHECKPOINT_NAME, run_name
-from geminga.bookie.recovery import COOKIE_NAME
+from geminga.bookie.recovery import COOKIE_NAME, LIMBO_NAME
 from geminga.metadata import SqliteMetadataStore
 from geminga.model.errors import DataDirectoryError
 from geminga.runtime import Runtime
@@ -166,7 +166,7 @@ class StoppedSource:
         parts += [(f"journal/{name}", None, False) for name in kept]
         place = f"{self._data}/{name}"
         self._files += [CutFile(f"{name}/{part}", f"{place}/{part}", size, final) for part, size, final in parts]
-        small = [f"ledgers/{each}" for each in (COOKIE_NAME, CHECKPOINT_NAME, QUARANTINE_NAME, MARK_NAME)]
+        small = [f"ledgers/{each}" for each in (COOKIE_NAME, CHECKPOINT_NAME, QUARANTINE_NAME, MARK_NAME, LIMBO_NAME)]
         for part in [f"journal/{COOKIE_NAME}", *small]:
             try:
                 self._values[f"{name}/{part}"] = await disk.read_file(f"{place}/{part}")

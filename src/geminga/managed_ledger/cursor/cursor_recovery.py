@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from geminga.managed_ledger.rules.acked_entries import MakeAckedEntries
 from geminga.managed_ledger.rules.cursor_format import Recovered, recovery, state_of_record
 from geminga.managed_ledger.rules.positions import LedgerList
 from geminga.managed_ledger.shared.ports import Ledger, Ledgers
-from geminga.model.errors import CorruptionError, NoSuchEntryError, NoSuchLedgerError
+from geminga.model.errors import CorruptionError, MetadataError, NoSuchEntryError, NoSuchLedgerError, StorageError
 from geminga.runtime import get_logger
 from geminga.wire.managed_ledger import CursorInfoRecord
+
+#: Behind the reason why a topic can not be loaded.
+GIVE_UP: Final = ". It is tried again; what is lost for good is given up by geminga lake skip-hole --end"
 
 _log = get_logger(__name__)
 
@@ -47,6 +50,12 @@ async def recover_cursor(
     except NoSuchLedgerError:
         _log.error("%s: its ledger %d does not exist", name, record.cursor_ledger_id)
         return FoundCursor(of_node, None)
+    except MetadataError:
+        raise
+    except StorageError as error:
+        told = "%s: where the subscription's ledger %d ends can not be told: %s%s"
+        _log.error(told, name, record.cursor_ledger_id, error, GIVE_UP)
+        raise
     found, read_bytes = await _run(source, recovery(source.last_add_confirmed, log, make, memory_bytes_max=room_bytes))
     if found is None:
         _log.error("%s: no state in its ledger %d", name, record.cursor_ledger_id)

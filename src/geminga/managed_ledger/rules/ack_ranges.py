@@ -118,6 +118,16 @@ class AckRanges:
         if not ledgers:
             self._ledgers = None
 
+    def discard_behind(self, ledger_id: int, entry_id: int) -> None:
+        """Forget the entries of one ledger behind an id (>= -1); nothing of one that is put away."""
+        entries = (self._ledgers or {}).get(ledger_id)
+        if entries is None or not entries.count_behind(entry_id):
+            return
+        runs = entries.ranges(entries.range_count)
+        self.discard_ledger(ledger_id)
+        for first, last in runs:
+            self.add_range(ledger_id, first, min(last, entry_id))
+
     def discard_ledger(self, ledger_id: int) -> None:
         """Forget one ledger."""
         if self._ledgers is not None and ledger_id in self._ledgers:

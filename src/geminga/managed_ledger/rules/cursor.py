@@ -170,10 +170,14 @@ class CursorState:
         return CHANGED | MOVED | CROSSED
 
     def forget_missing(self, ledgers: LedgerList) -> None:
-        """Drop what is kept of ledgers that were trimmed while the mark-delete position was before them."""
+        """Drop what is kept of ledgers that were trimmed while the mark-delete position was before them, and of entries
+        behind the end of a closed one, which was given up: they would count as others that are not acknowledged."""
         for ledger_id in self.acked.ledger_ids:
-            if ledgers.find(ledger_id) is None:
+            info = ledgers.find(ledger_id)
+            if info is None:
                 self.acked.discard_ledger(ledger_id)
+            elif info.closed_ms:
+                self.acked.discard_behind(ledger_id, info.entries - 1)
         for ledger_id in self.acked.away_ids:
             if ledgers.find(ledger_id) is None:
                 self.acked.discard_ledger(ledger_id)

@@ -45,6 +45,10 @@ class FailedLedgers:
         self._failures[ledger_id] = failures + 1
         return self._longest_ms >> max(0, BACKOFF_DOUBLINGS - failures)
 
+    def failures(self, ledger_id: int) -> int:
+        """How often it could not be restored, one time after the other."""
+        return self._failures.get(ledger_id, 0)
+
     def restored(self, ledger_id: int) -> None:
         """Begin anew."""
         self._failures.pop(ledger_id, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,9 +21,12 @@ if TYPE_CHECKING:
     from geminga.broker.topic.persistent import PersistentTopic
 
 
+_OF_PARTITIONS: Final = "Ledgers are those of the partitions of a topic, one by one"
+
+
 async def _topic(request: Request) -> PersistentTopic:
     topics, name = context_of(request).topics, topic_of(request)
-    await refuse_partitioned(topics, name, "Ledgers are those of the partitions of a topic, one by one")
+    await refuse_partitioned(topics, name, _OF_PARTITIONS)
     return await persistent_topic(topics, name, "Looking for ledgers that can not be read")
 
 
@@ -85,12 +88,15 @@ def _loss(topic: PersistentTopic, ledger_id: int) -> Document:
 
 
 async def skip(request: Request) -> Response:
-    """Give up a ledger that can not be read, and load the topic anew behind it; answers what it had."""
+    """Give up a ledger that can not be read, and load the topic anew behind it; answers what it had. ``end``: only what
+    lies behind the newest entry that can be read, of a ledger whose end keeps the topic from being loaded."""
     body = await json_body(request)
     if body is None:
         raise RestError(400, NO_BODY)
     options = object_of(body, "what is to be skipped")
     ledger_id = number_of(options.get("ledgerId"), "ledgerId", LONG_MAX)
+    if _flag(options, "end"):
+        return await _give_up_end(request, ledger_id, options)
     topic = await _topic(request)
     loss = _loss(topic, ledger_id)
     hole = await topic.services.ledgers.skip_hole(
@@ -99,6 +105,26 @@ async def skip(request: Request) -> Response:
     # What dispatchers, deduplication and transactions have in memory is of a log that had it.
     await topic.services.unload(topic.name)
     return json_response(_document(hole, loss))
+
+
+async def _give_up_end(request: Request, ledger_id: int, options: Document) -> Response:
+    """Of a topic that can not be loaded, since nobody can tell where its last ledger, or a subscription's, ends."""
+    topics, name = context_of(request).topics, topic_of(request)
+    await refuse_partitioned(topics, name, _OF_PARTITIONS)
+    await topics.registry.require_here(name)
+    end = await topics.ledgers.give_up_end(
+        name.managed_ledger_name, ledger_id, is_forced=_flag(options, "force"), is_dry=_flag(options, "dry")
+    )
+    return json_response(
+        {
+            "ledgerId": ledger_id,
+            "lastMessageId": f"{Position(ledger_id, end.last_entry_id)}",
+            "lostEntries": end.newest_entry_id - end.last_entry_id,
+            "isLost": not end.doubts,
+            "outOfReach": list(end.doubts),
+            "error": end.error,
+        }
+    )
 
 
 def _flag(options: Document, name: str) -> bool:
