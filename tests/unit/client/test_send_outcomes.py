@@ -17,6 +17,7 @@ from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.hot import encode_send_receipts
+from support.house.python_calls import counted_calls
 from support.worlds.client_world import BrokerOnNode
 from support.worlds.scripted_broker import polite, run_against, run_with_broker
 from support.worlds.scripted_coordinator import CoordinatorScript
@@ -54,6 +55,82 @@ def test_who_waits_for_room_goes_on_once_there_is_though_another_producer_had_fi
         assert client.memory.used_bytes == 0
 
     run_against(script, scenario, memory_limit_bytes=1000)
+
+
+@pytest.mark.parametrize(("messages_max", "bytes_max"), [(1, 0), (0, 1000)])
+def test_who_waits_for_room_is_not_passed_by_those_who_have_their_receipts(messages_max: int, bytes_max: int) -> None:
+    stored: list[bytes] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        return [receipt(command.send)] if command.type == Type.SEND else polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        producer = await client.create_producer(TOPIC, batching_enabled=False, max_pending_messages=messages_max)
+
+        async def sends(content: bytes) -> None:
+            for _ in range(10):
+                await producer.send(content)
+                stored.append(content[:1])
+
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            for content in (b"a", b"b", b"c"):
+                group.create_task(sends(content * 1000))
+        assert b"".join(stored) == b"abc" * 10
+        assert client.memory.used_bytes == producer.pending_messages == 0
+
+    run_against(script, scenario, memory_limit_bytes=bytes_max)
+
+
+def test_waiting_for_room_costs_each_the_same_however_many_wait() -> None:
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        return [receipt(command.send)] if command.type == Type.SEND else polite(command)
+
+    def calls_of(senders: int) -> int:
+        async def scenario(client: gc.Client) -> int:
+            producer = await client.create_producer(TOPIC, batching_enabled=False, max_pending_messages=1)
+            with counted_calls() as calls:
+                await asyncio.gather(*(producer.send(b"x") for _ in range(senders)))
+            return calls()
+
+        return run_against(script, scenario)
+
+    assert calls_of(200) < 3 * calls_of(100)
+
+
+def test_who_gives_up_waiting_for_room_holds_up_nobody_behind() -> None:
+    held: list[pb.CommandSend] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.SEND:
+            held.append(command.send)
+            return []
+        return polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        producer = await client.create_producer(
+            TOPIC, batching_enabled=False, max_pending_messages=1, send_timeout_millis=1000
+        )
+        tasks = [asyncio.ensure_future(producer.send(b"%d" % number)) for number in range(5)]
+        await wait_ms(1)
+        for number in (1, 3):
+            tasks[number].cancel()
+        async with asyncio.timeout(10):
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(end) for end in ends] == [
+            gc.Timeout,
+            asyncio.CancelledError,
+            gc.Timeout,
+            asyncio.CancelledError,
+            gc.Timeout,
+        ]
+        assert len(held) == 3
+        waiting = [asyncio.ensure_future(producer.send(b"x")) for _ in range(3)]
+        await wait_ms(1)
+        await producer.close()
+        closed = await asyncio.gather(*waiting, return_exceptions=True)
+        assert all(isinstance(end, gc.AlreadyClosed | gc.Timeout) for end in closed)
+
+    run_against(script, scenario)
 
 
 @pytest.mark.parametrize("refused", [0, 1])
