@@ -81,6 +81,37 @@ def test_who_waits_for_room_is_not_passed_by_those_who_have_their_receipts(messa
     run_against(script, scenario, memory_limit_bytes=bytes_max)
 
 
+@pytest.mark.parametrize("kind", list(gc.BatchingType))
+def test_an_open_batch_takes_no_more_messages_than_there_is_room_for(kind: gc.BatchingType) -> None:
+    held: list[pb.CommandSend] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.SEND:
+            held.append(command.send)
+            return []
+        return polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        producer = await client.create_producer(
+            TOPIC, batching_type=kind, batching_max_messages=3, max_pending_messages=4, send_timeout_millis=1000
+        )
+        for _ in range(4):
+            producer.send_nowait(b"x")
+        assert producer.pending_messages == 4
+        with pytest.raises(gc.ProducerQueueIsFull):
+            producer.send_nowait(b"x")
+        await wait_ms(1)
+        assert [send.num_messages for send in held] == [3, 1]
+        with pytest.raises(gc.Timeout):
+            await producer.flush()
+        for _ in range(3):
+            producer.send_nowait(b"x")  # batches are as large as before
+        await wait_ms(1)
+        assert held[-1].num_messages == 3
+
+    run_against(script, scenario)
+
+
 def test_waiting_for_room_costs_each_the_same_however_many_wait() -> None:
     def script(command: pb.BaseCommand) -> list[bytes]:
         return [receipt(command.send)] if command.type == Type.SEND else polite(command)

@@ -7,6 +7,7 @@ timeout, and those who wait for receipts or for room.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterator
 from functools import partial
 from itertools import repeat
@@ -339,6 +340,11 @@ class SendBuffer:
     def is_full(self, open_messages: int) -> bool:
         """Whether nothing more may be sent now; ``open_messages`` are not frames yet."""
         return self._memory.is_full or self._is_queue_full(open_messages)
+
+    @property
+    def room(self) -> int:
+        """Messages that it takes now, if none are open."""
+        return self.messages_max - self.queue.messages if self.messages_max else sys.maxsize
 
     def _is_queue_full(self, open_messages: int) -> bool:
         return 0 < self.messages_max <= self.queue.messages + open_messages

@@ -263,10 +263,11 @@ class Sending(EntryProducer[T]):
         if self._is_full():
             raise ProducerQueueIsFull(f"{self.pending_messages} messages of {self._name} wait for their receipts")
 
-    def _check_may_open(self) -> None:
-        """A batch is about to: the messages behind its first are not looked at any more."""
+    def _check_may_open(self) -> int:
+        """A batch is about to: how many messages it may take, which are not looked at behind its first."""
         self._check_may_send()
         self._place.check()
+        return self._buffer.room
 
     def _is_full(self) -> bool:
         if self._state is State.NEW and self._early.is_full:
