@@ -290,7 +290,9 @@ class TopicConsumer:
         await self._attachment.leave(self._end(error))
 
     async def unsubscribe(self, *, is_forced: bool) -> None:
-        """Delete the subscription on the broker; raises its error."""
+        """Delete the subscription on the broker, unless that is done; raises its error."""
+        if self._phase is Phase.CLOSED:
+            return  # of several topics another one failed
         self.acks.sender.flush()
         await self.request(lambda consumer, request: requests.unsubscribe(consumer, request, is_forced=is_forced))
         connection = self._end(AlreadyClosed(f"{self.topic} was unsubscribed"))
