@@ -44,9 +44,11 @@ class _Outcome(Generic[R]):
     frames hold, would wait for the collector of cycles.
     """
 
-    __slots__ = ("_error", "_is_there", "_result")
+    __slots__ = ("_error", "_is_there", "_result", "was_taken")
 
     def __init__(self) -> None:
+        #: Who waited has it.
+        self.was_taken = False
         self._is_there = threading.Lock()
         self._is_there.acquire()
         self._result: R | None = None
@@ -65,6 +67,7 @@ class _Outcome(Generic[R]):
     def take(self) -> R:
         """Wait for it; raise the error, or give the result."""
         self._is_there.acquire()
+        self.was_taken = True
         error, self._error = self._error, None
         if error is None:
             result, self._result = self._result, None
@@ -109,11 +112,14 @@ class LoopThread:
         def begin() -> None:
             task.append(spawn(carry_out(), name="blocking call"))
 
-        self._soon(begin)
         try:
+            self._soon(begin)
             return outcome.take()
-        except KeyboardInterrupt:
-            self._soon(lambda: task[0].cancel() if task else None)
+        except BaseException:
+            if not outcome.was_taken:
+                # A signal's handler raised in the thread that waits: what nobody waits for must take nothing from
+                # those who do.
+                self._soon(lambda: task[0].cancel() if task else None)
             raise
 
     def call(self, function: Callable[[], R]) -> R:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading  # noqa: TID251  (threads are what is tested)
 from collections import deque
 from functools import partial
@@ -99,6 +100,38 @@ def test_stop_ends_what_still_waits(thread) -> None:
     caller.join(5)
     assert not caller.is_alive()
     assert len(errors) == 1
+
+
+class Interrupted(Exception):
+    """What a handler of a signal raises."""
+
+
+@pytest.mark.parametrize("error", [Interrupted, SystemExit, KeyboardInterrupt])
+def test_call_that_a_signal_interrupts_is_given_up_on_the_loop_too(thread, error) -> None:
+    ends: list[str] = []
+
+    def interrupt(number: int, frame: object) -> None:
+        raise error
+
+    async def take() -> None:
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ends.append("cut off")
+
+    async def until_it_ended() -> None:
+        for _ in range(3):
+            await next_turn()
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with pytest.raises(error):
+            thread.run(take)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    thread.run(until_it_ended)
+    assert ends == ["cut off"]
 
 
 def test_callback_may_use_the_loop_it_was_called_from(thread) -> None:
