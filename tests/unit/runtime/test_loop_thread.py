@@ -224,6 +224,29 @@ def test_who_hands_over_much_waits_though_it_is_few_items(thread) -> None:
     assert taken[-1] == 200
 
 
+def test_who_waits_for_what_he_put_does_not_wait_for_what_others_put_behind_it(thread) -> None:
+    taken: list[int] = []
+
+    async def take(items: deque[int]) -> None:
+        taken.append(items.popleft())
+        hand_over.count_taken(1)
+        if len(taken) < 1000:
+            hand_over.put(0)  # another one always has more
+        await next_turn()
+
+    async def until_mine_is_taken() -> int:
+        await hand_over.empty()
+        return len(taken)
+
+    hand_over = HandOver(thread, take, limit=10)
+    for item in (0, 1):
+        hand_over.put(item)
+    assert thread.run(until_mine_is_taken) < 100
+    assert 1 in taken
+    thread.call(lambda: taken.extend(range(1000)))
+    thread.run(hand_over.empty)
+
+
 def test_items_of_several_threads_all_arrive(thread) -> None:
     taken: list[tuple[int, int]] = []
 
