@@ -522,34 +522,6 @@ def test_messages_are_available_from_where_a_consumer_stands() -> None:
     run_with_broker(scenario)
 
 
-def test_no_message_of_a_partition_is_available_where_a_consumer_stands_at_its_end() -> None:
-    """Ids that a broker tells beside the last message's say no partition."""
-
-    async def scenario(client, broker):
-        await broker.broker.resources.create_partitioned_topic(TopicName.parse("t"), 2)
-        await publish(client, "t-partition-0", b"0")
-        await publish(client, "t-partition-1", b"1", b"2")
-        consumer = await client.subscribe("t", "s", initial_position=EARLIEST)
-        assert await consumer.has_message_available()
-        await consumer.acknowledge([await consumer.receive(1000) for _ in range(3)])
-        await consumer.close()
-        consumer = await client.subscribe("t", "s")
-        assert not await consumer.has_message_available()
-        later_ms = client.runtime.clock.wall_ms() + 60_000
-        async with asyncio.timeout(1):  # nobody waits for messages that do not come
-            reader = await client.create_reader("t", gc.MessageId.latest)
-            assert not await reader.has_message_available()
-            for target in (gc.MessageId.earliest, later_ms, gc.MessageId.latest):
-                await reader.seek(target)
-                assert await reader.has_message_available() == (target == gc.MessageId.earliest)
-            await publish(client, "t-partition-1", b"3")
-            assert await reader.has_message_available()
-            assert (await reader.read_next()).data() == b"3"
-            assert not await reader.has_message_available()
-
-    run_with_broker(scenario)
-
-
 def test_messages_wait_for_their_schema_in_order() -> None:
     async def scenario(client, broker):
         await publish(client, "t", b"1", b"2", b"3")
