@@ -8,6 +8,7 @@ import pytest
 
 import geminga.client as gc
 from geminga.client._producing.messages import key_text
+from geminga.client._producing.room_line import RoomLine
 from geminga.client._producing.topic_producer import TopicProducer
 from geminga.client.producer_rules.router import partition_of_key
 from geminga.client.schema import KeyValue, KeyValueEncoding, KeyValueSchema, StringSchema
@@ -23,6 +24,7 @@ from support.worlds.scripted_broker import polite, run_against, run_with_broker
 from support.worlds.scripted_coordinator import CoordinatorScript
 
 TOPIC = "persistent://public/default/topic"
+COVERED = (RoomLine,)
 Type = pb.BaseCommand
 
 

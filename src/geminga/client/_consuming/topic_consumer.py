@@ -478,15 +478,6 @@ class TopicConsumer:
         attachment = self._attachment
         await attachment.connected()
         self._phase = Phase.SEEKING
-        times = attachment.times
-        try:
-            await self._seek_once(message_id, timestamp_ms)
-        except (ConsumerNotFound, BrokerMetadataError) as error:  # Apache's brokers say the latter
-            if self._phase is Phase.CLOSED or (attachment.connection is not None and attachment.times == times):
-                raise
-            raise NotConnected(f"{self.topic}: the broker closed the consumer for a seek that was given up") from error
-
-    async def _seek_once(self, message_id: MessageId | None, timestamp_ms: int) -> None:
         self.start_over()
         self.acks.forget_batches()
         self._intake.start = self.last_received.move(message_id)
@@ -495,13 +486,18 @@ class TopicConsumer:
             if newest.entry_id() >= 0:
                 message_id = newest
                 self._intake.start = self.last_received.move(message_id)
-        times = self._attachment.times
-        await self.request(lambda consumer, request: requests.seek(consumer, request, message_id, timestamp_ms))
-        if self._attachment.times != times and self._attachment.connection is not None:
+        times = attachment.times
+        try:
+            await self.request(lambda consumer, request: requests.seek(consumer, request, message_id, timestamp_ms))
+        except (ConsumerNotFound, BrokerMetadataError) as error:  # Apache's brokers say the latter
+            if self._phase is Phase.CLOSED or (attachment.connection is not None and attachment.times == times):
+                raise
+            raise NotConnected(f"{self.topic}: the broker closed the consumer for a seek that was given up") from error
+        if attachment.times != times and attachment.connection is not None:
             return  # subscribed again before the answer was heard: what came since is from there, and comes once
         self.start_over()
         self._forget_acks()
-        if self._attachment.connection is not None:
+        if attachment.connection is not None:
             self._phase = Phase.SUBSCRIBED
             self._intake.give_back()
         else:

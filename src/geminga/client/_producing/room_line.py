@@ -16,8 +16,8 @@ from typing import Final
 WOKEN_MAX: Final = 100
 
 
-class Place:
-    """Of one who waits."""
+class RoomTurn:
+    """One who waits."""
 
     __slots__ = ("call",)
 
@@ -33,22 +33,22 @@ class RoomLine:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._places: OrderedDict[Place, None] = OrderedDict()
+        self._places: OrderedDict[RoomTurn, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._places)
 
-    def join(self) -> Place:
+    def join(self) -> RoomTurn:
         """Behind all others; to be left, whatever happens."""
-        place = Place()
+        place = RoomTurn()
         self._places[place] = None
         return place
 
-    def is_first(self, place: Place) -> bool:
+    def is_first(self, place: RoomTurn) -> bool:
         """Whether it is this one's turn."""
         return next(iter(self._places)) is place
 
-    async def called(self, place: Place) -> None:
+    async def called(self, place: RoomTurn) -> None:
         """Until something may have changed: look again."""
         place.call = self._loop.create_future()
         try:
@@ -56,7 +56,7 @@ class RoomLine:
         finally:
             place.call = None
 
-    def leave(self, place: Place) -> None:
+    def leave(self, place: RoomTurn) -> None:
         """It goes on, or was given up: the next one's turn."""
         was_first = self.is_first(place)
         del self._places[place]

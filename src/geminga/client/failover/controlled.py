@@ -70,12 +70,16 @@ class ControlledClusterFailover:
             await wait_ms(self._interval_s * 1000)
             # Whatever who overrides it raises: nobody would watch any more.
             text = await attempt_await(self.read(client))
+            if isinstance(text, Raised):
+                self._stay(text)
+                continue
             try:
-                if isinstance(text, Raised):
-                    raise OSError(str(text))
                 self._follow(client, document_of(text))
             except (OSError, ValueError, TypeError, InvalidConfiguration, InvalidUrl) as error:
-                _log.warning("%s names no cluster, the client stays where it is: %s", self._url, error)
+                self._stay(error)
+
+    def _stay(self, why: object) -> None:
+        _log.warning("%s names no cluster, the client stays where it is: %s", self._url, why)
 
     def _follow(self, client: FailoverClient, document: dict[str, str]) -> None:
         if document == self._followed:
