@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -82,11 +83,14 @@ def geminga_admin_url(geminga_broker: Standalone) -> str:
 
 @pytest.fixture
 def geminga_namespace(geminga_broker: Standalone) -> Iterator[str]:
-    """``tenant/namespace`` of this test alone; deleted with everything in it afterwards."""
+    """``tenant/namespace`` of this test alone; deleted with everything in it afterwards, unless the test did so."""
+    from geminga.model.errors import NotFoundError
+
     namespace = f"{TENANT}/test-{next(_numbers)}"
     geminga_broker.create_namespace(namespace)
     yield namespace
-    geminga_broker.delete_namespace(namespace)
+    with suppress(NotFoundError):
+        geminga_broker.delete_namespace(namespace)
 
 
 @pytest.fixture

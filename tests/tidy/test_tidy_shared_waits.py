@@ -16,6 +16,7 @@ ALONE = {
     ("broker/filters/pool.py", "_all_gone"): "made by the only close",
     ("broker/websocket/sessions.py", "_wake"): "of the session's own task",
     ("client/_producing/registration.py", "_access"): "of the producer's own task",
+    ("client/_producing/room_line.py", "call"): "of who stands there",
     ("metadata/snapshot.py", "opened"): "of who made the snapshot",
     ("metadata/socket/link.py", "_said"): "of who makes the link",
     ("metadata/socket/store.py", "_first"): "of who opens the store",

@@ -11,7 +11,8 @@
 Each kind of thing is an attribute (``admin.topics``, ``admin.tenants``, ...), each request a method. Names are as
 people write them (``orders``, ``persistent://tenant/namespace/orders``, ``tenant/namespace``); answers are JSON as
 Python has it, in Pulsar's words; what is not set is None. Errors are :class:`AdminError` and what stands on it, by the
-status of HTTP. It asks brokers of Apache Pulsar just as well.
+status of HTTP. It asks brokers of Apache Pulsar just as well. A client belongs to the loop it is first used on; a
+blocking one is for any thread, and for forked children.
 """
 
 from __future__ import annotations

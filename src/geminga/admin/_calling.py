@@ -13,6 +13,7 @@ from geminga.admin._http import HttpCaller
 from geminga.admin._request import Request as Request
 from geminga.admin._request import answer_to
 from geminga.runtime import LaneThreads, value_of
+from geminga.runtime.fork import fork_generation
 
 #: Requests of one asynchronous client that are under way at a time; others wait for their turn.
 REQUESTS_MAX: Final = 16
@@ -46,18 +47,34 @@ class Asks(Protocol):
 
 
 class Lanes:
-    """Threads that wait for answers, :data:`REQUESTS_MAX` at most."""
+    """Threads that wait for answers, :data:`REQUESTS_MAX` at most; they tell the loop that asked first."""
 
-    __slots__ = ("_caller", "_free", "_threads", "_turns")
+    __slots__ = ("_caller", "_free", "_generation", "_loop", "_threads", "_turns")
 
     def __init__(self, caller: HttpCaller) -> None:
         self._caller = caller
         self._threads = LaneThreads()
         self._free = [f"admin-{number}" for number in range(REQUESTS_MAX)]
         self._turns = asyncio.Semaphore(REQUESTS_MAX)
+        #: Where it is used, and the process.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._generation = fork_generation()
+
+    @property
+    def _is_here(self) -> bool:
+        """Whether who asks would hear of the answer."""
+        running = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop, self._generation = running, fork_generation()
+        return self._loop is running and self._generation == fork_generation()
 
     async def ask(self, request: Request) -> Any:  # noqa: ANN401
-        """As :func:`answer_to`."""
+        """As :func:`answer_to`. Raises ValueError on another loop than before, and in a forked child."""
+        if not self._is_here:
+            raise ValueError(
+                "this administration client belongs to the loop and the process that it was first used in: make "
+                "another one here, or take geminga.admin.blocking"
+            )
         await self._turns.acquire()
         # The one that was used last: a program that asks one thing at a time has one thread.
         lane = self._free.pop()
@@ -83,9 +100,10 @@ class Lanes:
         return value_of(found.pop())
 
     async def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for what is under way; elsewhere nothing of it would be heard of."""
         self._caller.close()
-        await self._threads.close()
+        if self._is_here:
+            await self._threads.close()
 
 
 class AsyncCalls:

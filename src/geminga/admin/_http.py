@@ -15,6 +15,7 @@ from urllib.parse import urlencode, urlsplit
 from geminga.admin.defaults import TIMEOUT_S
 from geminga.admin.errors import UnreachableError, error_of
 from geminga.runtime import SystemClock
+from geminga.runtime.fork import fork_generation
 from geminga.runtime.sockets.limited_answers import limited_answers
 
 #: The type of bodies, unless told otherwise.
@@ -114,6 +115,8 @@ class HttpCaller:
         self._answers = limited_answers(lambda: _Pace(timeout_s, clock.monotonic))
         #: By scheme and address. Threads share it: a connection that was taken is nobody else's.
         self._idle: dict[str, deque[http.client.HTTPConnection]] = {}
+        #: Of the process that they are of.
+        self._generation = fork_generation()
         self._is_closed = False
 
     def close(self) -> None:
@@ -231,6 +234,9 @@ class HttpCaller:
         """A connection, and whether it was used before. Raises ValueError."""
         if self._is_closed:
             raise ValueError("this administration client is closed")
+        if self._generation != fork_generation():
+            # A parent's: it, or a sister, would read the answer to what is asked here.
+            self._generation, self._idle = fork_generation(), {}
         while True:
             try:
                 connection = self._idle[where].pop()

@@ -212,9 +212,10 @@ class TableView(Generic[T]):
 
     # ---- for the client's own parts
 
-    async def fill(self) -> None:
-        """Read what is there, then go on in the background; raises Timeout if it does not come."""
-        while await self._consumer.has_message_available():
+    async def fill(self, *, is_stored: bool = True) -> None:
+        """Read what is there, if the topic stores anything, then go on in the background; raises Timeout if it does not
+        come."""
+        while is_stored and await self._consumer.has_message_available():
             await self._apply(await self._consumer.receive(self._cluster.options.operation_timeout_ms))
         self._task = spawn(self._follow(), name=f"table view of {self._consumer.topic()}")
         self._task.add_done_callback(self._ended)
@@ -323,7 +324,7 @@ async def create_table_view(
     )
     view = TableView(consumer, consumers.cluster)
     try:
-        await view.fill()
+        await view.fill(is_stored=is_stored)
     except BaseException:
         await view.close()
         raise

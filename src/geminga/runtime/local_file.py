@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
+from urllib.parse import unquote
 
 #: Nothing that is read here is larger.
 LOCAL_FILE_BYTES_MAX: Final = 1024 * 1024
@@ -27,6 +28,15 @@ def read_local_file(path: str) -> bytes:
     if len(data) > LOCAL_FILE_BYTES_MAX:
         raise OSError(f"{path}: larger than {LOCAL_FILE_BYTES_MAX} bytes")
     return data
+
+
+def path_of_url(url: str) -> str:
+    """Where a ``file:`` URL leads: with what can not stand in one escaped, as ``Path.as_uri`` writes it, or as it is,
+    where there is such a file."""
+    path = url.removeprefix("file:")
+    if path.startswith("//"):
+        path = "/" + path[2:].partition("/")[2]  # behind the host, which is none
+    return path if os.path.exists(path) else unquote(path)
 
 
 def private(path: str, flags: int) -> int:

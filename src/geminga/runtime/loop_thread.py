@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import math
 import os
 import threading
 from collections import deque
@@ -44,9 +45,11 @@ class _Outcome(Generic[R]):
     frames hold, would wait for the collector of cycles.
     """
 
-    __slots__ = ("_error", "_is_there", "_result")
+    __slots__ = ("_error", "_is_there", "_result", "was_taken")
 
     def __init__(self) -> None:
+        #: Who waited has it.
+        self.was_taken = False
         self._is_there = threading.Lock()
         self._is_there.acquire()
         self._result: R | None = None
@@ -65,6 +68,7 @@ class _Outcome(Generic[R]):
     def take(self) -> R:
         """Wait for it; raise the error, or give the result."""
         self._is_there.acquire()
+        self.was_taken = True
         error, self._error = self._error, None
         if error is None:
             result, self._result = self._result, None
@@ -109,11 +113,14 @@ class LoopThread:
         def begin() -> None:
             task.append(spawn(carry_out(), name="blocking call"))
 
-        self._soon(begin)
         try:
+            self._soon(begin)
             return outcome.take()
-        except KeyboardInterrupt:
-            self._soon(lambda: task[0].cancel() if task else None)
+        except BaseException:
+            if not outcome.was_taken:
+                # A signal's handler raised in the thread that waits: what nobody waits for must take nothing from
+                # those who do.
+                self._soon(lambda: task[0].cancel() if task else None)
             raise
 
     def call(self, function: Callable[[], R]) -> R:
@@ -266,8 +273,10 @@ class HandOver(Generic[T]):
         self._is_taking = False
         self._room = threading.Condition()
         self._is_over = False
-        #: Set on the loop, when nothing waits.
-        self._empty_waiters: list[asyncio.Future[None]] = []
+        #: Items that who takes them counted, of all that were ever put.
+        self._taken = 0
+        #: As many are to be counted -> set on the loop then, or when nothing waits.
+        self._empty_waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def put(self, item: T, size_bytes: int = 0) -> None:
         """From a thread that may wait, never the loop's."""
@@ -295,6 +304,11 @@ class HandOver(Generic[T]):
         with self._room:
             self._size_bytes -= size_bytes
 
+    def count_taken(self, count: int) -> None:
+        """Who takes says, in the very turn of the loop, how many he took; who does not say it keeps :meth:`empty`
+        waiting while others put more."""
+        self._taken += count
+
     def close(self) -> None:
         """Nothing is put any more: who takes is forgotten once it took what waits, so that no collector has to."""
         self._is_over = True
@@ -303,10 +317,18 @@ class HandOver(Generic[T]):
 
     async def empty(self) -> None:
         """On the loop: wait until everything put before is taken."""
-        while self._is_scheduled or self._items:
+        last = self._taken + len(self._items)
+        while (self._is_scheduled or self._items) and self._taken < last:
             waiter: asyncio.Future[None] = self._thread.loop.create_future()
-            self._empty_waiters.append(waiter)
+            self._empty_waiters.append((last, waiter))
             await waiter
+
+    def _wake(self, taken: float) -> None:
+        waiters = self._empty_waiters
+        while waiters and waiters[0][0] <= taken:
+            _, waiter = waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
 
     def _start(self) -> None:
         if not self._is_taking:
@@ -320,6 +342,7 @@ class HandOver(Generic[T]):
                 await self._take(self._items)
                 with self._room:
                     self._room.notify_all()
+                self._wake(self._taken)
         finally:
             self._is_taking = self._is_scheduled = False
             if self._items:  # put after the last look, by a thread that saw the taker still at work
@@ -328,10 +351,7 @@ class HandOver(Generic[T]):
             else:
                 if self._is_over:
                     self._take = _take_nothing
-                waiters, self._empty_waiters = self._empty_waiters, []
-                for waiter in waiters:
-                    if not waiter.done():
-                        waiter.set_result(None)
+                self._wake(math.inf)
 
 
 _lock = threading.Lock()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
 import ssl
 from collections.abc import Iterator
@@ -107,6 +108,24 @@ def test_a_change_goes_to_a_new_connection_where_the_old_one_was_closed_before(s
     server.closed.get(timeout=5)
     caller.request("DELETE", "/change")
     assert [seen[1] for seen in _Handler.seen] == ["GET", "DELETE"]
+    caller.close()
+
+
+def test_a_forked_child_has_connections_of_its_own(url: str) -> None:
+    """Of one that two processes ask by, each reads the other's answers."""
+    caller = HttpCaller(url)
+    caller.request("GET", "/parent")
+    child = os.fork()
+    if not child:
+        try:
+            caller.request("GET", "/child")
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    caller.request("GET", "/parent")
+    ports = [seen[0] for seen in _Handler.seen]
+    assert [seen[2] for seen in _Handler.seen] == ["/parent", "/child", "/parent"]
+    assert ports[0] == ports[2] != ports[1]
     caller.close()
 
 

@@ -76,6 +76,21 @@ def test_a_request_does_not_wait_for_one_that_was_cut_off() -> None:
     run(story)
 
 
+def test_a_client_says_so_where_nobody_would_hear_of_an_answer() -> None:
+    """On the second loop of a program, as of its tests, the first request waited for ever."""
+    broker = Holding()
+    lanes = Lanes(broker)  # type: ignore[arg-type]
+    assert asyncio.run(lanes.ask(PROMPT)) == 1
+
+    async def elsewhere() -> None:
+        async with asyncio.timeout(10):
+            with pytest.raises(ValueError, match="belongs to the loop"):
+                await lanes.ask(PROMPT)
+            await lanes.close()
+
+    asyncio.run(elsewhere())
+
+
 @pytest.mark.parametrize("before", [0, 1])
 def test_a_request_that_was_cut_off_is_waited_for_by_nobody(before: int) -> None:
     """A service that was told to stop waited half a minute for a broker that hung. ``before``: on a kept connection."""

@@ -56,6 +56,17 @@ def test_token_is_a_text_a_file_a_function_or_a_coroutine(tmp_path) -> None:
     assert asyncio.run(main()) == b"awaited"
 
 
+@pytest.mark.parametrize("folder", ["a b", "ü#1?", "100%", "a%20b"])
+def test_a_token_may_lie_anywhere(tmp_path, folder: str) -> None:
+    file = tmp_path / folder / "token"
+    file.parent.mkdir()
+    file.write_text("of the file\n")
+    for url in (file.as_uri(), f"file://{file}", f"file:{file}"):
+        assert AuthenticationToken(url).data() == b"of the file"
+    with pytest.raises(FileNotFoundError):
+        AuthenticationToken(f"file://{file}-else").data()
+
+
 @pytest.mark.parametrize(
     ("plugin", "parameters", "kind", "data"),
     [

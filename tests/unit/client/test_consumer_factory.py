@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 
@@ -11,9 +12,16 @@ import geminga.client as gc
 from geminga.client._consuming.factory import ConsumerFactory
 from geminga.client._consuming.subscription import Subscription
 from geminga.client._messages.consumer_options import ConsumerOptions
+from geminga.model import TopicName
 from support.worlds.scripted_broker import run_with_broker
 
 EARLIEST = gc.InitialPosition.Earliest
+
+
+async def publish(client, topic: str, *payloads: bytes) -> gc.MessageId:
+    """The id of the last."""
+    async with await client.create_producer(topic, batching_enabled=False) as producer:
+        return [await producer.send(payload) for payload in payloads][-1]
 
 
 def factory_of(client: gc.Client) -> ConsumerFactory:
@@ -119,5 +127,57 @@ def test_a_consumer_without_a_name_has_one() -> None:
         assert len(made.consumer_name) == 5
         assert made.dead_letters is None
         assert factory._subscription("s", ConsumerOptions(consumer_name="mine"), [], None).consumer_name == "mine"
+
+    run_with_broker(scenario)
+
+
+def test_several_partitions_do_not_begin_at_a_message_of_one() -> None:
+    """Those whose ledgers are older would begin behind their end, and nothing of them would ever come."""
+
+    async def scenario(client, broker):
+        resources = broker.broker.resources
+        await resources.create_partitioned_topic(TopicName.parse("t"), 2)
+        await resources.create_partitioned_topic(TopicName.parse("t-of-one"), 1)
+        await publish(client, "t-partition-0", b"0")
+        start = await publish(client, "t-partition-1", b"1")
+        refused = "start_message_id=.*: a message of one topic or partition"
+        for topics in ("t", ["t-partition-0", "t-partition-1"]):
+            with pytest.raises(gc.InvalidConfiguration, match=refused):
+                await client.create_reader(topics, start)
+        with pytest.raises(gc.InvalidConfiguration, match=refused):
+            await client.subscribe(re.compile("t-part.*"), "s", is_durable=False, start_message_id=start)
+        async with client.create_reader("t-partition-1", start, start_message_id_inclusive=True) as reader:
+            assert (await reader.read_next(1000)).data() == b"1"
+        start = await publish(client, "t-of-one", b"2")
+        async with client.create_reader("t-of-one", start, start_message_id_inclusive=True) as reader:
+            assert (await reader.read_next(1000)).data() == b"2"
+
+    run_with_broker(scenario)
+
+
+def test_no_message_of_a_partition_is_available_where_a_consumer_stands_at_its_end() -> None:
+    """Ids that a broker tells beside the last message's say no partition."""
+
+    async def scenario(client, broker):
+        await broker.broker.resources.create_partitioned_topic(TopicName.parse("t"), 2)
+        await publish(client, "t-partition-0", b"0")
+        await publish(client, "t-partition-1", b"1", b"2")
+        consumer = await client.subscribe("t", "s", initial_position=EARLIEST)
+        assert await consumer.has_message_available()
+        await consumer.acknowledge([await consumer.receive(1000) for _ in range(3)])
+        await consumer.close()
+        consumer = await client.subscribe("t", "s")
+        assert not await consumer.has_message_available()
+        later_ms = client.runtime.clock.wall_ms() + 60_000
+        async with asyncio.timeout(1):  # nobody waits for messages that do not come
+            reader = await client.create_reader("t", gc.MessageId.latest)
+            assert not await reader.has_message_available()
+            for target in (gc.MessageId.earliest, later_ms, gc.MessageId.latest):
+                await reader.seek(target)
+                assert await reader.has_message_available() == (target == gc.MessageId.earliest)
+            await publish(client, "t-partition-1", b"3")
+            assert await reader.has_message_available()
+            assert (await reader.read_next()).data() == b"3"
+            assert not await reader.has_message_available()
 
     run_with_broker(scenario)

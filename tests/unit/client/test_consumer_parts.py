@@ -470,3 +470,26 @@ def test_what_comes_while_a_consumer_is_moved_is_not_handed_out_and_comes_again_
         assert topic._phase is Phase.CLOSED
 
     run_against(Seeking(), scenario)
+
+
+@pytest.mark.parametrize("is_durable", [False, True])
+@pytest.mark.parametrize("until_given_up_ms", [0.1, 0.2, 0.4, 1.0, 10.0])
+def test_moving_that_is_given_up_takes_nothing_back_of_another(until_given_up_ms: float, is_durable: bool) -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        producer = await client.create_producer("t", batching_enabled=False)
+        ids = [await producer.send(b"%d" % number) for number in range(10)]
+        consumer = await client.subscribe("t", "s", is_durable=is_durable)
+        await consumer.seek(ids[5])
+        assert (await consumer.receive(1000)).data() == b"6"
+        given_up, moving = (asyncio.ensure_future(consumer.seek(message_id)) for message_id in (ids[8], ids[1]))
+        await wait_ms(until_given_up_ms)
+        given_up.cancel()
+        await moving
+        assert (await consumer.receive(5000)).data() == b"2"
+        given_up = asyncio.ensure_future(consumer.seek(ids[8]))
+        await wait_ms(until_given_up_ms)
+        given_up.cancel()
+        await consumer.seek(ids[2])  # which the broker may hear of when it has closed the consumer for the first
+        assert (await consumer.receive(5000)).data() == b"3"
+
+    run_with_broker(scenario)

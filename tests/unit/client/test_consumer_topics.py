@@ -379,6 +379,23 @@ def test_a_list_of_topics_fails_as_a_whole_and_leaves_nothing() -> None:
     run_with_broker(scenario)
 
 
+def test_unsubscribing_that_failed_at_one_of_several_topics_goes_on_there_when_it_is_called_again() -> None:
+    async def scenario(client, broker):
+        options = {"consumer_type": gc.ConsumerType.Shared}
+        consumer = await client.subscribe(["one", "two"], "s", **options)
+        other = await client.subscribe("two", "s", **options)
+        with pytest.raises(gc.BrokerMetadataError):  # it is shared with another
+            await consumer.unsubscribe()
+        await other.close()
+        await consumer.unsubscribe()
+        assert consumer.is_closed
+        for topic in ("one", "two"):
+            found = await broker.broker.registry.get(TopicName.parse(topic), create=False)
+            assert not found.subscriptions
+
+    run_with_broker(scenario)
+
+
 def test_partitions_are_closed_at_once_where_one_can_not_be_had_and_the_broker_says_no_more() -> None:
     """One after the other, each for the operation timeout: with a hundred of them an hour went by before the error."""
 

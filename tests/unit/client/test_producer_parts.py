@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import NoReturn
 
 import pytest
 
@@ -31,7 +32,7 @@ def in_virtual_time(scenario: Callable[[Clock], Awaitable[None]]) -> None:
     run_against(polite, lambda client: scenario(client.cluster.runtime.clock))
 
 
-def refuse() -> None:
+def refuse() -> NoReturn:
     raise gc.AlreadyClosed("no more")
 
 
@@ -41,6 +42,7 @@ class Room:
     def __init__(self, clock: Clock, *, takes_plain: bool = True, **options) -> None:
         self.opened = 0
         self.is_full = False
+        self.room = 1000
         self.left: list[list[bytes]] = []
         self.batching = Batching(
             clock,
@@ -50,10 +52,11 @@ class Room:
             on_batch=lambda batch: self.left.append(batch.payloads),
         )
 
-    def check(self) -> None:
+    def check(self) -> int:
         if self.is_full:
             raise gc.ProducerQueueIsFull("full")
         self.opened += 1
+        return self.room
 
     def add(self, *payloads: bytes, **fields) -> None:
         for payload in payloads:
@@ -91,6 +94,9 @@ def test_a_batch_that_may_not_open_leaves_nothing_behind() -> None:
             room.is_full = True
             room.add(b"2")  # it passed the check with its first message
             assert room.left == [[b"1", b"2"]]
+            room.is_full, room.room = False, 1
+            room.add(b"3")
+            assert room.left[1:] == [[b"3"]], "there was room for one"
 
     in_virtual_time(scenario)
 

@@ -188,6 +188,30 @@ def test_a_batch_is_as_large_as_its_policy_says() -> None:
     in_virtual_time(scenario)
 
 
+def test_who_waits_for_a_batch_keeps_no_message_from_who_waits_for_one() -> None:
+    async def scenario() -> None:
+        stage = Stage(batch_receive_policy=gc.BatchReceivePolicy(3, 0, 0))
+        batches = [asyncio.ensure_future(stage.receiving.take_batch()) for _ in range(2)]
+        await next_turn()
+        receiving = asyncio.ensure_future(stage.receiving.next())
+        await next_turn()
+        stage.entry(b"1")
+        assert (await asyncio.wait_for(receiving, 5)).data() == b"1"
+        stage.entry(b"2")
+        stage.entry(b"3", b"4", b"5", b"6", b"7")
+        taken = await asyncio.wait_for(asyncio.gather(*batches), 5)
+        assert [[message.data() for message in batch] for batch in taken] == [[b"2", b"3", b"4"], [b"5", b"6", b"7"]]
+        batches = [asyncio.ensure_future(stage.receiving.take_batch()) for _ in range(2)]
+        await next_turn()
+        assert stage.receiving._arrivals.are_awaited, "without prefetching they are asked for again after a loss"
+        stage.condition.is_closed = True
+        stage.receiving.close()
+        ends = await asyncio.wait_for(asyncio.gather(*batches, return_exceptions=True), 5)
+        assert [type(end) for end in ends] == [gc.AlreadyClosed] * 2
+
+    in_virtual_time(scenario)
+
+
 def test_whether_something_arrives_is_seen_without_taking_it() -> None:
     async def scenario() -> None:
         stage = Stage()

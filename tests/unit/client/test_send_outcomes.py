@@ -8,6 +8,7 @@ import pytest
 
 import geminga.client as gc
 from geminga.client._producing.messages import key_text
+from geminga.client._producing.room_line import RoomLine
 from geminga.client._producing.topic_producer import TopicProducer
 from geminga.client.producer_rules.router import partition_of_key
 from geminga.client.schema import KeyValue, KeyValueEncoding, KeyValueSchema, StringSchema
@@ -17,11 +18,13 @@ from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.hot import encode_send_receipts
+from support.house.python_calls import counted_calls
 from support.worlds.client_world import BrokerOnNode
 from support.worlds.scripted_broker import polite, run_against, run_with_broker
 from support.worlds.scripted_coordinator import CoordinatorScript
 
 TOPIC = "persistent://public/default/topic"
+COVERED = (RoomLine,)
 Type = pb.BaseCommand
 
 
@@ -54,6 +57,113 @@ def test_who_waits_for_room_goes_on_once_there_is_though_another_producer_had_fi
         assert client.memory.used_bytes == 0
 
     run_against(script, scenario, memory_limit_bytes=1000)
+
+
+@pytest.mark.parametrize(("messages_max", "bytes_max"), [(1, 0), (0, 1000)])
+def test_who_waits_for_room_is_not_passed_by_those_who_have_their_receipts(messages_max: int, bytes_max: int) -> None:
+    stored: list[bytes] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        return [receipt(command.send)] if command.type == Type.SEND else polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        producer = await client.create_producer(TOPIC, batching_enabled=False, max_pending_messages=messages_max)
+
+        async def sends(content: bytes) -> None:
+            for _ in range(10):
+                await producer.send(content)
+                stored.append(content[:1])
+
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            for content in (b"a", b"b", b"c"):
+                group.create_task(sends(content * 1000))
+        assert b"".join(stored) == b"abc" * 10
+        assert client.memory.used_bytes == producer.pending_messages == 0
+
+    run_against(script, scenario, memory_limit_bytes=bytes_max)
+
+
+@pytest.mark.parametrize("kind", list(gc.BatchingType))
+def test_an_open_batch_takes_no_more_messages_than_there_is_room_for(kind: gc.BatchingType) -> None:
+    held: list[pb.CommandSend] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.SEND:
+            held.append(command.send)
+            return []
+        return polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        producer = await client.create_producer(
+            TOPIC, batching_type=kind, batching_max_messages=3, max_pending_messages=4, send_timeout_millis=1000
+        )
+        for _ in range(4):
+            producer.send_nowait(b"x")
+        assert producer.pending_messages == 4
+        with pytest.raises(gc.ProducerQueueIsFull):
+            producer.send_nowait(b"x")
+        await wait_ms(1)
+        assert [send.num_messages for send in held] == [3, 1]
+        with pytest.raises(gc.Timeout):
+            await producer.flush()
+        for _ in range(3):
+            producer.send_nowait(b"x")  # batches are as large as before
+        await wait_ms(1)
+        assert held[-1].num_messages == 3
+
+    run_against(script, scenario)
+
+
+def test_waiting_for_room_costs_each_the_same_however_many_wait() -> None:
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        return [receipt(command.send)] if command.type == Type.SEND else polite(command)
+
+    def calls_of(senders: int) -> int:
+        async def scenario(client: gc.Client) -> int:
+            producer = await client.create_producer(TOPIC, batching_enabled=False, max_pending_messages=1)
+            with counted_calls() as calls:
+                await asyncio.gather(*(producer.send(b"x") for _ in range(senders)))
+            return calls()
+
+        return run_against(script, scenario)
+
+    assert calls_of(200) < 3 * calls_of(100)
+
+
+def test_who_gives_up_waiting_for_room_holds_up_nobody_behind() -> None:
+    held: list[pb.CommandSend] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.SEND:
+            held.append(command.send)
+            return []
+        return polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        producer = await client.create_producer(
+            TOPIC, batching_enabled=False, max_pending_messages=1, send_timeout_millis=1000
+        )
+        tasks = [asyncio.ensure_future(producer.send(b"%d" % number)) for number in range(5)]
+        await wait_ms(1)
+        for number in (1, 3):
+            tasks[number].cancel()
+        async with asyncio.timeout(10):
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(end) for end in ends] == [
+            gc.Timeout,
+            asyncio.CancelledError,
+            gc.Timeout,
+            asyncio.CancelledError,
+            gc.Timeout,
+        ]
+        assert len(held) == 3
+        waiting = [asyncio.ensure_future(producer.send(b"x")) for _ in range(3)]
+        await wait_ms(1)
+        await producer.close()
+        closed = await asyncio.gather(*waiting, return_exceptions=True)
+        assert all(isinstance(end, gc.AlreadyClosed | gc.Timeout) for end in closed)
+
+    run_against(script, scenario)
 
 
 @pytest.mark.parametrize("refused", [0, 1])

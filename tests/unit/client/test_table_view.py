@@ -146,3 +146,23 @@ def test_refreshes_that_are_given_up_leave_nothing_behind() -> None:
         await view.refresh()
 
     run_with_broker(scenario)
+
+
+@pytest.mark.parametrize("partitions", [0, 2])
+def test_a_view_of_a_topic_that_stores_nothing_has_what_comes_from_now_on(partitions: int) -> None:
+    topic = TopicName.parse("non-persistent://public/default/topic")
+
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        if partitions:
+            await broker.broker.resources.create_partitioned_topic(topic, partitions)
+        told: asyncio.Future[tuple[str, bytes]] = asyncio.get_running_loop().create_future()
+        async with client.create_table_view(str(topic)) as view, client.create_producer(str(topic)) as producer:
+            assert len(view) == 0
+            await view.for_each_and_listen(lambda key, value: told.set_result((key, value)))
+            await producer.send(b"new", partition_key="a")
+            assert await asyncio.wait_for(told, 5) == ("a", b"new")
+            assert view["a"] == b"new"
+            with pytest.raises(gc.NotAllowedError):  # nobody knows what was published before
+                await view.refresh()
+
+    run_with_broker(scenario)

@@ -61,6 +61,9 @@ def test_broker_is_shared_and_namespaces_are_not(session) -> None:
             seen.append((geminga_broker.broker_port, geminga_namespace))
             assert geminga_topic.startswith(f"persistent://{geminga_namespace}/test_one")
 
+        def test_that_deletes_its_namespace(geminga_broker, geminga_namespace):
+            geminga_broker.delete_namespace(geminga_namespace)
+
         def test_after(geminga_admin_url):
             (first, second) = seen
             assert first[0] == second[0]
@@ -69,7 +72,7 @@ def test_broker_is_shared_and_namespaces_are_not(session) -> None:
             assert left == ["public/default"]
         """
     )
-    result.assert_outcomes(passed=3)
+    result.assert_outcomes(passed=4)
 
 
 def test_configuration_is_overridden_in_conftest(session) -> None:

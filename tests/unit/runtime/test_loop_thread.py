@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading  # noqa: TID251  (threads are what is tested)
 from collections import deque
 from functools import partial
@@ -101,6 +102,38 @@ def test_stop_ends_what_still_waits(thread) -> None:
     assert len(errors) == 1
 
 
+class Interrupted(Exception):
+    """What a handler of a signal raises."""
+
+
+@pytest.mark.parametrize("error", [Interrupted, SystemExit, KeyboardInterrupt])
+def test_call_that_a_signal_interrupts_is_given_up_on_the_loop_too(thread, error) -> None:
+    ends: list[str] = []
+
+    def interrupt(number: int, frame: object) -> None:
+        raise error
+
+    async def take() -> None:
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ends.append("cut off")
+
+    async def until_it_ended() -> None:
+        for _ in range(3):
+            await next_turn()
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with pytest.raises(error):
+            thread.run(take)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    thread.run(until_it_ended)
+    assert ends == ["cut off"]
+
+
 def test_callback_may_use_the_loop_it_was_called_from(thread) -> None:
     found: list[int] = []
     done = threading.Event()
@@ -189,6 +222,29 @@ def test_who_hands_over_much_waits_though_it_is_few_items(thread) -> None:
     hand_over.put(200, 5000)  # one that is larger than all the room, by itself
     thread.run(hand_over.empty)
     assert taken[-1] == 200
+
+
+def test_who_waits_for_what_he_put_does_not_wait_for_what_others_put_behind_it(thread) -> None:
+    taken: list[int] = []
+
+    async def take(items: deque[int]) -> None:
+        taken.append(items.popleft())
+        hand_over.count_taken(1)
+        if len(taken) < 1000:
+            hand_over.put(0)  # another one always has more
+        await next_turn()
+
+    async def until_mine_is_taken() -> int:
+        await hand_over.empty()
+        return len(taken)
+
+    hand_over = HandOver(thread, take, limit=10)
+    for item in (0, 1):
+        hand_over.put(item)
+    assert thread.run(until_mine_is_taken) < 100
+    assert 1 in taken
+    thread.call(lambda: taken.extend(range(1000)))
+    thread.run(hand_over.empty)
 
 
 def test_items_of_several_threads_all_arrive(thread) -> None:

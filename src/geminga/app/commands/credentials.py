@@ -72,7 +72,7 @@ def _plain_token(plugin: str, parameters: str) -> str | None:
         return None
     if kind == "token":
         return rest
-    from urllib.parse import urlsplit
+    from geminga.runtime.local_file import path_of_url
 
-    with open(urlsplit(parameters.strip()).path, encoding="utf-8") as file:
+    with open(path_of_url(parameters.strip()), encoding="utf-8") as file:
         return file.read(_TOKEN_CHARACTERS_MAX).strip()

@@ -6,11 +6,10 @@ import json
 from collections.abc import Awaitable, Callable
 from inspect import iscoroutinefunction
 from typing import Final, Protocol
-from urllib.parse import urlsplit
 
 from geminga.client._api.errors import ErrorGettingAuthenticationData, InvalidConfiguration
 from geminga.client.rules.option_kinds import TEXT, Either, Function, problem, problem_of_type
-from geminga.runtime.local_file import read_local_file
+from geminga.runtime.local_file import path_of_url, read_local_file
 
 
 class Authentication(Protocol):
@@ -50,7 +49,7 @@ class AuthenticationToken:
         the file."""
         if isinstance(self._token, str):
             if self._token.startswith("file:"):
-                return read_local_file(urlsplit(self._token).path).strip()
+                return read_local_file(path_of_url(self._token)).strip()
             return self._token.removeprefix("token:").encode()
         if iscoroutinefunction(self._token):
             return _encoded(self._token)

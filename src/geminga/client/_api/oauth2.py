@@ -14,11 +14,11 @@ import json
 import ssl
 from collections.abc import Mapping
 from typing import Final, NamedTuple
-from urllib.parse import unquote_to_bytes, urlencode, urlsplit
+from urllib.parse import unquote_to_bytes, urlencode
 
 from geminga.client._api.errors import ErrorGettingAuthenticationData, InvalidConfiguration
 from geminga.runtime import SystemClock
-from geminga.runtime.local_file import read_local_file
+from geminga.runtime.local_file import path_of_url, read_local_file
 
 #: Seconds for an answer of the issuer.
 ANSWER_S_MAX: Final = 10.0
@@ -202,7 +202,7 @@ def _key_text(place: str) -> bytes:
             return base64.b64decode(body, validate=True) if head.endswith(";base64") else unquote_to_bytes(body)
         except (ValueError, binascii.Error):
             raise InvalidConfiguration("OAuth 2.0: private_key begins with data: and is no data URL") from None
-    path = urlsplit(place).path if place.startswith("file:") else place
+    path = path_of_url(place) if place.startswith("file:") else place
     try:
         return read_local_file(path)
     except OSError as error:

@@ -23,8 +23,8 @@ class Arrivals:
 
     @property
     def are_awaited(self) -> bool:
-        """Whether anybody waits for a message."""
-        return bool(self._waiters)
+        """Whether anybody waits for a message, or for something to happen."""
+        return bool(self._waiters or self._watchers)
 
     def arrived(self, count: int) -> None:
         """So many messages did."""

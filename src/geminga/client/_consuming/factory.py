@@ -13,7 +13,7 @@ from geminga.client._api.lifetime import Lifetime
 from geminga.client._api.options import check_argument, options_from
 from geminga.client._api.topic_names import parse_topic
 from geminga.client._consuming.dead_letter import DeadLetters
-from geminga.client._consuming.multi_consumer import TopicSet
+from geminga.client._consuming.multi_consumer import TopicSet, check_start_of_several
 from geminga.client._consuming.pattern_consumer import PatternTopics
 from geminga.client._consuming.subscription import Subscription
 from geminga.client._consuming.subscription_consumer import SubscriptionConsumer
@@ -127,6 +127,8 @@ class ConsumerFactory:
     ) -> None:
         options = subscription.options
         start = None if options.is_durable else options.start_message_id
+        if pattern is not None:
+            check_start_of_several(start)
         topics = TopicSet(
             self.cluster,
             subscription,

@@ -73,11 +73,16 @@ async def has_message_available(consumer: Asked) -> bool:
     if consumer.has_passed_over(last):
         return False
     last_received = consumer.last_received
-    start = last_received.start_message_id
+    start, received = last_received.start_message_id, last_received.position()
     return is_available(
-        last,
-        marked=marked,
-        received=last_received.position(),
-        start=_ENDS.get(start, start or Start.SUBSCRIPTION),
+        _unpartitioned(last),
+        marked=None if marked is None else _unpartitioned(marked),
+        received=None if received is None else _unpartitioned(received),
+        start=_ENDS.get(start) or (Start.SUBSCRIPTION if start is None else _unpartitioned(start)),
         is_inclusive=last_received.is_start_inclusive,
     )
+
+
+def _unpartitioned(message_id: MessageId) -> MessageId:
+    """All are of one topic, and only some say which partition that is: an order of partitions there is none."""
+    return MessageId(-1, message_id.ledger_id(), message_id.entry_id(), message_id.batch_index())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from geminga.client._api.condition import Condition
 from geminga.client._api.errors import InvalidConfiguration, PulsarException
@@ -23,6 +23,9 @@ from geminga.model import TopicName
 from geminga.runtime import get_logger, spawn, wait_ms
 
 _log = get_logger(__name__)
+
+#: Where several topics and partitions may begin; None: where their subscription is.
+_ENDS: Final = (None, MessageId.earliest, MessageId.latest)
 
 
 class TopicSet:
@@ -125,6 +128,7 @@ class TopicSet:
         options = subscription.options
         capacity = options.receiver_queue_size
         if total > 1:
+            check_start_of_several(start)
             if capacity == 0:
                 raise InvalidConfiguration("receiver_queue_size=0: only with one topic without partitions")
             capacity = max(1, min(capacity, options.max_total_receiver_queue_size_across_partitions // total))
@@ -207,6 +211,16 @@ class TopicSet:
 
 def _partition_names(topic: TopicName, first: int, count: int) -> list[TopicName]:
     return [topic.with_partition(index) for index in range(first, count)] if count else [topic]
+
+
+def check_start_of_several(start: MessageId | None) -> None:
+    """Raise InvalidConfiguration for a message of one of them: others may be behind it as a whole, and nothing of them
+    would ever come."""
+    if start not in _ENDS:
+        raise InvalidConfiguration(
+            f"start_message_id={start}: a message of one topic or partition; expected MessageId.earliest or latest "
+            "with several, or the name of its partition"
+        )
 
 
 async def _open_all(consumers: list[TopicConsumer]) -> None:

@@ -332,7 +332,10 @@ class Receiving(Generic[T]):
             async with asyncio.timeout(timeout_s):
                 while not policy.is_enough(queue.total_count, queue.total_bytes, self._prefetched_max):
                     self._topics.send_owed()  # all of the queue may be needed for one batch
-                    await self._arrive()
+                    self._ask()
+                    # Not in the line of those who receive: what is too little for a batch is enough for them.
+                    await self._arrivals.watch()
+                    self._turns.begin(self._loop.time())
         except TimeoutError:
             pass
 

@@ -15,8 +15,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
+from functools import partial
 
-from geminga.client._api.errors import AlreadyClosed, NotConnected, PulsarException
+from geminga.client._api.errors import (
+    AlreadyClosed,
+    BrokerMetadataError,
+    ConsumerNotFound,
+    NotConnected,
+    PulsarException,
+)
 from geminga.client._api.message_id import MessageId
 from geminga.client._consuming import last_message, requests
 from geminga.client._consuming.acknowledgment import Acknowledgment
@@ -69,6 +76,7 @@ class TopicConsumer:
         "_phase",
         "_received_before",
         "_redelivery",
+        "_seeking",
         "_subscription",
         "acks",
         "cluster",
@@ -135,6 +143,8 @@ class TopicConsumer:
         self._intake.set_epoch(self.epoch)
         self._intake.start = self.last_received.start_at(start_message_id)
         self._phase = Phase.NEW
+        #: Held by who moves it: of two at a time, one that gives up would take back what the other did.
+        self._seeking = asyncio.Lock()
         #: Of the pool: which cluster the places are of.
         self._moves = cluster.pool.moves
         self._link = Link(
@@ -290,7 +300,9 @@ class TopicConsumer:
         await self._attachment.leave(self._end(error))
 
     async def unsubscribe(self, *, is_forced: bool) -> None:
-        """Delete the subscription on the broker; raises its error."""
+        """Delete the subscription on the broker, unless that is done; raises its error."""
+        if self._phase is Phase.CLOSED:
+            return  # of several topics another one failed
         self.acks.sender.flush()
         await self.request(lambda consumer, request: requests.unsubscribe(consumer, request, is_forced=is_forced))
         connection = self._end(AlreadyClosed(f"{self.topic} was unsubscribed"))
@@ -444,24 +456,28 @@ class TopicConsumer:
 
     async def seek(self, message_id: MessageId | None, timestamp_ms: int = 0) -> None:
         """Move the subscription to a message, or to the first one published at a time; raises the broker's error."""
-        await self._attachment.connected()
-        self.acks.sender.flush()
-        self._phase = Phase.SEEKING
-        received = self.last_received
-        before = (self._intake.start, received.start_message_id, received.last_entry)
-        try:
-            await self._seek(message_id, timestamp_ms)
-        except BaseException:
-            if self._phase is Phase.CLOSED:
+        async with self._seeking:
+            await self._attachment.connected()
+            self.acks.sender.flush()
+            received = self.last_received
+            before = (self._intake.start, received.start_message_id, received.last_entry)
+            try:
+                # Again also while the broker is at an earlier one, which was given up, and when it closed for that.
+                await self.cluster.lookup.retry(partial(self._seek, message_id, timestamp_ms), f"moving {self.topic}")
+            except BaseException:
+                if self._phase is Phase.CLOSED:
+                    raise
+                self._intake.start, received.start_message_id, received.last_entry = before
+                if self._phase is Phase.SEEKING:
+                    self._phase = Phase.SUBSCRIBED
+                if self._attachment.connection is not None:
+                    self.redeliver_all()  # what came meanwhile was dropped
                 raise
-            self._intake.start, received.start_message_id, received.last_entry = before
-            if self._phase is Phase.SEEKING:
-                self._phase = Phase.SUBSCRIBED
-            if self._attachment.connection is not None:
-                self.redeliver_all()  # what came meanwhile was dropped
-            raise
 
     async def _seek(self, message_id: MessageId | None, timestamp_ms: int) -> None:
+        attachment = self._attachment
+        await attachment.connected()
+        self._phase = Phase.SEEKING
         self.start_over()
         self.acks.forget_batches()
         self._intake.start = self.last_received.move(message_id)
@@ -470,13 +486,18 @@ class TopicConsumer:
             if newest.entry_id() >= 0:
                 message_id = newest
                 self._intake.start = self.last_received.move(message_id)
-        times = self._attachment.times
-        await self.request(lambda consumer, request: requests.seek(consumer, request, message_id, timestamp_ms))
-        if self._attachment.times != times and self._attachment.connection is not None:
+        times = attachment.times
+        try:
+            await self.request(lambda consumer, request: requests.seek(consumer, request, message_id, timestamp_ms))
+        except (ConsumerNotFound, BrokerMetadataError) as error:  # Apache's brokers say the latter
+            if self._phase is Phase.CLOSED or (attachment.connection is not None and attachment.times == times):
+                raise
+            raise NotConnected(f"{self.topic}: the broker closed the consumer for a seek that was given up") from error
+        if attachment.times != times and attachment.connection is not None:
             return  # subscribed again before the answer was heard: what came since is from there, and comes once
         self.start_over()
         self._forget_acks()
-        if self._attachment.connection is not None:
+        if attachment.connection is not None:
             self._phase = Phase.SUBSCRIBED
             self._intake.give_back()
         else:

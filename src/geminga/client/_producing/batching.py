@@ -32,6 +32,7 @@ class Batching:
         "_is_closing_soon",
         "_keyed",
         "_loop",
+        "_messages_max",
         "_on_batch",
         "_takes_plain",
         "_timer",
@@ -48,19 +49,19 @@ class Batching:
         options: ProducerOptions,
         *,
         takes_plain: bool,
-        check_room: Callable[[], None],
+        check_room: Callable[[], int],
         on_batch: Callable[[Batch], None],
     ) -> None:
-        """``takes_plain``: bytes go out as they are; ``check_room`` raises if no batch may be opened; ``on_batch`` gets
-        each that closes."""
+        """``takes_plain``: bytes go out as they are; ``check_room`` says how many messages a batch that is opened now
+        may take, or raises if there is room for none; ``on_batch`` gets each that closes."""
         self._clock = clock
         self._takes_plain = takes_plain
         self._check_room = check_room
         self._on_batch = on_batch
         self._loop = asyncio.get_running_loop()
-        # A batch passes the check for room once, with its first message.
-        limit = options.max_pending_messages or options.batching_max_messages
-        self.messages_max = min(options.batching_max_messages, limit)
+        self._messages_max = options.batching_max_messages
+        #: Of the open batch, which passes the check for room once, with its first message.
+        self.messages_max = self._messages_max
         self.bytes_max = options.batching_max_allowed_size_in_bytes
         self._delay_s = options.batching_max_publish_delay_ms / 1000
         #: The open batch; closed ones are frames.
@@ -91,8 +92,8 @@ class Batching:
             self.close()
             batch = self.batch
         if not batch.payloads:
-            if not is_let_in:
-                self._check_room()
+            room = self._messages_max if is_let_in else self._check_room()
+            self.messages_max = min(self._messages_max, room)
             is_custom = message.sequence_id is not None
             txn = message.txn
             batch = self.batch = Batch(self._clock.monotonic(), is_custom=is_custom, txn=txn)
@@ -111,8 +112,8 @@ class Batching:
         if keyed.messages and not keyed.fits(message, self.bytes_max, self.stored_sequence_id):
             self.close()
         if not keyed.messages:
-            if not is_let_in:
-                self._check_room()
+            room = self._messages_max if is_let_in else self._check_room()
+            self.messages_max = min(self._messages_max, room)
             if message.txn is not None:
                 self._opened_in(message.txn)
             self._arm_timer(self._delay_s)
@@ -174,7 +175,7 @@ class Batching:
 
     # ---- its delay
 
-    def stop(self, check_room: Callable[[], None]) -> None:
+    def stop(self, check_room: Callable[[], int]) -> None:
         """The producer ended: nothing leaves by itself any more, and ``check_room`` refuses what comes."""
         self._check_room = check_room
         if self._timer is not None:

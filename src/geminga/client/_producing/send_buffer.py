@@ -7,6 +7,7 @@ timeout, and those who wait for receipts or for room.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterator
 from functools import partial
 from itertools import repeat
@@ -16,6 +17,7 @@ from geminga.client._api.errors import NotConnected, PulsarException, Timeout, a
 from geminga.client._api.message_id import MessageId
 from geminga.client._api.producer import SendCallback as UserCallback
 from geminga.client._api.transaction import refusal_of, wanted
+from geminga.client._producing.room_line import RoomLine
 from geminga.client._transport.connection import ClientConnection
 from geminga.client.producer_rules.memory_limit import MemoryLimit
 from geminga.client.producer_rules.send_queue import PendingSend, ReceiptMismatch, SendCallback, SendQueue
@@ -38,12 +40,12 @@ class SendBuffer:
         "_memory",
         "_partition",
         "_refusal",
-        "_room_waiters",
         "_through",
         "_timeout_ms",
         "_timer",
         "_unheard_error",
         "last_sequence_id",
+        "line",
         "messages_max",
         "queue",
     )
@@ -68,7 +70,8 @@ class SendBuffer:
         #: The transaction of the last one, registered or told over the present connection; None: that is to be seen.
         self._through: TransactionCore | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._room_waiters: list[asyncio.Future[None]] = []
+        #: Those who wait for room.
+        self.line = RoomLine()
         #: The frame that somebody waited for last, and what is done when it is out of the queue; None: nobody does.
         self._awaited: tuple[PendingSend, asyncio.Future[None]] | None = None
         #: The memory limit wakes those who wait for room once it has some.
@@ -209,7 +212,7 @@ class SendBuffer:
             self._timer = None
         for pending in self.queue.take_all():
             self._finish(pending, -1, -1, error)
-        self._wake_all()
+        self.line.call_all()
 
     def refuse(self, callbacks: list[tuple[int, SendCallback]] | None, messages: int, error: PulsarException) -> None:
         """Messages failed: tell those who want to hear, remember the error for the others."""
@@ -252,26 +255,27 @@ class SendBuffer:
             self._awaited = None
         if pending.gate is not None:
             cast("TransactionCore", pending.gate).settle(error)
-        if self._room_waiters:
+        if self.line:
             self._wake_for_room()
 
     def _wake_for_room(self) -> None:
         if self._is_queue_full(0):
             return
         if not self._memory.is_full:
-            self._wake_all()
+            self.line.call()
         else:
             # Filled by others since they began to wait: none of this producer's receipts may follow.
-            self._await_memory()
+            self.await_memory()
 
-    def _await_memory(self) -> None:
-        if not self._awaits_memory:
+    def await_memory(self) -> None:
+        """If all producers together hold too much, those in line are called once there is room."""
+        if self._memory.is_full and not self._awaits_memory:
             self._awaits_memory = True
             self._memory.on_room(self._on_memory)
 
     def _on_memory(self) -> None:
         self._awaits_memory = False
-        self._wake_all()
+        self.line.call()
 
     def _tell_ids(
         self,
@@ -337,20 +341,13 @@ class SendBuffer:
         """Whether nothing more may be sent now; ``open_messages`` are not frames yet."""
         return self._memory.is_full or self._is_queue_full(open_messages)
 
+    @property
+    def room(self) -> int:
+        """Messages that it takes now, if none are open."""
+        return self.messages_max - self.queue.messages if self.messages_max else sys.maxsize
+
     def _is_queue_full(self, open_messages: int) -> bool:
         return 0 < self.messages_max <= self.queue.messages + open_messages
-
-    async def wait_for_room(self) -> None:
-        """Until something changed: look again."""
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        if self._memory.is_full:
-            self._await_memory()
-        self._room_waiters.append(waiter)
-        try:
-            await waiter
-        finally:
-            if waiter in self._room_waiters:
-                self._room_waiters.remove(waiter)
 
     async def wait_for_receipts(self) -> None:
         """Until everything that is here now is answered or given up."""
@@ -363,11 +360,6 @@ class SendBuffer:
             self._awaited = newest, gone
         # Shared by all who wait for the same frame: who gives up leaves nothing behind, however often.
         await asyncio.shield(self._awaited[1])
-
-    def _wake_all(self) -> None:
-        waiters, self._room_waiters = self._room_waiters, []
-        for waiter in waiters:
-            _wake(waiter)
 
 
 def _wake(future: asyncio.Future[None]) -> None:

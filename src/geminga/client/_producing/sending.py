@@ -55,6 +55,7 @@ class Sending(EntryProducer[T]):
         "_frames",
         "_framing",
         "_is_batching",
+        "_line",
         "_loop",
         "_memory",
         "_name",
@@ -97,6 +98,7 @@ class Sending(EntryProducer[T]):
             timeout_ms=options.send_timeout_millis,
             messages_max=options.max_pending_messages,
         )
+        self._line = self._buffer.line
         #: The first error that nobody heard of, once; for who flushes.
         self.take_unheard = self._buffer.take_unheard
         self._frames = FrameMaker(
@@ -223,9 +225,8 @@ class Sending(EntryProducer[T]):
         # From here on it is under way in its transaction, also while it waits for room.
         core = begin_in(fields["txn"], self._place) if fields and fields.get("txn") is not None else None
         try:
-            if self._options.block_if_queue_full:
-                while self._state in OPEN and self._is_full():
-                    await self._wait_for_room()
+            if self._options.block_if_queue_full and (self._line or self._is_full()):
+                await self._wait_for_room()
             self._send(self._builder.build(content, fields), receiver)
         finally:
             if core is not None:
@@ -262,10 +263,11 @@ class Sending(EntryProducer[T]):
         if self._is_full():
             raise ProducerQueueIsFull(f"{self.pending_messages} messages of {self._name} wait for their receipts")
 
-    def _check_may_open(self) -> None:
-        """A batch is about to: the messages behind its first are not looked at any more."""
+    def _check_may_open(self) -> int:
+        """A batch is about to: how many messages it may take, which are not looked at behind its first."""
         self._check_may_send()
         self._place.check()
+        return self._buffer.room
 
     def _is_full(self) -> bool:
         if self._state is State.NEW and self._early.is_full:
@@ -297,16 +299,27 @@ class Sending(EntryProducer[T]):
         """See :meth:`Producer.drain`."""
         self._place.check()
         await next_turn()
-        while self._state in OPEN and self._is_full():
+        if self._line or self._is_full():
             await self._wait_for_room()
 
     async def _wait_for_room(self) -> None:
-        if self._state is State.NEW and self._connecting is not None:
-            await asyncio.wait([self._connecting])
-            return
-        self.batching.close()
-        if self._is_full():
-            await self._buffer.wait_for_room()
+        """Until there is, and all who waited before have theirs, or until it can not be used any more."""
+        line = self._line
+        place = line.join()
+        try:
+            while self._state in OPEN:
+                if line.is_first(place):
+                    if self._state is State.NEW and self._connecting is not None and self._is_full():
+                        await asyncio.wait([self._connecting])
+                        continue
+                    if self._is_full():
+                        self.batching.close()
+                    if not self._is_full():
+                        return
+                    self._buffer.await_memory()
+                await line.called(place)
+        finally:
+            line.leave(place)
 
     # ---- what it has
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from geminga.client._api.errors import (
     AlreadyClosed,
@@ -34,7 +34,7 @@ T = TypeVar("T")
 _log = get_logger(__name__)
 
 
-def _refuse(failure: PulsarException | None, text: str) -> None:
+def _refuse(failure: PulsarException | None, text: str) -> NoReturn:
     """No batch is opened any more."""
     raise failure or AlreadyClosed(text)
 

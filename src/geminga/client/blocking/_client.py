@@ -198,8 +198,8 @@ class Client(Facade[AsyncClient]):
     ) -> Reader[T] | Reader[bytes]:
         """A reader that starts behind ``start_message_id``, or at it with ``start_message_id_inclusive``.
 
-        ``MessageId.earliest`` and ``MessageId.latest`` are the two ends. The options are those of
-        :class:`ConsumerOptions`; raises what :meth:`subscribe` raises.
+        ``MessageId.earliest`` and ``MessageId.latest`` are the two ends, with which alone a reader of several topics or
+        partitions may start. The options are those of :class:`ConsumerOptions`; raises what :meth:`subscribe` raises.
         """
         made: AsyncReader[Any] = self._run(
             lambda: self._target.create_reader(

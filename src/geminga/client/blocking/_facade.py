@@ -182,15 +182,20 @@ class ProducerFacade(Facade[AsyncProducer[T]], Generic[T]):
         return heard
 
     async def _take(self, items: deque[tuple[T | None, SendCallback | None, MessageFields]]) -> None:
+        before = min(len(items), HAND_OVER_TURN)
+        self._hand_over.count_taken(before - self._send_of(items, before))
+        await self._target.drain()
+
+    def _send_of(self, items: deque[tuple[T | None, SendCallback | None, MessageFields]], count: int) -> int:
+        """Up to ``count`` of them; how many of these there is no room for now."""
         send = self._target.send_nowait
-        for _ in range(min(len(items), HAND_OVER_TURN)):
+        for left in range(count, 0, -1):
             content, callback, fields = items[0]
             sent = attempt(send, content, callback, **fields)
             if isinstance(sent, Raised):
                 if isinstance(sent.error, ProducerQueueIsFull | MemoryBufferIsFull):
                     del sent  # its traceback has this frame, which has the content: see runtime's value_of
-                    await self._target.drain()
-                    return
+                    return left
                 # Also what an interceptor, a router or a schema raises: those behind it must not wait for ever.
                 error = as_client_error(sent.error, "sending")
                 txn = fields.get("txn")
@@ -206,4 +211,4 @@ class ProducerFacade(Facade[AsyncProducer[T]], Generic[T]):
             size_bytes = _counted_bytes(content)
             if size_bytes:
                 self._hand_over.took(size_bytes)
-        await self._target.drain()
+        return 0

@@ -11,7 +11,7 @@ from geminga.client._api.plugins import authentication_from
 from geminga.client._api.service_targets import FailoverClient, ServiceTarget, target_of
 from geminga.client._transport.service_urls import parse_addresses
 from geminga.client.failover.automatic import CHECK_INTERVAL_S
-from geminga.runtime import get_logger, wait_ms
+from geminga.runtime import Raised, attempt_await, get_logger, wait_ms
 
 _log = get_logger(__name__)
 
@@ -68,10 +68,18 @@ class ControlledClusterFailover:
         self._followed, self.current = None, self._first
         while True:
             await wait_ms(self._interval_s * 1000)
+            # Whatever who overrides it raises: nobody would watch any more.
+            text = await attempt_await(self.read(client))
+            if isinstance(text, Raised):
+                self._stay(text)
+                continue
             try:
-                self._follow(client, document_of(await self.read(client)))
-            except (OSError, ValueError, InvalidConfiguration, InvalidUrl) as error:
-                _log.warning("%s names no cluster, the client stays where it is: %s", self._url, error)
+                self._follow(client, document_of(text))
+            except (OSError, ValueError, TypeError, InvalidConfiguration, InvalidUrl) as error:
+                self._stay(error)
+
+    def _stay(self, why: object) -> None:
+        _log.warning("%s names no cluster, the client stays where it is: %s", self._url, why)
 
     def _follow(self, client: FailoverClient, document: dict[str, str]) -> None:
         if document == self._followed:
@@ -83,7 +91,7 @@ class ControlledClusterFailover:
         self._followed = document
 
     async def read(self, client: FailoverClient) -> bytes:
-        """The document; who keeps it elsewhere overrides this. Raises OSError, ValueError."""
+        """The document; who keeps it elsewhere overrides this, and may raise anything. Raises OSError, ValueError."""
         return await client.runtime.threads.call(DOCUMENT_LANE, self._read)
 
     def _read(self) -> bytes:

@@ -235,6 +235,8 @@ class Told(ControlledClusterFailover):
     async def read(self, client: FailoverClient) -> bytes:
         if not self.text:
             raise OSError("nobody answers")
+        if self.text == b"fails":
+            raise LookupError("an error of the application's own")
         return self.text
 
 
@@ -250,8 +252,8 @@ def test_a_document_moves_a_client_and_what_can_not_be_read_does_not() -> None:
         nested = {"serviceUrl": url("west"), "authPluginClassName": "basic", "authParamsString": '{"a":' * 100_000}
         provider.text = json.dumps(nested).encode()
         await clusters.world.sleep(11)
-        provider.text = b""
-        await clusters.world.sleep(11)
+        for provider.text in (b"", b"fails"):
+            await clusters.world.sleep(11)
         await producer.send(b"second")
         document = {
             "serviceUrl": url("west"),
