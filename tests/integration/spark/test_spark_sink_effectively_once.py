@@ -355,6 +355,17 @@ def test_older_attempt_that_never_leaves_ends_in_an_error(standalone, topic, que
     older.close()
 
 
+def test_what_was_sent_under_a_name_is_stored_when_the_call_returns(standalone, topic, query) -> None:
+    """A plan is: rows follow it, and the next attempt goes by it."""
+    session = session_for(ClientConfiguration(standalone.service_url, (("description", "plan"),)))
+    producers = NamedProducers(session, sink_options(options_of(standalone, topic)), query)
+    producer = producers.open(topic, ProducerSettings(), None)
+    for number in range(5):
+        producers.send(producer, EncodedBatch(b"\x00\x00\x00\x02\x18\x01x", 1, number))
+        assert producer.last_sequence_id() == number
+    producers.close()
+
+
 def test_entries_of_an_attempt_that_lives_on_are_dropped_after_the_newer_one(
     standalone, official, topic, query
 ) -> None:
