@@ -162,6 +162,9 @@ def test_cores_refuse_what_can_not_be() -> None:
     with pytest.raises(InvariantError):
         FlowControl(-1)
     assert gc.MultiplierRedeliveryBackoff(10, 10).next(5) == 10
+    # A broker may say any count of 32 bits, and a whole number has no largest power.
+    assert gc.MultiplierRedeliveryBackoff(10, 60_000, 2).next((1 << 32) - 1) == 60_000
+    assert gc.MultiplierRedeliveryBackoff(10, 60_000, 10**400).next(1) == 60_000
     assert gc.MultiplierRedeliveryBackoff(1, 1000, 1e300).next(9) == 1000
 
 

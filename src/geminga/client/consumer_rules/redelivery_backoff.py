@@ -16,6 +16,7 @@ class RedeliveryBackoff(Protocol):
 def growing_delay_ms(redelivery_count: int, min_delay_ms: int, max_delay_ms: int, multiplier: float) -> int:
     """The smallest delay, times ``multiplier`` for each redelivery, at most the largest."""
     try:
-        return int(min(max_delay_ms, min_delay_ms * multiplier ** max(redelivery_count, 0)))
+        # A broker says the count: to its power a whole number would be of any size.
+        return int(min(max_delay_ms, min_delay_ms * float(multiplier) ** max(redelivery_count, 0)))
     except OverflowError:
         return max_delay_ms
