@@ -60,9 +60,8 @@ class Lanes:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._generation = fork_generation()
 
-    @property
-    def _is_here(self) -> bool:
-        """Whether who asks would hear of the answer."""
+    def _belongs_here(self) -> bool:
+        """Whether who asks would hear of the answer; the first use decides to which loop it belongs."""
         running = asyncio.get_running_loop()
         if self._loop is None:
             self._loop, self._generation = running, fork_generation()
@@ -70,7 +69,7 @@ class Lanes:
 
     async def ask(self, request: Request) -> Any:  # noqa: ANN401
         """As :func:`answer_to`. Raises ValueError on another loop than before, and in a forked child."""
-        if not self._is_here:
+        if not self._belongs_here():
             raise ValueError(
                 "this administration client belongs to the loop and the process that it was first used in: make "
                 "another one here, or take geminga.admin.blocking"
@@ -102,7 +101,7 @@ class Lanes:
     async def close(self) -> None:
         """Wait for what is under way; elsewhere nothing of it would be heard of."""
         self._caller.close()
-        if self._is_here:
+        if self._belongs_here():
             await self._threads.close()
 
 
