@@ -30,7 +30,7 @@ from rich.table import Table
 
 from tools.mutants.drawing import draw, every_change
 from tools.mutants.plan import EQUIVALENTS_MAX, PACKAGES, Mutant, Package, PlanError, load_packages
-from tools.mutants.testing import SURVIVED, TEST_CPU_S, TIMED_OUT, PackageTests, Unchanged, Verdict
+from tools.mutants.testing import SURVIVED, TIMED_OUT, PackageTests, TestLimits, Unchanged, Verdict
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 #: Changes drawn at random.
@@ -121,7 +121,9 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="print the changes and run nothing")
     parser.add_argument("--json", metavar="FILE", help="write the results there; '-': to standard output")
     parser.add_argument("--workers", type=int, default=WORKERS, help="runs at a time (%(default)s)")
-    parser.add_argument("--test-cpu-s", type=float, default=TEST_CPU_S, help="what one test may take (%(default)s)")
+    granted = TestLimits()
+    parser.add_argument("--test-cpu-s", type=float, default=granted.cpu_s, help="what one test may use (%(default)s)")
+    parser.add_argument("--test-wall-s", type=float, default=granted.wall_s, help="how long it may take (%(default)s)")
     parser.add_argument("--bare", action="store_true", help=argparse.SUPPRESS)  # for packages that need nothing of it
     parser.add_argument("--root", type=Path, default=ROOT, help=argparse.SUPPRESS)
     parser.add_argument("--packages", type=Path, default=PACKAGES, help=argparse.SUPPRESS)
@@ -181,7 +183,8 @@ def _run(
             progress.refresh()
             log = root / "build" / "mutants" / f"{package.name}.log"
             log.unlink(missing_ok=True)
-            tests = PackageTests(package, root, workers=max(1, asked.workers), test_cpu_s=asked.test_cpu_s, log=log)
+            limits = TestLimits(asked.test_cpu_s, asked.test_wall_s)
+            tests = PackageTests(package, root, workers=max(1, asked.workers), limits=limits, log=log)
             for event in tests.judge(of_package):
                 if isinstance(event, Unchanged):
                     result.unchanged = event

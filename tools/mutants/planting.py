@@ -7,12 +7,14 @@ product is imported.
 
 from __future__ import annotations
 
+import ast
 import gc
 import importlib.abc
 import importlib.machinery
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Final, TypeAlias
 
@@ -20,6 +22,8 @@ _IS_FUNCTION: Final = 0x0002  # inspect.CO_NEWLOCALS: set for functions, not for
 
 #: File, qualified name, line and name of a piece of code -> the functions that run it.
 FunctionsByCode: TypeAlias = Mapping[tuple[str, str, int], Sequence[FunctionType]]
+#: A changed module: its text, or its syntax tree.
+Source: TypeAlias = str | ast.Module
 
 
 class NotPlantableError(Exception):
@@ -39,7 +43,13 @@ def functions_by_code() -> FunctionsByCode:
     return found
 
 
-def plant(module: str, file: str, source: str, functions: FunctionsByCode) -> None:
+def qualified_module(file: str) -> str:
+    """``geminga.bookie.journal`` for ``src/geminga/bookie/journal.py``."""
+    parts = Path(file).with_suffix("").parts[1:]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def plant(module: str, file: str, source: Source, functions: FunctionsByCode) -> None:
     """Change a module: now if it is loaded, else when it is. Raises NotPlantableError."""
     loaded = sys.modules.get(module)
     if loaded is None:
@@ -62,13 +72,13 @@ def plant(module: str, file: str, source: str, functions: FunctionsByCode) -> No
             raise NotPlantableError(str(error)) from error
 
 
-def plant_before_import(module: str, file: str, source: str) -> None:
+def plant_before_import(module: str, file: str, source: Source) -> None:
     """Whoever imports the module from now on gets the changed one."""
     assert module not in sys.modules, f"{module} is loaded"
     sys.meta_path.insert(0, _Finder(module, file, source))
 
 
-def _compiled(source: str, file: str) -> CodeType:
+def _compiled(source: Source, file: str) -> CodeType:
     return compile(source, file, "exec", dont_inherit=True)
 
 
@@ -105,7 +115,7 @@ def _constants(code: CodeType) -> list[object]:
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Serves one module from the changed source."""
 
-    def __init__(self, module: str, file: str, source: str) -> None:
+    def __init__(self, module: str, file: str, source: Source) -> None:
         self._module = module
         self._file = file
         self._source = source

@@ -1,8 +1,9 @@
 """The tests of a package, collected once and run many times: each time in a fork of the process that collected them.
 
-First unchanged, which tells whether they pass and how long each takes; then once for each change until one fails: first
-those in the file that is named after the changed module, then the others, the quick ones first. A change that only an
-import can plant, or that no test caught, is tried once more in a process that collects the tests with it in place.
+First unchanged, which tells whether they pass, how long each takes and which functions it enters; then once for each
+change until one fails: first those that enter the changed function, of these first those in the file that is named
+after the module, then the quick ones. A change that only an import can plant, or that no test caught, is tried once
+more in a process that collects the tests with it in place.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
@@ -23,12 +24,20 @@ import pytest
 
 from tools.mutants.children import Ended, Job, Tell, Told, limit_processor_time, run_forked
 from tools.mutants.plan import Mutant, Package
-from tools.mutants.planting import NotPlantableError, functions_by_code, plant, plant_before_import
+from tools.mutants.planting import (
+    FunctionsByCode,
+    NotPlantableError,
+    functions_by_code,
+    plant,
+    plant_before_import,
+    qualified_module,
+)
+from tools.mutants.reach import Probes
 
-#: A test may use this much processor time, and ...
-TEST_CPU_S: Final = 5.0
-#: ... so many times what it used unchanged.
+#: Beside what is granted to every test, it may use so many times the processor time that it used unchanged, and ...
 TEST_CPU_FACTOR: Final = 5.0
+#: ... take so many times the time.
+TEST_WALL_FACTOR: Final = 10.0
 #: A whole run may take this long, and so many times the unchanged one.
 RUN_S: Final = 60.0
 RUN_FACTOR: Final = 10.0
@@ -40,6 +49,18 @@ REASON_CHARACTERS_MAX: Final = 300
 CAUGHT: Final = "caught"
 TIMED_OUT: Final = "timed out"
 SURVIVED: Final = "survived"
+
+
+@dataclass(frozen=True)
+class TestLimits:
+    """What is granted to every test with a change in it."""
+
+    #: Not one that pytest collects.
+    __test__ = False
+    #: Seconds of processor time.
+    cpu_s: float = 5.0
+    #: Seconds by the clock: it may wait for what never comes.
+    wall_s: float = 10.0
 
 
 @dataclass(frozen=True)
@@ -67,14 +88,22 @@ class Unchanged:
 class _Run:
     """A pytest plugin: one run in a child. Tells the first failure and ends the process with it."""
 
-    def __init__(self, tell: Tell, seconds: dict[str, float], test_cpu_s: float) -> None:
+    def __init__(
+        self, tell: Tell, seconds: dict[str, float], limits: TestLimits, *, probes: Probes | None = None
+    ) -> None:
         self._tell = tell
         self._seconds = seconds
-        self._test_cpu_s = test_cpu_s
+        self._limits = limits
+        self._probes = probes
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        limit_processor_time(self._test_cpu_s + TEST_CPU_FACTOR * self._seconds.get(nodeid, self._test_cpu_s))
+        granted_s = self._limits.cpu_s
+        limit_processor_time(granted_s + TEST_CPU_FACTOR * self._seconds.get(nodeid, granted_s))
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        if self._probes is not None:
+            self._probes.end_test(nodeid)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
@@ -137,27 +166,35 @@ def _run_items(session: pytest.Session, items: Sequence[pytest.Item], run: _Run)
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
 
 
-def _ordered(session: pytest.Session, mutant: Mutant, seconds: dict[str, float]) -> list[pytest.Item]:
+def _limit_walls(items: Sequence[pytest.Item], unchanged: Mapping[str, float], limits: TestLimits) -> None:
+    """Tests of which it is known what they take ``unchanged``, in seconds, end after a multiple of that."""
+    for item in items:
+        if item.nodeid in unchanged:
+            limit_s = limits.wall_s + TEST_WALL_FACTOR * unchanged[item.nodeid]
+            item.add_marker(pytest.mark.timeout(limit_s), append=False)
+
+
+def _ordered(
+    session: pytest.Session, mutant: Mutant, seconds: dict[str, float], reaching: Container[str] = ()
+) -> list[pytest.Item]:
     """All tests, those first that are likely to fail, then those that cost little."""
     stem = Path(mutant.file).stem
     names = {f"test_{stem}", f"test_{stem}_properties"}
-    return sorted(session.items, key=lambda item: (item.path.stem not in names, seconds.get(item.nodeid, 0.0)))
 
+    def rank(item: pytest.Item) -> tuple[bool, bool, float]:
+        return item.nodeid not in reaching, item.path.stem not in names, seconds.get(item.nodeid, 0.0)
 
-def module_name(file: str) -> str:
-    """``geminga.bookie.journal`` for ``src/geminga/bookie/journal.py``."""
-    parts = Path(file).with_suffix("").parts[1:]
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    return sorted(session.items, key=rank)
 
 
 class PackageTests:
     """The tests of one package; fork-safe as long as this process has not imported the product."""
 
-    def __init__(self, package: Package, root: Path, *, workers: int, test_cpu_s: float, log: Path) -> None:
+    def __init__(self, package: Package, root: Path, *, workers: int, limits: TestLimits, log: Path) -> None:
         self._package = package
         self._root = root
         self._workers = workers
-        self._test_cpu_s = test_cpu_s
+        self._limits = limits
         self._log = log
 
     def judge(self, mutants: Sequence[Mutant]) -> Iterator[Unchanged | Verdict]:
@@ -189,27 +226,32 @@ class PackageTests:
                 tell({"unchanged": {}, "seconds": 0.0, "failure": "the tests can not be collected"})
                 return
             started = time.monotonic()
-            seconds, failure = self._unchanged(session)
+            functions = functions_by_code()
+            seconds, failure, reached = self._unchanged(session, mutants, functions)
+            if failure:  # of the probes?
+                seconds, failure, _ = self._unchanged(session, (), functions)
             tell({"unchanged": seconds, "seconds": time.monotonic() - started, "failure": failure})
             if failure:
                 return
-            functions = functions_by_code()
 
-            def changed(mutant: Mutant) -> Job:
+            def changed(mutant: Mutant, reaching: Container[str]) -> Job:
                 def job(tell: Tell) -> None:
                     try:
                         file = str(self._root / mutant.file)
-                        plant(module_name(mutant.file), file, mutant.source, functions)
+                        plant(qualified_module(mutant.file), file, mutant.source, functions)
                     except NotPlantableError:
                         tell({"passed": False})
                         return
-                    _run_items(session, _ordered(session, mutant, seconds), _Run(tell, dict(seconds), self._test_cpu_s))
+                    items = _ordered(session, mutant, seconds, reaching)
+                    _limit_walls(items, seconds, self._limits)
+                    _run_items(session, items, _Run(tell, dict(seconds), self._limits))
                     tell({"passed": True})
 
                 return job
 
             limit_s = RUN_S + RUN_FACTOR * (time.monotonic() - started)
-            for ended in run_forked([changed(m) for m in mutants], workers=self._workers, limit_s=limit_s):
+            jobs = [changed(mutant, reached.get(index, ())) for index, mutant in enumerate(mutants)]
+            for ended in run_forked(jobs, workers=self._workers, limit_s=limit_s):
                 outcome, by = _outcome(ended)
                 tell({"mutant": ended.index, "outcome": outcome, "by": by, "seconds": ended.seconds})
 
@@ -217,29 +259,40 @@ class PackageTests:
         if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             tell({"unchanged": {}, "seconds": 0.0, "failure": f"the tests can not be collected: {self._log}"})
 
-    def _unchanged(self, session: pytest.Session) -> tuple[dict[str, float], str]:
+    def _unchanged(
+        self, session: pytest.Session, mutants: Sequence[Mutant], functions: FunctionsByCode
+    ) -> tuple[dict[str, float], str, dict[int, frozenset[str]]]:
+        """Seconds by test, what failed, and the tests that enter the function of each of ``mutants``, by its index."""
+
         def job(tell: Tell) -> None:
             seconds: dict[str, float] = {}
-            _run_items(session, session.items, _Run(tell, seconds, self._test_cpu_s))
-            tell({"seconds": seconds})
+            probes = Probes(mutants, self._root, functions)
+            _run_items(session, session.items, _Run(tell, seconds, self._limits, probes=probes))
+            numbers = {nodeid: number for number, nodeid in enumerate(seconds)}
+            reached = [(index, [numbers[test] for test in tests]) for index, tests in probes.reached().items()]
+            tell({"seconds": seconds, "reached": reached})
 
         [ended] = run_forked([job], workers=1, limit_s=UNCHANGED_S)
-        if ended.told is not None and "seconds" in ended.told:
-            return ended.told["seconds"], ""
-        return {}, _outcome(ended)[1]
+        if ended.told is None or "seconds" not in ended.told:
+            return {}, _outcome(ended)[1], {}
+        tests = list(ended.told["seconds"])
+        reached = {index: frozenset(tests[number] for number in numbers) for index, numbers in ended.told["reached"]}
+        return ended.told["seconds"], "", reached
 
     def _fresh(self, mutant: Mutant, seconds: dict[str, float]) -> Job:
         """A process that collects the tests with the change already in it."""
 
         def job(tell: Tell) -> None:
             _write_to(self._log)
-            plant_before_import(module_name(mutant.file), str(self._root / mutant.file), mutant.source)
+            plant_before_import(qualified_module(mutant.file), str(self._root / mutant.file), mutant.source)
 
             def use(session: pytest.Session) -> None:
-                _run_items(session, _ordered(session, mutant, seconds), _Run(tell, dict(seconds), self._test_cpu_s))
+                items = _ordered(session, mutant, seconds)
+                _limit_walls(items, seconds, self._limits)
+                _run_items(session, items, _Run(tell, dict(seconds), self._limits))
                 tell({"passed": True})
 
-            run = _Run(tell, {}, self._test_cpu_s)
+            run = _Run(tell, {}, self._limits)
             code = pytest.main(_arguments(self._package, self._root), plugins=[_Collected(use), run])
             if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
                 tell({"failed": "the collection", "reason": f"exit code {code}"})

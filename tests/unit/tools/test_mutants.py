@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 from tools.mutants.drawing import changes_of, draw
 from tools.mutants.plan import Package, PlanError, find_mutant, load_packages
-from tools.mutants.testing import module_name
+from tools.mutants.planting import qualified_module
+from tools.mutants.reach import probed
 
 from support.house.source_tree import ROOT
 
@@ -123,11 +125,68 @@ def test_caught_changes_pass_and_a_survivor_fails(tree: Path) -> None:
     assert run(tree, "--only=LIMIT = 3")[0] == 0
 
 
+def test_tests_that_enter_the_changed_function_come_first(tree: Path) -> None:
+    """Before those in the file of the module's name, and quicker ones, that would notice the change as well."""
+    (tree / "tests/test_queue.py").write_text(
+        "from planted.queue import Queue\n\n\ndef test_code():\n    assert False in Queue.add.__code__.co_consts\n"
+    )
+    (tree / "tests/test_use.py").write_text(TESTS)
+    write_package(tree, [CAUGHT])
+    code, told = run(tree)
+    assert (code, told["changes"][0]["by"].partition(":")[0]) == (0, "tests/test_use.py")
+
+
+def test_unchanged_tests_that_notice_a_probe_are_run_without(tree: Path) -> None:
+    with (tree / "tests/test_queue.py").open("a") as tests:
+        tests.write("\n\ndef test_names():\n    assert len(Queue.add.__code__.co_names) == 5\n")
+    write_package(tree, [CAUGHT])
+    code, told = run(tree)
+    assert (code, told["packages"][0]["tests"]) == (0, 3)
+
+
+def test_probe_stands_in_the_innermost_function_and_moves_no_line() -> None:
+    source = '''"""M."""
+
+LIMIT = 3
+
+
+async def outer(f):
+    """D."""
+    def inner():
+        raise ValueError
+
+    return inner
+
+    class Within:
+        def g(self): return 1
+'''
+    lines = dict(enumerate((3, 7, 9, 14)))
+    before, after = ast.parse(source), probed(source, lines)
+    outer = after.body[2]
+    assert [ast.unparse(node) for node in outer.body[:2]] == ["'D.'", "_change_is_reached(1)"]
+    assert ast.unparse(outer.body[2].body[0]) == "_change_is_reached(2)"
+    assert ast.unparse(outer.body[4].body[0].body[0]) == "_change_is_reached(3)"
+    assert "_change_is_reached(0)" not in ast.unparse(after)
+
+    def placed(tree: ast.AST) -> list[tuple[str, int]]:
+        return [(ast.unparse(node), node.lineno) for node in ast.walk(tree) if isinstance(node, ast.Return)]
+
+    assert placed(after) == placed(before)
+
+
 def test_change_without_an_end_is_caught_and_said_to_be_a_time_out(tree: Path) -> None:
     write_package(tree, [ENDLESS])
     code, told = run(tree, "--test-cpu-s=0.5")
     assert (code, told["packages"][0]["timed_out"]) == (0, 1)
     assert told["changes"][0]["outcome"] == "timed out"
+
+
+def test_change_that_waits_for_what_never_comes_is_caught(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_PLUGINS", "pytest_timeout")
+    write_package(tree, [("return True", "__import__('threading').Event().wait()")])
+    code, told = run(tree, "--test-wall-s=0.5")
+    assert (code, told["changes"][0]["outcome"]) == (0, "caught")
+    assert "Timeout" in told["changes"][0]["by"]
 
 
 def test_line_that_is_gone_or_there_twice_fails(tree: Path) -> None:
@@ -263,6 +322,6 @@ def test_tests_named_after_a_drawn_module_are_among_those_of_its_package(
             of_module = [*named.get(f"test_{module}", ()), *named.get(f"test_{module}_properties", ())]
             for path in of_module:
                 is_known = any(path == one or one in path.parents for one in known)
-                if not is_known and f"from {module_name(file)} import" in path.read_text(encoding="utf-8"):
+                if not is_known and f"from {qualified_module(file)} import" in path.read_text(encoding="utf-8"):
                     forgotten.append(f"{package.name}: {path.relative_to(ROOT)}, of {file}")
     assert not forgotten, forgotten
