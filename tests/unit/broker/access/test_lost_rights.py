@@ -103,6 +103,23 @@ def test_administrator_who_is_none_any_more_is_sent_away() -> None:
     tell(scenario)
 
 
+def test_administrator_whom_another_broker_made_none_is_sent_away() -> None:
+    """As with a permission, it is heard of by the metadata store's watch."""
+
+    async def scenario(story: Story) -> None:
+        tenant = {"adminRoles": ["owner"], "allowedClusters": ["standalone"]}
+        await story.do("POST", "/admin/v2/tenants/public", tenant)
+        cook, other = await story.producer("owner"), await story.producer("root")
+        clock = story.world.runtime.clock
+        started = clock.monotonic()
+        await story.world.resources.tenants.update("public", {**tenant, "adminRoles": []})
+        await cook.expect(Type.CLOSE_PRODUCER)
+        assert clock.monotonic() - started <= 3
+        assert not was_sent(other, Type.CLOSE_PRODUCER)
+
+    tell(scenario)
+
+
 def test_grant_at_a_partitioned_topic_holds_for_partitions_added_later_and_is_taken_from_all() -> None:
     """#16768: revoke was 412 after partitions grew, and the role still produced."""
 
