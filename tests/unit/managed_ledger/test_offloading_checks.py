@@ -11,6 +11,7 @@ from geminga.lake import parquet
 from geminga.lake.core.names import ledger_file
 from geminga.managed_ledger.offload.lake_files import waiting
 from geminga.managed_ledger.rules.offload import OffloadPolicy, can_offload, due, leaves_bookies, record_of
+from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import LedgerClosedError, StorageError
 from geminga.model.position import EARLIEST, Position
 from geminga.runtime import spawn
@@ -178,6 +179,48 @@ def test_a_copy_that_a_crash_left_on_the_bookies_goes_with_the_first_look_of_the
         again = await w.reopen()
         assert ledger_id in await w.bookkeeper.ledger_ids()
         await w.offloading(again).look()
+        assert ledger_id not in await w.bookkeeper.ledger_ids()
+
+    run(scenario)
+
+
+def test_a_copy_that_could_not_be_deleted_on_the_bookies_goes_with_the_next_look():
+    """It is registered as gone: nobody else would come for it before the topic is loaded again."""
+
+    async def scenario(w):
+        ml, offloading = await w.offloaded(15)
+        ledger_id = ml.ledgers.infos[0].ledger_id
+        offloading.policy = NOW
+        w.faults.next_writes.extend([WriteFault.NONE, *[WriteFault.UNKNOWN_BEFORE] * 100])
+        with pytest.raises(StorageError):
+            await offloading.look()
+        w.faults.next_writes.clear()
+        assert record_of(ml.ledgers.infos[0]).is_bookkeeper_deleted
+        assert ledger_id in await w.bookkeeper.ledger_ids()
+        offloading.look_later()
+        await w.world.sleep(1)
+        assert ledger_id not in await w.bookkeeper.ledger_ids()
+
+    run(scenario)
+
+
+def test_what_an_attempt_to_restore_left_on_the_bookies_goes_with_the_next_look():
+    async def scenario(w):
+        ml, offloading = await w.offloaded(15)
+        ledger_id = ml.ledgers.infos[0].ledger_id
+        offloading.policy = NOW
+        await offloading.look()
+        assert ledger_id not in await w.bookkeeper.ledger_ids()
+        offloading.policy = OffloadPolicy("filesystem", PROPERTIES)
+        # The ledger is there by then; what made it and what deletes it fail.
+        w.faults.next_writes.extend([WriteFault.NONE, *[WriteFault.UNKNOWN_BEFORE] * 100])
+        with pytest.raises(StorageError):
+            await offloading.restore()
+        w.faults.next_writes.clear()
+        assert record_of(ml.ledgers.infos[0]).is_bookkeeper_deleted
+        assert ledger_id in await w.bookkeeper.ledger_ids()
+        offloading.look_later()
+        await w.world.sleep(1)
         assert ledger_id not in await w.bookkeeper.ledger_ids()
 
     run(scenario)

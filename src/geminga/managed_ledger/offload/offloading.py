@@ -326,20 +326,23 @@ class Offloading:
 
     async def _delete_copy(self, ledger_id: int) -> None:
         """What bookies have of a ledger goes, unless another owner has the topic: who took it over may have brought the
-        ledger back since, and have no other copy. Raises LedgerFencedError, StorageError.
+        ledger back since, and have no other copy. Raises LedgerFencedError, StorageError: the next look tries again.
         """
+        was_tidy, self._is_tidy = self._is_tidy, False
         ledgers, stored = self._services.ledgers, self._log.stored
         for _ in range(DELETE_ATTEMPTS_MAX):
             try:
                 version = (await ledgers.read_ledger(ledger_id)).version
             except NoSuchLedgerError:
-                return
+                break
             # In this order: what was read was there before anybody else could have brought it back.
             async with stored.lock():
                 await stored.require_ours()
             if await ledgers.delete_sealed_ledger(ledger_id, version):
-                return
-        raise StorageError(f"{self._log.name}: ledger {ledger_id} is not deleted now: its metadata go on changing")
+                break
+        else:
+            raise StorageError(f"{self._log.name}: ledger {ledger_id} is not deleted now: its metadata go on changing")
+        self._is_tidy = was_tidy
 
     async def _unregister(self, info: LedgerInfo, record: OffloadRecord) -> None:
         noted = await lake_files.note(self._services, self._log.name, self._log.stored.created_ms, [info])
