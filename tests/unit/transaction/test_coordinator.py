@@ -427,6 +427,28 @@ def test_who_asks_for_an_end_that_is_being_stored_hears_what_becomes_of_it(commi
         else:
             assert [type(each.error) for each in outcomes if isinstance(each, Raised)] == [UnavailableError] * 2
             assert [type(each) for each in told] == [UnavailableError]
+            assert [type(error) for error in world.lost] == [LedgerFencedError]
+            with pytest.raises(TransactionCoordinatorNotFoundError):
+                await coordinator.begin(MINUTE)
+
+    on_slow_log(scenario, 100)
+
+
+def test_who_stops_while_an_end_is_being_stored_tells_nobody() -> None:
+    """Whoever opens the log next does."""
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        coordinator = await world.open()
+        txn_id = await coordinator.begin(MINUTE)
+        await coordinator.add_partitions(txn_id, ["a"])
+        ending = spawn(attempt_await(coordinator.end(txn_id, commit=True)), name="end")
+        await next_turn()
+        coordinator.stop()
+        outcome = await ending
+        assert isinstance(outcome, Raised)
+        assert isinstance(outcome.error, TransactionCoordinatorNotFoundError)
+        await wait_ms(1_000)
+        assert world.heard.calls == 0
 
     on_slow_log(scenario, 100)
 

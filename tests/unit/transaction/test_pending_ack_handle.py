@@ -248,6 +248,22 @@ def test_an_abort_gives_back_what_was_held() -> None:
     sim.run(main)
 
 
+def test_an_abort_whose_records_are_there_still_after_a_restart_acknowledges_nothing() -> None:
+    """A kill comes before they are deleted."""
+
+    async def main(world: sim.SimWorld) -> None:
+        around = Surroundings()
+        ack = PendingAckRecord(AckOp.ACK, ONE, acks=(PendingAck(0, 3),))
+        for record in (ack, PendingAckRecord(AckOp.ABORT, ONE)):
+            await around.log.append(encode_pending_ack_records([record]))
+        handle = await around.open()
+        assert around.cursor.acked == set()
+        assert await around.records() == 0
+        await handle.acknowledge(TWO, [TxnAck(Position(0, 3))])
+
+    sim.run(main)
+
+
 def test_what_lost_its_transaction_is_freed_by_the_low_watermark() -> None:
     async def main(world: sim.SimWorld) -> None:
         around = Surroundings()
