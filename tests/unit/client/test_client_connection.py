@@ -150,6 +150,25 @@ def test_what_no_broker_says_is_an_error_with_a_name(answer: bytes) -> None:
     run_against(lambda command: [answer], scenario, operation_timeout_ms=500)
 
 
+@pytest.mark.parametrize(("said", "bytes_max"), [(0, 5 << 20), (1000, 1000), (6 << 20, 6 << 20)])
+def test_largest_message_is_what_the_broker_says_or_where_it_says_nothing_5_mib(said: int, bytes_max: int) -> None:
+    """Brokers before 2.4 say nothing."""
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.CONNECT:
+            return [commands.connected("old", 13, said, pb.FeatureFlags())]
+        return polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        producer = await client.create_producer("t", batching_enabled=False, send_timeout_millis=100)
+        with pytest.raises(gc.Timeout):
+            await producer.send(bytes(bytes_max - 500))
+        with pytest.raises(gc.MessageTooBig):
+            await producer.send(bytes(bytes_max + 1))
+
+    run_against(script, scenario)
+
+
 def test_request_that_nobody_waits_for_any_more_leaves_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pending_requests, "REQUESTS_MAX", 2)
 

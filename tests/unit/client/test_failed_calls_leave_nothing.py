@@ -62,6 +62,12 @@ def refusing(command: pb.BaseCommand) -> list[bytes]:
     return []
 
 
+def unwelcoming(command: pb.BaseCommand) -> list[bytes]:
+    """A broker that lets nobody in."""
+    assert command.type == pb.BaseCommand.CONNECT
+    return [commands.error((1 << 64) - 1, pb.AuthenticationError, "no")]
+
+
 CALLS_OF_A_CLIENT: dict[str, Callable[[gc.Client], Awaitable[object]]] = {
     "partitions": lambda client: client.get_topic_partitions(TOPIC),
     "producer": lambda client: client.create_producer(TOPIC),
@@ -76,12 +82,13 @@ CALLS_OF_A_CLIENT: dict[str, Callable[[gc.Client], Awaitable[object]]] = {
 @pytest.mark.parametrize(
     "script",
     [
+        unwelcoming,
         refusing,
         silent("PARTITIONED_METADATA"),
         silent("LOOKUP"),
         silent("PRODUCER", "SUBSCRIBE", "TC_CLIENT_CONNECT_REQUEST"),
     ],
-    ids=["refused", "no-partitions", "no-lookup", "no-answer"],
+    ids=["unwelcome", "refused", "no-partitions", "no-lookup", "no-answer"],
 )
 def test_failed_call_of_a_client_leaves_nothing(name: str, script) -> None:
     async def scenario(client: gc.Client) -> list[str]:
