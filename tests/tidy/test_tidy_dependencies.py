@@ -7,6 +7,7 @@ import sys
 import tomllib
 
 import pytest
+from tools.package_check import EXTRAS_WITH_INSIDES, INSIDES, TEST_PACKAGES
 
 from support.house.source_tree import ROOT, SourceModule, imports_of, product_modules
 
@@ -87,6 +88,55 @@ def undeclared(module: SourceModule, extras: dict[str, set[str]]) -> list[str]:
         for imported in imports_of(module)
         if imported.target.partition(".")[0] not in known and imported.target != "_typeshed"
     ]
+
+
+def every_module() -> dict[str, SourceModule]:
+    """Every module of the tests and of the product, by name."""
+    found = {module.name: module for module in product_modules()}
+    for path in (ROOT / "tests").rglob("*.py"):
+        parts = path.relative_to(ROOT / "tests").with_suffix("").parts
+        is_init = parts[-1] == "__init__"
+        name = ".".join(parts[:-1] if is_init else parts)
+        found[name] = SourceModule(name, path.read_text(encoding="utf-8"), is_init)
+    return found
+
+
+def loaded_by(names: set[str], modules: dict[str, SourceModule]) -> dict[str, str]:
+    """What importing these modules imports of others: its first name, and one of the modules that do."""
+    known = frozenset(modules)
+    seen, waiting, others = set(names), [*names], {}
+    while waiting:
+        name = waiting.pop()
+        for imported in imports_of(modules[name], known):
+            target = imported.target
+            if imported.is_deferred:
+                continue
+            parts = target.split(".")
+            ours = {".".join(parts[:count]) for count in range(1, len(parts) + 1)} & known
+            if not ours:
+                others.setdefault(parts[0], name)
+            waiting += ours - seen
+            seen |= ours
+    return others
+
+
+def test_what_the_tests_of_insides_import_is_there_in_the_environments_of_make_package() -> None:
+    modules = every_module()
+    left_out = {each.removeprefix("--ignore=") for each in INSIDES if each.startswith("--ignore=")}
+    files = {
+        path.relative_to(ROOT)
+        for each in INSIDES
+        if not each.startswith("--")
+        for path in ((ROOT / each).rglob("*.py") if (ROOT / each).is_dir() else [ROOT / each])
+    }
+    chosen = {".".join(path.with_suffix("").parts[1:]) for path in files if path.as_posix() not in left_out}
+    extras = project()
+    there = {re.split(r"\W", name.replace("-", "_"))[0] for name in TEST_PACKAGES}
+    there |= {MODULES.get(name, name.replace("-", "_")) for each in ("", *EXTRAS_WITH_INSIDES) for name in extras[each]}
+    # The official client is a module of another name, and PySpark's is lent.
+    there |= {"pulsar", "_pulsar", "pyspark", "tools", "starlette", "typer", "geminga"} | sys.stdlib_module_names
+    found = loaded_by(chosen & set(modules), modules)
+    assert {name: by for name, by in found.items() if name not in there} == {}
 
 
 def test_what_the_product_imports_is_declared() -> None:
