@@ -489,7 +489,9 @@ def test_what_is_served_goes_on_without_zookeeper_and_nothing_new_is_owned(clust
     for producer in producers:
         producer.send(b"after")
     for name in names:
-        assert read_to_the_end(client, name) == [b"before", *[b"meanwhile"] * count, b"after"]
+        found = read_to_the_end(client, name)
+        path = f"/admin/v2/{name.replace('://', '/')}/internalStats"
+        assert found == [b"before", *[b"meanwhile"] * count, b"after"], ask(first, "GET", path)
     client.close()
 
 
