@@ -45,6 +45,7 @@ async def seek(subscription: Subscription, position: Position, ack_set: Sequence
     _, ack_set = await fitting(subscription, position, ack_set)
     await subscription.fence()
     try:
+        await subscription.transactions.leave_to_cursor()
         cursor = subscription.cursor
         await cursor.reset(position)
         is_behind = position == LATEST and is_behind_compacted(subscription.topic)

@@ -80,6 +80,11 @@ class AckingSubscription(Part, Protocol):
         """How often entries were sent again."""
         ...
 
+    @property
+    def is_moving(self) -> bool:
+        """Whether somebody moves the cursor now, or deletes it."""
+        ...
+
     async def claim(self) -> None:
         """Raise LedgerFencedError if another broker owns the topic."""
         ...
@@ -316,6 +321,9 @@ class TransactionAcks:
         """Let it count, or give it back; durable on return. Raises GemingaError."""
         if self._is_lost:
             raise TopicClosingError(f"Topic {self._subscription.topic.name} is being closed")
+        if self._subscription.is_moving:
+            # What is committed now would be acknowledged in part, or once more after a restart: see leave_to_cursor.
+            raise UnavailableError(f"the cursor of subscription {self._subscription.name} is being moved, try again")
         if self._handle is None or not self._handle.acks.holds(txn_id):
             # Before it is said that there is nothing to end: another broker may own the topic, and the log, now.
             try:
@@ -329,6 +337,11 @@ class TransactionAcks:
             self._since.pop(txn_id, None)
             if not self._handle.acks:
                 self._since.clear()
+
+    async def leave_to_cursor(self) -> None:
+        """Before the cursor is moved back: a restart acknowledges nothing once more. Raises StorageError."""
+        if self._handle is not None:
+            await self._handle.leave_to_cursor()
 
     async def _open_if_made_elsewhere(self) -> None:
         """A broker that had the topic before, and did not know yet that it lost it, may have made the log since the
@@ -395,6 +408,10 @@ class TransactionAcks:
         words = cursor.state.ack_set(position)
         # What is behind the end of the batch is asked of nobody.
         return 0 if words is None else ~bits_of_words(words)
+
+    async def save(self) -> None:
+        """Until all that is acknowledged is durable. Raises StorageError."""
+        await self._subscription.cursor.flush()
 
     def apply(self, released: Released, done: Callable[[StorageError | None], None]) -> None:
         """Acknowledge for good; ``done`` once that is durable."""
