@@ -6,8 +6,12 @@ import pytest
 
 from geminga.broker.compacted.reads import BEHIND_COMPACTED, CompactedReads
 from geminga.model.position import EARLIEST, LATEST, Position
+from geminga.runtime import wait_ms
+from geminga.transaction.core.pending_acks import Released, TxnAck
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.clusters.transacting import Transacting, transacting
 from support.stories.compaction_story import CompactionStory
-from support.worlds.broker_world import BrokerWorld
+from support.worlds.broker_world import BrokerWorld, run_with_broker
 from support.worlds.policy_levels import SMALL_LEDGERS, run_quietly
 
 
@@ -49,3 +53,42 @@ def test_a_durable_one_that_acknowledged_goes_on_from_there_and_not_from_the_beg
         assert BEHIND_COMPACTED not in new.properties
 
     run_quietly(scenario)
+
+
+async def consuming(world: BrokerWorld, permits: int) -> tuple[Transacting, list[Position]]:
+    """Of six messages of as many keys, which were compacted, a durable consumer got so many."""
+    story = CompactionStory(world)
+    await story.publish(*((f"k{number}", f"v{number}") for number in range(6)))
+    await story.compact()
+    client = await transacting(world)
+    await client.client.subscribe(permits=permits, read_compacted=True)
+    assert await client.read() == [f"v{number}".encode() for number in range(permits)]
+    return client, [one.position for one in story.sent]
+
+
+def test_what_an_aborted_transaction_acknowledged_of_it_comes_again_and_nothing_else() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client, positions = await consuming(world, permits=4)
+        txn_id = await client.begin()
+        await client.add_subscription(txn_id)
+        ledger_id, entry_id = positions[1]
+        held = pb.MessageIdData(ledgerId=ledger_id, entryId=entry_id)
+        assert not (await client.acknowledge([held], txn_id)).HasField("error")
+        await client.finish(txn_id, commit=False)
+        client.flow(1, 100)
+        assert await client.read() == [b"v1", b"v4", b"v5"]
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+def test_an_abort_amid_a_read_of_it_leaves_nothing_out() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client, positions = await consuming(world, permits=2)
+        dispatch = world.topic.subscriptions["sub"].dispatch
+        client.flow(1, 100)
+        assert dispatch.reader.is_busy
+        dispatch.give_back(Released((TxnAck(positions[1]),)))
+        await wait_ms(50)
+        assert await client.read() == [b"v1", b"v2", b"v3", b"v4", b"v5"]
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
