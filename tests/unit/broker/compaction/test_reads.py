@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminga.broker.compacted.reads import BEHIND_COMPACTED, CompactedReads
+from geminga.broker.subscription import seek
 from geminga.model.position import EARLIEST, LATEST, Position
 from geminga.runtime import wait_ms
 from geminga.transaction.core.pending_acks import Released, TxnAck
@@ -53,6 +54,42 @@ def test_a_durable_one_that_acknowledged_goes_on_from_there_and_not_from_the_beg
         assert BEHIND_COMPACTED not in new.properties
 
     run_quietly(scenario)
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_durable_one_is_moved_into_what_is_only_compacted(held: bool) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        story = CompactionStory(world)
+        await story.hold()
+        await story.publish(*((f"k{number}", f"v{number}") for number in range(9)))
+        await story.compact()
+        assert await story.trim() == 0
+        if held:  # by what was not compacted
+            await story.publish(("k9", "v9"))
+        client = await transacting(world)
+        await client.client.subscribe(read_compacted=True)
+        everything = await client.read()
+        assert len(everything) == 9 + held
+        topic = await story.topic()
+        for number in (5, 0, 7, 8):
+            await seek.seek(topic.subscriptions["sub"], story.sent[number].position)
+            await client.client.subscribe(read_compacted=True)
+            assert await client.read() == everything[number:]
+        await seek.seek(topic.subscriptions["sub"], story.sent[6].position)
+        await world.restart()
+        client = await transacting(world)
+        await client.client.subscribe(read_compacted=True)
+        assert await client.read() == everything[6:]
+        topic = await story.topic()
+        await seek.seek(topic.subscriptions["sub"], EARLIEST)
+        await client.client.subscribe(read_compacted=True)
+        assert await client.read() == everything
+        # One that is made there begins there, too.
+        await topic.create_subscription("other", story.sent[4].position)
+        await client.client.subscribe(consumer_id=2, subscription="other", read_compacted=True)
+        assert await client.read() == everything[4:]
+
+    run_quietly(scenario, ledger_config=SMALL_LEDGERS)
 
 
 async def consuming(world: BrokerWorld, permits: int) -> tuple[Transacting, list[Position]]:
