@@ -263,6 +263,9 @@ class TransactionAcks:
         if is_cumulative and len(ids) != 1:
             raise NotAllowedError(f"Cumulative acknowledgment of {len(ids)} message ids instead of one")
         acks = await self._checked(ids)
+        if not is_cumulative:
+            # As without a transaction: else a client could have any number of entries held that there are not.
+            acks = [ack for ack in acks if self._is_there(ack.position)]
         registrations = self._subscription.services.registrations
         if registrations is None:
             raise NotAllowedError("Transactions are not enabled on this broker")
@@ -316,6 +319,11 @@ class TransactionAcks:
                 size, words = await size_and_words(ledger, position, words)
             acks.append(TxnAck(position, *acknowledged_bits(words, size)))
         return acks
+
+    def _is_there(self, position: Position) -> bool:
+        """Whether it names an entry; what is acknowledged already, and gone, is a conflict."""
+        info = self._subscription.topic.ledger.ledgers.find(position.ledger_id)
+        return position <= self.mark_delete_position or (info is not None and position.entry_id < info.entries)
 
     async def end(self, txn_id: TxnId, *, commit: bool, low_watermark: int) -> None:
         """Let it count, or give it back; durable on return. Raises GemingaError."""
