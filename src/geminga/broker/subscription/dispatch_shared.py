@@ -233,6 +233,8 @@ class SharedDispatch(Dispatch):
             if owner is not None:
                 owner.messages_redelivered += self._core.redeliver(owner, [position])
             elif position < cursor.read_position and not cursor.state.is_acknowledged(position):
+                if self.due is not None:
+                    self.due.returned(position)
                 self._core.unhold(position)
         self.wake_later()
 
@@ -348,8 +350,7 @@ class SharedDispatch(Dispatch):
             result,
             self.reader.cursor,
             sticky_hash_of=core.selector.sticky_hash if isinstance(core, KeySharedDispatcher) else None,
-            # What is read again was due once: its time is not asked twice.
-            delayed=None if is_again or self.due is None else self.due.reader,
+            delayed=None if self.due is None else self.due.of_read(result, is_again=is_again),
             unwanted=unwanted,
             recent=self.subscription.recent_candidates(),
             hides=self.subscription.topic.hides,

@@ -103,6 +103,33 @@ def test_messages_that_expire_while_a_transaction_holds_them_are_gone_either_way
     run(scenario)
 
 
+@pytest.mark.parametrize("sub_type", [SHARED, pb.CommandSubscribe.Key_Shared])
+def test_what_waits_for_its_time_waits_on_behind_an_abort(sub_type: int) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await transacting(world)
+        await client.client.create_producer()
+        await client.client.subscribe(subType=sub_type)
+        due_ms = world.runtime.clock.wall_ms() + 5_000
+        receipt = await client.send(b"delayed", metadata={"deliver_at_time": due_ms})
+        await wait_ms(50)
+        for _ in range(2):
+            txn_id = await client.begin()
+            await client.add_subscription(txn_id)
+            assert not (await client.acknowledge([receipt.send_receipt.message_id], txn_id)).HasField("error")
+            await client.finish(txn_id, commit=False)
+        await wait_ms(4_000)
+        assert client.payloads() == []
+        await wait_ms(4_000)
+        assert client.payloads() == [b"delayed"]
+        txn_id = await client.begin()
+        await client.add_subscription(txn_id)
+        assert not (await client.acknowledge([receipt.send_receipt.message_id], txn_id)).HasField("error")
+        await client.finish(txn_id, commit=False)
+        assert await client.read() == [b"delayed"], "its time has come"
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("commit", [True, False])
 def test_seek_back_across_what_a_transaction_holds(commit: bool) -> None:
     async def scenario(world: BrokerWorld) -> None:
