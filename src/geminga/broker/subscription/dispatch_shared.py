@@ -233,10 +233,14 @@ class SharedDispatch(Dispatch):
             if owner is not None:
                 owner.messages_redelivered += self._core.redeliver(owner, [position])
             elif position < cursor.read_position and not cursor.state.is_acknowledged(position):
-                if self.due is not None:
-                    self.due.returned(position)
+                self._ask_for_time()
                 self._core.unhold(position)
         self.wake_later()
+
+    def _ask_for_time(self) -> None:
+        """What comes now was held before it was sent, perhaps: it may have to wait."""
+        if self.due is not None:
+            self.due.ask_again()
 
     def acknowledged_up_to(self, position: Position) -> None:
         """The cursor was moved on past ``position``."""
@@ -385,6 +389,7 @@ class SharedDispatch(Dispatch):
                 replays=self.replays,
                 core=self._core,
                 key_hash=key_hash,
+                comes_again=self._ask_for_time,
             )
         super().follow_filters(make)
 

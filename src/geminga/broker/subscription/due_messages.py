@@ -17,7 +17,6 @@ from geminga.runtime import Contained, Part, next_turn, spawn
 
 if TYPE_CHECKING:
     from geminga.broker.subscription.consumer import Consumer
-    from geminga.broker.subscription.entry_filter import Waits
     from geminga.managed_ledger import Entry, ManagedCursor, ManagedLedger
 
 #: Longest sleep of the timer, so that a clock that was set is noticed.
@@ -35,24 +34,11 @@ def _always() -> bool:
     return True
 
 
-class _Returned:
-    """Entries that are read again and may not have been due yet: only these are asked."""
-
-    __slots__ = ("_positions", "_reader")
-
-    def __init__(self, positions: set[Position], reader: DelayReader) -> None:
-        self._positions = positions
-        self._reader = reader
-
-    def must_wait(self, position: Position, deliver_at: int) -> bool:
-        """As of :class:`DelayReader`."""
-        return position in self._positions and self._reader.must_wait(position, deliver_at)
-
-
 class DueMessages:
     """See the module. Nothing before :meth:`attach` and after :meth:`detach`."""
 
     __slots__ = (
+        "_asks_again",
         "_core",
         "_cursor",
         "_delays",
@@ -61,7 +47,6 @@ class DueMessages:
         "_now_ms",
         "_on_due",
         "_part",
-        "_returned",
         "_timer",
         "_timer_due",
         "reader",
@@ -92,8 +77,8 @@ class DueMessages:
         self._on_due = on_due
         #: How far this subscription was given of what waits; None: it has no consumers.
         self.reader: DelayReader | None = None
-        #: What came back without having been due, perhaps, and was not read again yet; None: nothing did.
-        self._returned: set[Position] | None = None
+        #: Some of what is to be sent again may not have been due yet.
+        self._asks_again = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0
 
@@ -103,7 +88,7 @@ class DueMessages:
 
     def detach(self) -> None:
         """There are none any more."""
-        reader, self.reader, self._returned = self.reader, None, None
+        reader, self.reader = self.reader, None
         if reader is not None:
             self._delays.detach(reader)
 
@@ -158,24 +143,18 @@ class DueMessages:
         entries = reader.run_ahead(first, entries_max)
         return LATEST if entries >= entries_max else Position(first.ledger_id, first.entry_id + entries - 1)
 
-    # ---- what is due
-
-    def returned(self, position: Position) -> None:
-        """An entry is to be sent, for nobody holds it any more: it may have been held before its time."""
-        if self.reader is not None and self.reader.may_wait(position):
-            if self._returned is None:
-                self._returned = set()
-            self._returned.add(position)
-
-    def of_read(self, entries: Sequence[Entry], *, is_again: bool) -> Waits | None:
-        """Who is asked whether these wait; what is read again was due once: its time is not asked twice."""
-        if not is_again or self.reader is None:
+    def of_read(self, entries: Sequence[Entry], *, is_again: bool) -> DelayReader | None:
+        """Who is asked whether these wait. What is read again was due once, mostly: its time is not asked twice."""
+        if not is_again:
             return self.reader
-        if not self._returned:
-            return None
-        found = self._returned.intersection([entry.position for entry in entries])
-        self._returned -= found
-        return _Returned(found, self.reader)
+        asked, self._asks_again = self._asks_again, self._asks_again and len(self._core.replay) > len(entries)
+        return self.reader if asked else None
+
+    def ask_again(self) -> None:
+        """An entry is to be sent that nobody was sent for its time had come."""
+        self._asks_again = True
+
+    # ---- what is due
 
     @property
     def is_any_due(self) -> bool:

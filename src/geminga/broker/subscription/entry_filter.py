@@ -11,8 +11,9 @@ import struct
 from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
+from geminga.broker.core.delayed.delivery import DelayReader
 from geminga.broker.core.dispatch.recent_candidates import RecentCandidates
 from geminga.broker.core.dispatch.shared import Candidate
 from geminga.model import Position
@@ -28,14 +29,6 @@ if TYPE_CHECKING:
 NONE_KEY: Final = b"NONE_KEY"
 _WORD: Final = (1 << 64) - 1
 _WORD_BITS: Final = 64
-
-
-class Waits(Protocol):
-    """Where messages wait for their delivery time."""
-
-    def must_wait(self, position: Position, deliver_at: int) -> bool:
-        """Whether an entry that was just read waits."""
-        ...
 
 
 def sticky_key(metadata: pb.MessageMetadata) -> bytes:
@@ -87,7 +80,7 @@ def filter_entries(
     cursor: ManagedCursor,
     *,
     sticky_hash_of: Callable[[int], int] | None,
-    delayed: Waits | None,
+    delayed: DelayReader | None,
     unwanted: list[Position],
     recent: RecentCandidates | None = None,
     hides: Sequence[Callable[[Position, pb.MessageMetadata], bool]] = (),

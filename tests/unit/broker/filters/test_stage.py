@@ -153,6 +153,23 @@ def test_rescheduled_holds_what_has_its_key_on_key_shared():
     with_filters(scenario)
 
 
+@pytest.mark.parametrize("sub_type", [Sub.Shared, Sub.Key_Shared])
+def test_rescheduled_waits_for_its_delivery_time_all_the_same(sub_type):
+    async def scenario(topic, processes, pool):
+        due_ms = topic.services.runtime.clock.wall_ms() + 5_000
+        later = [{"key": "verdict", "value": "RESCHEDULE"}]
+        await topic.publish("delayed", key="a", properties=later, deliver_at_time=due_ms)
+        connection = topic.connect()
+        await topic.join(connection, sub_type)
+        processes.filters["f"] = lambda _: ACCEPT
+        await settle(3)
+        assert connection.texts() == []
+        await settle(3)
+        assert connection.texts() == ["delayed"]
+
+    with_filters(scenario)
+
+
 def test_what_is_sent_again_is_asked_about_again():
     async def scenario(topic, processes, pool):
         await publish(topic, ACCEPT, ACCEPT)

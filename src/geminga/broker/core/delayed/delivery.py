@@ -203,10 +203,6 @@ class DelayReader:
         self._delays.add(position, deliver_at)
         return True
 
-    def may_wait(self, position: Position) -> bool:
-        """Whether :meth:`take` may give an entry yet: if it may, :meth:`must_wait` tells."""
-        return position in self._owed or self._delays.index.contains(*position)
-
     def take(self, now: int, read_position: Position, count_max: int) -> list[Position]:
         """Up to ``count_max`` entries that are due and lie before ``read_position``; earliest first."""
         self._delays.observe(now)
