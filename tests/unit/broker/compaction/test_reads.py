@@ -92,6 +92,35 @@ def test_a_durable_one_is_moved_into_what_is_only_compacted(held: bool) -> None:
     run_quietly(scenario, ledger_config=SMALL_LEDGERS)
 
 
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_all_that_was_kept_of_a_batch_is_acknowledged_message_by_message(in_transaction: bool) -> None:
+    """By clients that count what was left out of it as messages: they do not acknowledge the entry."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        story = CompactionStory(world)
+        await story.publish(("a", "1"), ("b", "1"), ("c", "1"), batched=True)
+        ledger_id, entry_id = await story.publish(("a", "2"))
+        await story.compact()
+        client = await transacting(world)
+        await client.client.subscribe(read_compacted=True)
+        assert len(await client.read()) == 2
+        txn_id = await client.begin() if in_transaction else None
+        if txn_id is not None:
+            await client.add_subscription(txn_id)
+        for left in (0b101, 0b011):
+            one = pb.MessageIdData(ledgerId=ledger_id, entryId=entry_id - 1, batch_size=3, ack_set=[left])
+            assert not (await client.acknowledge([one], txn_id)).HasField("error")
+        client.client.lose()
+        other = await transacting(world)
+        await other.client.subscribe(read_compacted=True)
+        assert await other.read() == [b"2"]
+        if txn_id is not None:
+            await other.finish(txn_id, commit=False)
+            assert len(await other.read()) == 1
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
 async def consuming(world: BrokerWorld, permits: int) -> tuple[Transacting, list[Position]]:
     """Of six messages of as many keys, which were compacted, a durable consumer got so many."""
     story = CompactionStory(world)
