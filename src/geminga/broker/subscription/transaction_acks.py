@@ -263,9 +263,8 @@ class TransactionAcks:
         if is_cumulative and len(ids) != 1:
             raise NotAllowedError(f"Cumulative acknowledgment of {len(ids)} message ids instead of one")
         acks = await self._checked(ids)
-        if not is_cumulative:
-            # As without a transaction: else a client could have any number of entries held that there are not.
-            acks = [ack for ack in acks if self._is_there(ack.position)]
+        # As without a transaction: else a client could have any number of entries held that there are not.
+        acks = [ack for ack in acks if self._is_there(consumer, ack.position, is_cumulative=is_cumulative)]
         registrations = self._subscription.services.registrations
         if registrations is None:
             raise NotAllowedError("Transactions are not enabled on this broker")
@@ -275,7 +274,7 @@ class TransactionAcks:
         def hold() -> PendingAckRecord | None:
             # Nothing may come between this question and the holding: an end that is told finds all there is to end.
             check_is_taking(registrations.standing(txn_id, self._whose) or standing, txn_id, self._whose)
-            if is_cumulative:
+            if is_cumulative and acks:
                 return handle.hold_up_to(CumulativeAck(txn_id, *whole_or_part(acks[0])))
             return handle.hold(txn_id, acks)
 
@@ -320,10 +319,15 @@ class TransactionAcks:
             acks.append(TxnAck(position, *acknowledged_bits(words, size)))
         return acks
 
-    def _is_there(self, position: Position) -> bool:
-        """Whether it names an entry; what is acknowledged already, and gone, is a conflict."""
+    def _is_there(self, consumer: Consumer, position: Position, *, is_cumulative: bool) -> bool:
+        """Whether it names an entry; what is acknowledged already, and gone, is a conflict, unless it is one that was
+        compacted and is in the log no more."""
         info = self._subscription.topic.ledger.ledgers.find(position.ledger_id)
-        return position <= self.mark_delete_position or (info is not None and position.entry_id < info.entries)
+        if info is None and consumer.reads_compacted:
+            return False
+        if is_cumulative or position <= self.mark_delete_position:
+            return True
+        return info is not None and position.entry_id < info.entries
 
     async def end(self, txn_id: TxnId, *, commit: bool, low_watermark: int) -> None:
         """Let it count, or give it back; durable on return. Raises GemingaError."""

@@ -121,6 +121,31 @@ def test_all_that_was_kept_of_a_batch_is_acknowledged_message_by_message(in_tran
     run_with_broker(scenario, transaction_coordinator_enabled=True)
 
 
+@pytest.mark.parametrize("is_cumulative", [False, True])
+def test_what_is_only_compacted_is_acknowledged_in_a_transaction_as_without_one(is_cumulative: bool) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        story = CompactionStory(world)
+        await story.hold()
+        await story.publish(*((f"k{number}", f"v{number}") for number in range(9)))
+        await story.compact()
+        assert await story.trim() == 0
+        await story.publish(("k9", "v9"))
+        client = await transacting(world)
+        await client.client.subscribe(read_compacted=True)
+        await wait_ms(50)
+        for (message_id, _), is_in_log in zip(client.messages(), [*[False] * 9, True], strict=True):
+            txn_id = await client.begin()
+            await client.add_subscription(txn_id)
+            answer = await client.acknowledge([message_id], txn_id, is_cumulative=is_cumulative)
+            assert not answer.HasField("error"), answer
+            acks = world.topic.subscriptions["sub"].transactions.acks
+            assert acks.is_holding is is_in_log
+            await client.finish(txn_id, commit=True)
+        assert world.topic.subscriptions["sub"].cursor.backlog_count == 0
+
+    run_quietly(scenario, ledger_config=SMALL_LEDGERS, transaction_coordinator_enabled=True)
+
+
 async def consuming(world: BrokerWorld, permits: int) -> tuple[Transacting, list[Position]]:
     """Of six messages of as many keys, which were compacted, a durable consumer got so many."""
     story = CompactionStory(world)
