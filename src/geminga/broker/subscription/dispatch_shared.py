@@ -233,14 +233,10 @@ class SharedDispatch(Dispatch):
             if owner is not None:
                 owner.messages_redelivered += self._core.redeliver(owner, [position])
             elif position < cursor.read_position and not cursor.state.is_acknowledged(position):
-                self._ask_for_time()
+                if self.due is not None:
+                    self.due.ask_again()  # it may have been held before its time
                 self._core.unhold(position)
         self.wake_later()
-
-    def _ask_for_time(self) -> None:
-        """What comes now was held before it was sent, perhaps: it may have to wait."""
-        if self.due is not None:
-            self.due.ask_again()
 
     def acknowledged_up_to(self, position: Position) -> None:
         """The cursor was moved on past ``position``."""
@@ -389,7 +385,7 @@ class SharedDispatch(Dispatch):
                 replays=self.replays,
                 core=self._core,
                 key_hash=key_hash,
-                comes_again=self._ask_for_time,
+                comes_again=_nothing if self.due is None else self.due.ask_again,
             )
         super().follow_filters(make)
 

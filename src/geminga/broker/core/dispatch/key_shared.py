@@ -166,7 +166,7 @@ class KeySharedDispatcher(SharedDispatcher[C]):
 
     def requeue(self, position: Position, sticky_hash: int = 0) -> None:
         """An entry that nobody holds must be sent; its hash may be unknown (0). One that rests is by itself."""
-        if self._is_resting(position):
+        if position in self._rests:
             return
         self.replay.add(position, sticky_hash)
         if sticky_hash:
@@ -183,9 +183,8 @@ class KeySharedDispatcher(SharedDispatcher[C]):
 
     def rested(self, position: Position, sticky_hash: int = 0) -> None:
         """It may be sent now, and what has its key once nothing of that rests."""
-        self._rests_no_more(position)
         # A transaction may have held it meanwhile, and given it back.
-        self.replay.add(position, sticky_hash)
+        super().rested(position, sticky_hash)
         left = self._resting.get(sticky_hash, 0) - 1
         if left > 0:
             self._resting[sticky_hash] = left
