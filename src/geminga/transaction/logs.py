@@ -165,6 +165,10 @@ class LedgerRecordLog:
         if not self._is_closed:
             self._cursor.acknowledge(positions)
 
+    async def flush(self) -> None:
+        """As :class:`RecordLog` says."""
+        await self._cursor.flush()
+
     async def close(self) -> None:
         """As :class:`RecordLog` says. Raises StorageError."""
         await self._append_rest()
@@ -237,6 +241,9 @@ class MemoryRecordLog:
         """As :class:`RecordLog` says."""
         for position in positions:
             self._entries.pop(position, None)
+
+    async def flush(self) -> None:
+        """As :class:`RecordLog` says: at once."""
 
     async def close(self) -> None:
         """As :class:`RecordLog` says; the entries stay for who opens it again."""

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from geminga.model.errors import GemingaError, LedgerClosedError, StorageError, UnavailableError
 from geminga.model.position import Position
 from geminga.model.txn_id import TxnId
-from geminga.runtime import next_turn
+from geminga.runtime import Bell, next_turn
 from geminga.transaction.core.pending_acks import WHOLE, CumulativeAck, PendingAcks, Released, TxnAck
 from geminga.transaction.core.shared_entries import SharedEntries
 from geminga.transaction.ports import RecordLog
@@ -52,6 +52,10 @@ class AcknowledgedCursor(Protocol):
         """What was held may be delivered again."""
         ...
 
+    async def save(self) -> None:
+        """Until all that is acknowledged is durable. Raises StorageError."""
+        ...
+
 
 class PendingAckHandle:
     """See the module. Made by :meth:`open`."""
@@ -62,6 +66,7 @@ class PendingAckHandle:
         "_log",
         "_lost",
         "_records",
+        "_settled_one",
         "_settling",
         "_shared",
         "_unsaved",
@@ -83,8 +88,9 @@ class PendingAckHandle:
         #: By coordinator: every transaction up to this number is over.
         self.low_watermarks: dict[int, int] = {}
         self._is_closed = False
-        #: Transactions whose end is stored, and what they held is being settled in turns.
+        #: Transactions whose end is being stored, and then what they held is settled in turns; and that one is.
         self._settling: set[TxnId] = set()
+        self._settled_one = Bell()
         #: Transactions that are settled, and their records, where the cursor has it and could not be saved then.
         self._unsaved: list[tuple[TxnId, Sequence[Position]]] = []
         #: Transactions that held something and ended since it was opened.
@@ -176,16 +182,28 @@ class PendingAckHandle:
         if not self.acks.holds(txn_id):
             return  # it never acknowledged here, or has ended here before
         op = AckOp.COMMIT if commit else AckOp.ABORT
-        await self._store(PendingAckRecord(op, txn_id, is_cumulative=self.acks.is_only_cumulative(txn_id)))
         self._settling.add(txn_id)
         try:
+            await self._store(PendingAckRecord(op, txn_id, is_cumulative=self.acks.is_only_cumulative(txn_id)))
             await self._settle(txn_id, self._records.pop(txn_id, []), self._released(txn_id), commit=commit)
         finally:
             self._settling.discard(txn_id)
+            self._settled_one.ring()
         if commit:
             self.committed += 1
         else:
             self.aborted += 1
+
+    async def leave_to_cursor(self) -> None:
+        """Whoever opens the log next acknowledges nothing once more of what ended until now: the cursor has it, and may
+        be moved back. No end may come meanwhile. Raises StorageError."""
+        while self._settling:
+            self._settled_one.silence()
+            await self._settled_one.wait()
+        await self._cursor.save()
+        unsaved, self._unsaved = self._unsaved, []
+        self._forget(unsaved)
+        await self._log.flush()
 
     # ---- inside
 
@@ -260,6 +278,10 @@ class PendingAckHandle:
         if is_saved:
             # As a whole, after those that failed.
             settled, self._unsaved = [*self._unsaved, *settled], []
+        self._forget(settled)
+
+    def _forget(self, settled: Sequence[tuple[TxnId, Sequence[Position]]]) -> None:
+        """Nobody needs the records of these transactions any more."""
         for each, positions in settled:
             for together in self._shared.over(each, positions):
                 self._log.delete(together)

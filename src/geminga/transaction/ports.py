@@ -133,6 +133,10 @@ class RecordLog(Protocol):
         """Nobody needs these entries any more; some may come again after a crash."""
         ...
 
+    async def flush(self) -> None:
+        """Of what was deleted until now nothing comes again. Raises StorageError."""
+        ...
+
     async def close(self) -> None:
         """Save what was deleted; nothing can be appended any more."""
         ...

@@ -66,6 +66,9 @@ class AckedEntries:
         for done in waiting:
             done(None)
 
+    async def save(self) -> None:
+        self.flush()
+
     def fail(self, error: StorageError) -> None:
         """It could not be made durable."""
         waiting, self._waiting = self._waiting, []

@@ -175,6 +175,29 @@ def test_one_that_is_closed_while_very_many_are_settled_goes_on_where_it_is_open
     sim.run(main)
 
 
+def test_what_ended_is_left_to_a_cursor_that_is_to_be_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pending_ack_handle, "SETTLED_PER_TURN", 3)
+
+    async def main(world: sim.SimWorld) -> None:
+        around = Surroundings()
+        handle = await around.open()
+        await handle.acknowledge(ONE, [TxnAck(Position(0, 9))])
+        await handle.end(ONE, commit=True, low_watermark=-1)
+        around.cursor.fail(DiskIOError("no"))
+        assert await around.records() == 2, "until the cursor has it"
+        await handle.acknowledge(TWO, [TxnAck(Position(0, entry)) for entry in range(8)])
+        ending = spawn(handle.end(TWO, commit=True, low_watermark=-1), name="end")
+        await next_turn()
+        await handle.leave_to_cursor()
+        assert ending.done(), "all of it, and not a part"
+        assert await around.records() == 0
+        around.cursor = AckedEntries()  # moved back
+        await PendingAckHandle.open(around.log, around.cursor, around.lost.append)
+        assert not around.cursor.acked
+
+    sim.run(main)
+
+
 def test_cumulative_ones_count_after_a_kill() -> None:
     async def main(world: sim.SimWorld) -> None:
         around = Surroundings()

@@ -7,7 +7,7 @@ begin counts then. Loaded by the first such consumer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from geminga.broker.compacted.read_ahead import ReadAhead
@@ -23,6 +23,9 @@ Done = Callable[["Sequence[Entry] | StorageError"], None]
 #: Saved with the position of a subscription that begins at the end of a topic whose log is empty, for all of it was
 #: compacted and trimmed: the position says nothing.
 BEHIND_COMPACTED: Final = "geminga.behind-compacted"
+#: The same of one that begins in what was compacted and is trimmed from the log: where.
+COMPACTED_FROM_LEDGER: Final = "geminga.compacted-from-ledger"
+COMPACTED_FROM_ENTRY: Final = "geminga.compacted-from-entry"
 
 
 class CompactedMessages(Protocol):
@@ -49,6 +52,26 @@ class CompactedMessages(Protocol):
     async def last(self) -> Entry | None:
         """The newest entry; None: nothing was kept. Raises StorageError."""
         ...
+
+
+def noted_start(topic: CompactedTopic, position: Position) -> dict[str, int]:
+    """What is to be saved with the position of a subscription that begins there, for the log does not tell it."""
+    ledgers = topic.ledger.ledgers
+    if topic.compacted is None or position == EARLIEST:
+        return {}
+    if position == LATEST:
+        return {} if ledgers.entry_count else {BEHIND_COMPACTED: 1}
+    if ledgers.entry_count and position > ledgers.first_position:
+        return {}
+    return {COMPACTED_FROM_LEDGER: position.ledger_id, COMPACTED_FROM_ENTRY: position.entry_id}
+
+
+def _noted(properties: Mapping[str, int]) -> Position:
+    """The reverse, of one that acknowledged nothing of the log."""
+    if BEHIND_COMPACTED in properties:
+        return LATEST
+    ledger_id, entry_id = properties.get(COMPACTED_FROM_LEDGER), properties.get(COMPACTED_FROM_ENTRY)
+    return EARLIEST if ledger_id is None or entry_id is None else Position(ledger_id, entry_id)
 
 
 class LatestOfLake(Protocol):
@@ -188,7 +211,7 @@ class CompactedReads:
         if cursor.is_durable:
             # It never acknowledged anything of the log.
             is_new = cursor.mark_delete_position.entry_id < 0
-            wanted = None if not is_new else LATEST if BEHIND_COMPACTED in cursor.properties else EARLIEST
+            wanted = _noted(cursor.properties) if is_new else None
         elif wanted is None:
             wanted = LATEST
         if wanted == LATEST:

@@ -26,13 +26,21 @@ def _nothing() -> None:
 class Rescheduled:
     """See the module. Times are those of the loop."""
 
-    __slots__ = ("_core", "_part", "_timer", "_waiting", "_wake")
+    __slots__ = ("_comes_again", "_core", "_part", "_timer", "_waiting", "_wake")
 
-    def __init__(self, core: SharedDispatcher[Any], part: Part, wake: Callable[[], None]) -> None:
-        """``wake`` is called when some may be sent again. ``part``: whose failure it is if that breaks."""
+    def __init__(
+        self,
+        core: SharedDispatcher[Any],
+        part: Part,
+        wake: Callable[[], None],
+        comes_again: Callable[[], None] = _nothing,
+    ) -> None:
+        """``wake`` is called when some may be sent again, before that ``comes_again``. ``part``: whose failure it is if
+        that breaks."""
         self._core = core
         self._part = part
         self._wake = wake
+        self._comes_again = comes_again
         #: When it is due, the entry, the hash of its key.
         self._waiting: deque[tuple[float, Position, int]] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -75,4 +83,5 @@ class Rescheduled:
     def _release(self, now: float) -> None:
         while self._waiting and self._waiting[0][0] <= now:
             _, position, sticky_hash = self._waiting.popleft()
+            self._comes_again()
             self._core.rested(position, sticky_hash)

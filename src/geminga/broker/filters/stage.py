@@ -131,16 +131,17 @@ class SharedFilterStage(FilterStage):
         replays: SiftedReads,
         core: SharedDispatcher[C],
         key_hash: Callable[[bytes], int],
+        comes_again: Callable[[], None],
     ) -> None:
         """``replays``: what is sent again. ``key_hash``: the hash of an entry's key, of which the core's selector
-        makes what it divides by."""
+        makes what it divides by. ``comes_again`` hears that what was postponed is to be sent."""
         super().__init__(subscription, filters, log, receivers)
         self._replays = replays
         self._core = core
         self._hash_of: Callable[[bytes], int] | None = None
         if isinstance(core, KeySharedDispatcher):
             self._hash_of = lambda data: core.selector.sticky_hash(key_hash(data))
-        self._rescheduled = Rescheduled(core, subscription, subscription.wake)
+        self._rescheduled = Rescheduled(core, subscription, subscription.wake, comes_again)
         replays.sift = self._sift
 
     @property

@@ -233,6 +233,8 @@ class SharedDispatch(Dispatch):
             if owner is not None:
                 owner.messages_redelivered += self._core.redeliver(owner, [position])
             elif position < cursor.read_position and not cursor.state.is_acknowledged(position):
+                if self.due is not None:
+                    self.due.ask_again()  # it may have been held before its time
                 self._core.unhold(position)
         self.wake_later()
 
@@ -348,8 +350,7 @@ class SharedDispatch(Dispatch):
             result,
             self.reader.cursor,
             sticky_hash_of=core.selector.sticky_hash if isinstance(core, KeySharedDispatcher) else None,
-            # What is read again was due once: its time is not asked twice.
-            delayed=None if is_again or self.due is None else self.due.reader,
+            delayed=None if self.due is None else self.due.of_read(result, is_again=is_again),
             unwanted=unwanted,
             recent=self.subscription.recent_candidates(),
             hides=self.subscription.topic.hides,
@@ -384,6 +385,7 @@ class SharedDispatch(Dispatch):
                 replays=self.replays,
                 core=self._core,
                 key_hash=key_hash,
+                comes_again=_nothing if self.due is None else self.due.ask_again,
             )
         super().follow_filters(make)
 

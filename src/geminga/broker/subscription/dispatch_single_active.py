@@ -101,6 +101,10 @@ class SingleActiveDispatch(Dispatch):
         """From the first entry that is not acknowledged, all of it."""
         self._seen = self._given_back = None
         self.reader.rewind()
+        self._read_compacted_anew()
+
+    def _read_compacted_anew(self) -> None:
+        """The same of what was compacted, if the active consumer reads that."""
         active = self._core.active
         self._leave_compacted()
         if active is not None and active.reads_compacted:
@@ -136,6 +140,7 @@ class SingleActiveDispatch(Dispatch):
             self._given_back.until = self._seen
             self._given_back.add(released.acks)
             self.reader.rewind()
+            self._read_compacted_anew()
         self.wake()
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ joins what is to be sent again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.core.delayed.delivery import DelayReader, TopicDelays
@@ -17,7 +17,7 @@ from geminga.runtime import Contained, Part, next_turn, spawn
 
 if TYPE_CHECKING:
     from geminga.broker.subscription.consumer import Consumer
-    from geminga.managed_ledger import ManagedCursor, ManagedLedger
+    from geminga.managed_ledger import Entry, ManagedCursor, ManagedLedger
 
 #: Longest sleep of the timer, so that a clock that was set is noticed.
 DELAY_TIMER_MAX_S: Final = 10.0
@@ -38,6 +38,7 @@ class DueMessages:
     """See the module. Nothing before :meth:`attach` and after :meth:`detach`."""
 
     __slots__ = (
+        "_asks_again",
         "_core",
         "_cursor",
         "_delays",
@@ -76,6 +77,8 @@ class DueMessages:
         self._on_due = on_due
         #: How far this subscription was given of what waits; None: it has no consumers.
         self.reader: DelayReader | None = None
+        #: Some of what is to be sent again may not have been due yet.
+        self._asks_again = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0
 
@@ -139,6 +142,17 @@ class DueMessages:
         first = self._cursor.read_position
         entries = reader.run_ahead(first, entries_max)
         return LATEST if entries >= entries_max else Position(first.ledger_id, first.entry_id + entries - 1)
+
+    def of_read(self, entries: Sequence[Entry], *, is_again: bool) -> DelayReader | None:
+        """Who is asked whether these wait. What is read again was due once, mostly: its time is not asked twice."""
+        if not is_again:
+            return self.reader
+        asked, self._asks_again = self._asks_again, self._asks_again and len(self._core.replay) > len(entries)
+        return self.reader if asked else None
+
+    def ask_again(self) -> None:
+        """An entry is to be sent that nobody was sent for its time had come."""
+        self._asks_again = True
 
     # ---- what is due
 

@@ -136,11 +136,11 @@ def filter_entries(
 
 def without_left_out(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Of a compacted batch what was left out counts as acknowledged, too: clients that do not know of compaction (the
-    C++ and Python ones) pass nothing empty on."""
-    return [_without(candidate) for candidate in candidates]
+    C++ and Python ones) pass nothing empty on. One of which all that was kept is acknowledged is not sent."""
+    return [left for candidate in candidates if (left := _without(candidate)) is not None]
 
 
-def _without(candidate: Candidate) -> Candidate:
+def _without(candidate: Candidate) -> Candidate | None:
     if candidate.message_count == 1 and candidate.ack_set is None:
         return candidate  # one message, which is there
     metadata = peek_metadata(candidate.data)
@@ -151,6 +151,7 @@ def _without(candidate: Candidate) -> Candidate:
         bits |= 1 << index if 0 <= index < size else 0
     if candidate.ack_set is not None:
         bits &= bits_of_words(candidate.ack_set)
-    # What a client acknowledged of the rest leaves none: then the entry was acknowledged, and is not read.
+    if not bits:
+        return None
     position, data, is_chunk = candidate.position, candidate.data, candidate.is_chunk
-    return Candidate(position, data, bits.bit_count() or 1, candidate.sticky_hash, words_of_bits(bits), is_chunk)
+    return Candidate(position, data, bits.bit_count(), candidate.sticky_hash, words_of_bits(bits), is_chunk)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from geminga.broker.compacted.reads import BEHIND_COMPACTED
+from geminga.broker.compacted.reads import noted_start
 from geminga.broker.core.expiry import ExpiryWalk
 from geminga.broker.subscription.ack_sets import fitting
 from geminga.broker.subscription.dispatch_shared import SharedDispatch
@@ -45,12 +45,13 @@ async def seek(subscription: Subscription, position: Position, ack_set: Sequence
     _, ack_set = await fitting(subscription, position, ack_set)
     await subscription.fence()
     try:
+        await subscription.transactions.leave_to_cursor()
         cursor = subscription.cursor
         await cursor.reset(position)
-        is_behind = position == LATEST and is_behind_compacted(subscription.topic)
-        if is_behind != (BEHIND_COMPACTED in cursor.properties):
-            others = {name: value for name, value in cursor.properties.items() if name != BEHIND_COMPACTED}
-            await cursor.set_properties({**others, BEHIND_COMPACTED: 1} if is_behind else others)
+        # Of what was noted before, the reset left none.
+        noted = noted_start(subscription.topic, position)
+        if noted:
+            await cursor.set_properties({**cursor.properties, **noted})
         if ack_set:
             cursor.acknowledge([position], [ack_set])
     finally:

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from geminga.broker.compacted.reads import BEHIND_COMPACTED
+from geminga.broker.compacted.reads import noted_start
 from geminga.broker.subscription.consumer import Consumer, ConsumerConnection, ConsumerSubscription, Exclusive
 from geminga.broker.subscription.limits import check_consumer_limit, is_reached
 from geminga.broker.subscription.messages import position_from
 from geminga.broker.subscription.ports import SubscriptionTopic
-from geminga.broker.subscription.seek import is_behind_compacted, position_at_time, set_replicated
+from geminga.broker.subscription.seek import position_at_time, set_replicated
 from geminga.broker.subscription.subscription import PersistentSubscriptionTopic, Subscription
 from geminga.managed_ledger.rules.cursor import REPLICATED, REPLICATED_PROPERTY
 from geminga.model import EARLIEST, LATEST, Position
@@ -128,8 +128,7 @@ async def create_subscription(
         check_new_subscription(topic, name, len(topic.subscriptions), properties or {})
 
     check()
-    is_behind = position == LATEST and is_behind_compacted(topic)
-    longs = {BEHIND_COMPACTED: 1} if is_behind else {}
+    longs = noted_start(topic, position)
     cursor = await topic.ledger.open_cursor(
         encode_name(name),
         initial=position,

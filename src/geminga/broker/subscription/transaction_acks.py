@@ -80,6 +80,11 @@ class AckingSubscription(Part, Protocol):
         """How often entries were sent again."""
         ...
 
+    @property
+    def is_moving(self) -> bool:
+        """Whether somebody moves the cursor now, or deletes it."""
+        ...
+
     async def claim(self) -> None:
         """Raise LedgerFencedError if another broker owns the topic."""
         ...
@@ -258,6 +263,8 @@ class TransactionAcks:
         if is_cumulative and len(ids) != 1:
             raise NotAllowedError(f"Cumulative acknowledgment of {len(ids)} message ids instead of one")
         acks = await self._checked(ids)
+        # As without a transaction: else a client could have any number of entries held that there are not.
+        acks = [ack for ack in acks if self._is_there(consumer, ack.position, is_cumulative=is_cumulative)]
         registrations = self._subscription.services.registrations
         if registrations is None:
             raise NotAllowedError("Transactions are not enabled on this broker")
@@ -267,7 +274,7 @@ class TransactionAcks:
         def hold() -> PendingAckRecord | None:
             # Nothing may come between this question and the holding: an end that is told finds all there is to end.
             check_is_taking(registrations.standing(txn_id, self._whose) or standing, txn_id, self._whose)
-            if is_cumulative:
+            if is_cumulative and acks:
                 return handle.hold_up_to(CumulativeAck(txn_id, *whole_or_part(acks[0])))
             return handle.hold(txn_id, acks)
 
@@ -312,10 +319,23 @@ class TransactionAcks:
             acks.append(TxnAck(position, *acknowledged_bits(words, size)))
         return acks
 
+    def _is_there(self, consumer: Consumer, position: Position, *, is_cumulative: bool) -> bool:
+        """Whether it names an entry; what is acknowledged already, and gone, is a conflict, unless it is one that was
+        compacted and is in the log no more."""
+        info = self._subscription.topic.ledger.ledgers.find(position.ledger_id)
+        if info is None and consumer.reads_compacted:
+            return False
+        if is_cumulative or position <= self.mark_delete_position:
+            return True
+        return info is not None and position.entry_id < info.entries
+
     async def end(self, txn_id: TxnId, *, commit: bool, low_watermark: int) -> None:
         """Let it count, or give it back; durable on return. Raises GemingaError."""
         if self._is_lost:
             raise TopicClosingError(f"Topic {self._subscription.topic.name} is being closed")
+        if self._subscription.is_moving:
+            # What is committed now would be acknowledged in part, or once more after a restart: see leave_to_cursor.
+            raise UnavailableError(f"the cursor of subscription {self._subscription.name} is being moved, try again")
         if self._handle is None or not self._handle.acks.holds(txn_id):
             # Before it is said that there is nothing to end: another broker may own the topic, and the log, now.
             try:
@@ -329,6 +349,11 @@ class TransactionAcks:
             self._since.pop(txn_id, None)
             if not self._handle.acks:
                 self._since.clear()
+
+    async def leave_to_cursor(self) -> None:
+        """Before the cursor is moved back: a restart acknowledges nothing once more. Raises StorageError."""
+        if self._handle is not None:
+            await self._handle.leave_to_cursor()
 
     async def _open_if_made_elsewhere(self) -> None:
         """A broker that had the topic before, and did not know yet that it lost it, may have made the log since the
@@ -395,6 +420,10 @@ class TransactionAcks:
         words = cursor.state.ack_set(position)
         # What is behind the end of the batch is asked of nobody.
         return 0 if words is None else ~bits_of_words(words)
+
+    async def save(self) -> None:
+        """Until all that is acknowledged is durable. Raises StorageError."""
+        await self._subscription.cursor.flush()
 
     def apply(self, released: Released, done: Callable[[StorageError | None], None]) -> None:
         """Acknowledge for good; ``done`` once that is durable."""

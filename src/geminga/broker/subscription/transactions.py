@@ -108,6 +108,11 @@ class SubscriptionTransactions:
             except GemingaError as error:
                 _log.warning("%s: the log of its transactions is not deleted: %s", self._name, error)
 
+    async def leave_to_cursor(self) -> None:
+        """Before the cursor is moved: what was committed counts by it alone from now on. Raises StorageError."""
+        if self.used is not None:
+            await self.used.leave_to_cursor()
+
     async def end(self, txn_id: TxnId, *, commit: bool, low_watermark: int) -> None:
         """Let what a transaction acknowledged count, or come again; durable on return. Raises GemingaError."""
         if self.acks is None:

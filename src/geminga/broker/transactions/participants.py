@@ -59,6 +59,8 @@ class LocalParticipants:
             raise SubscriptionNotFoundError(
                 f"Subscription {subscription.subscription} not found for topic {subscription.topic}"
             )
+        if found.transactions.acks is None:
+            return  # as above: a Reader's holds nothing of a transaction, and lives as long as it likes
         await found.transactions.end(txn_id, commit=commit, low_watermark=low_watermark)
 
     async def _topic(self, text: str) -> Topic:

@@ -5,9 +5,14 @@ from __future__ import annotations
 import pytest
 
 from geminga.broker.compacted.reads import BEHIND_COMPACTED, CompactedReads
+from geminga.broker.subscription import seek
 from geminga.model.position import EARLIEST, LATEST, Position
+from geminga.runtime import wait_ms
+from geminga.transaction.core.pending_acks import Released, TxnAck
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.clusters.transacting import Transacting, transacting
 from support.stories.compaction_story import CompactionStory
-from support.worlds.broker_world import BrokerWorld
+from support.worlds.broker_world import BrokerWorld, run_with_broker
 from support.worlds.policy_levels import SMALL_LEDGERS, run_quietly
 
 
@@ -49,3 +54,132 @@ def test_a_durable_one_that_acknowledged_goes_on_from_there_and_not_from_the_beg
         assert BEHIND_COMPACTED not in new.properties
 
     run_quietly(scenario)
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_durable_one_is_moved_into_what_is_only_compacted(held: bool) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        story = CompactionStory(world)
+        await story.hold()
+        await story.publish(*((f"k{number}", f"v{number}") for number in range(9)))
+        await story.compact()
+        assert await story.trim() == 0
+        if held:  # by what was not compacted
+            await story.publish(("k9", "v9"))
+        client = await transacting(world)
+        await client.client.subscribe(read_compacted=True)
+        everything = await client.read()
+        assert len(everything) == 9 + held
+        topic = await story.topic()
+        for number in (5, 0, 7, 8):
+            await seek.seek(topic.subscriptions["sub"], story.sent[number].position)
+            await client.client.subscribe(read_compacted=True)
+            assert await client.read() == everything[number:]
+        await seek.seek(topic.subscriptions["sub"], story.sent[6].position)
+        await world.restart()
+        client = await transacting(world)
+        await client.client.subscribe(read_compacted=True)
+        assert await client.read() == everything[6:]
+        topic = await story.topic()
+        await seek.seek(topic.subscriptions["sub"], EARLIEST)
+        await client.client.subscribe(read_compacted=True)
+        assert await client.read() == everything
+        # One that is made there begins there, too.
+        await topic.create_subscription("other", story.sent[4].position)
+        await client.client.subscribe(consumer_id=2, subscription="other", read_compacted=True)
+        assert await client.read() == everything[4:]
+
+    run_quietly(scenario, ledger_config=SMALL_LEDGERS)
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_all_that_was_kept_of_a_batch_is_acknowledged_message_by_message(in_transaction: bool) -> None:
+    """By clients that count what was left out of it as messages: they do not acknowledge the entry."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        story = CompactionStory(world)
+        await story.publish(("a", "1"), ("b", "1"), ("c", "1"), batched=True)
+        ledger_id, entry_id = await story.publish(("a", "2"))
+        await story.compact()
+        client = await transacting(world)
+        await client.client.subscribe(read_compacted=True)
+        assert len(await client.read()) == 2
+        txn_id = await client.begin() if in_transaction else None
+        if txn_id is not None:
+            await client.add_subscription(txn_id)
+        for left in (0b101, 0b011):
+            one = pb.MessageIdData(ledgerId=ledger_id, entryId=entry_id - 1, batch_size=3, ack_set=[left])
+            assert not (await client.acknowledge([one], txn_id)).HasField("error")
+        client.client.lose()
+        other = await transacting(world)
+        await other.client.subscribe(read_compacted=True)
+        assert await other.read() == [b"2"]
+        if txn_id is not None:
+            await other.finish(txn_id, commit=False)
+            assert len(await other.read()) == 1
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+@pytest.mark.parametrize("is_cumulative", [False, True])
+def test_what_is_only_compacted_is_acknowledged_in_a_transaction_as_without_one(is_cumulative: bool) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        story = CompactionStory(world)
+        await story.hold()
+        await story.publish(*((f"k{number}", f"v{number}") for number in range(9)))
+        await story.compact()
+        assert await story.trim() == 0
+        await story.publish(("k9", "v9"))
+        client = await transacting(world)
+        await client.client.subscribe(read_compacted=True)
+        await wait_ms(50)
+        for (message_id, _), is_in_log in zip(client.messages(), [*[False] * 9, True], strict=True):
+            txn_id = await client.begin()
+            await client.add_subscription(txn_id)
+            answer = await client.acknowledge([message_id], txn_id, is_cumulative=is_cumulative)
+            assert not answer.HasField("error"), answer
+            acks = world.topic.subscriptions["sub"].transactions.acks
+            assert acks.is_holding is is_in_log
+            await client.finish(txn_id, commit=True)
+        assert world.topic.subscriptions["sub"].cursor.backlog_count == 0
+
+    run_quietly(scenario, ledger_config=SMALL_LEDGERS, transaction_coordinator_enabled=True)
+
+
+async def consuming(world: BrokerWorld, permits: int) -> tuple[Transacting, list[Position]]:
+    """Of six messages of as many keys, which were compacted, a durable consumer got so many."""
+    story = CompactionStory(world)
+    await story.publish(*((f"k{number}", f"v{number}") for number in range(6)))
+    await story.compact()
+    client = await transacting(world)
+    await client.client.subscribe(permits=permits, read_compacted=True)
+    assert await client.read() == [f"v{number}".encode() for number in range(permits)]
+    return client, [one.position for one in story.sent]
+
+
+def test_what_an_aborted_transaction_acknowledged_of_it_comes_again_and_nothing_else() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client, positions = await consuming(world, permits=4)
+        txn_id = await client.begin()
+        await client.add_subscription(txn_id)
+        ledger_id, entry_id = positions[1]
+        held = pb.MessageIdData(ledgerId=ledger_id, entryId=entry_id)
+        assert not (await client.acknowledge([held], txn_id)).HasField("error")
+        await client.finish(txn_id, commit=False)
+        client.flow(1, 100)
+        assert await client.read() == [b"v1", b"v4", b"v5"]
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+def test_an_abort_amid_a_read_of_it_leaves_nothing_out() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client, positions = await consuming(world, permits=2)
+        dispatch = world.topic.subscriptions["sub"].dispatch
+        client.flow(1, 100)
+        assert dispatch.reader.is_busy
+        dispatch.give_back(Released((TxnAck(positions[1]),)))
+        await wait_ms(50)
+        assert await client.read() == [b"v1", b"v2", b"v3", b"v4", b"v5"]
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)

@@ -153,6 +153,50 @@ def test_rescheduled_holds_what_has_its_key_on_key_shared():
     with_filters(scenario)
 
 
+@pytest.mark.parametrize("sub_type", [Sub.Shared, Sub.Key_Shared])
+def test_rescheduled_waits_for_its_delivery_time_all_the_same(sub_type):
+    async def scenario(topic, processes, pool):
+        due_ms = topic.services.runtime.clock.wall_ms() + 5_000
+        later = [{"key": "verdict", "value": "RESCHEDULE"}]
+        await topic.publish("delayed", key="a", properties=later, deliver_at_time=due_ms)
+        connection = topic.connect()
+        await topic.join(connection, sub_type)
+        processes.filters["f"] = lambda _: ACCEPT
+        await settle(3)
+        assert connection.texts() == []
+        await settle(3)
+        assert connection.texts() == ["delayed"]
+
+    with_filters(scenario)
+
+
+@pytest.mark.parametrize("sub_type", [Sub.Shared, Sub.Key_Shared])
+def test_rescheduled_is_sent_once_though_it_was_known_to_wait_before(sub_type):
+    async def scenario(topic, processes, pool):
+        due_ms = topic.services.runtime.clock.wall_ms() + 5_000
+        await topic.publish("first", key="a")
+        await topic.publish("delayed", key="b", properties=[{"key": "late", "value": "x"}], deliver_at_time=due_ms)
+        consumer = await topic.join(topic.connect(), sub_type)
+        await settle(0.1)
+        consumer.close()
+        await settle(4.4)
+        processes.filters["f"] = lambda entry: RESCHEDULE if entry.properties else ACCEPT
+        connection = topic.connect()
+        await topic.join(connection, sub_type)
+        core = topic.subscriptions["sub"].dispatch.core
+        await settle(0.1)
+        assert topic.subscriptions["sub"].filter.rescheduled == 1
+        processes.filters["f"] = lambda _: ACCEPT
+        await settle(0.7)
+        assert connection.texts() == ["first"], "its time came, the filter is asked later"
+        core.check_invariants()
+        await settle(3)
+        assert connection.texts() == ["first", "delayed"]
+        core.check_invariants()
+
+    with_filters(scenario)
+
+
 def test_what_is_sent_again_is_asked_about_again():
     async def scenario(topic, processes, pool):
         await publish(topic, ACCEPT, ACCEPT)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from geminga.broker.resources import Resources
+from geminga.broker.subscription.messages import position_from
 from geminga.broker.subscription.transaction_acks import acknowledged_bits
 from geminga.broker.topic.persistent import DELETION_PROPERTY
 from geminga.managed_ledger.shared.metadata_io import ledger_path
@@ -110,6 +111,28 @@ def test_who_names_every_message_of_an_entry_has_all_of_it(is_cumulative: bool) 
         await client.end(txn_id, commit=True)
         topic = await world.broker.registry.get(NAME, create=False)
         assert topic.subscriptions["sub"].cursor.backlog_count == 0
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+def test_nothing_is_held_of_entries_that_are_not_there() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client, batch = await with_batch(world, pb.CommandSubscribe.Shared)
+        await world.broker.registry.unload(NAME)
+        client = await transacting(world)
+        await client.client.create_producer()
+        await client.client.subscribe(subType=pb.CommandSubscribe.Shared)
+        await client.publish(b"in the next ledger")
+        await wait_ms(50)
+        ((_, _), (last, _)) = client.messages()
+        txn_id = await client.begin()
+        await client.add_subscription(txn_id)
+        made_up = [pb.MessageIdData(ledgerId=batch.ledgerId, entryId=batch.entryId + 1 + number) for number in range(9)]
+        assert not (await client.acknowledge([*made_up, last], txn_id)).HasField("error")
+        acks = world.topic.subscriptions["sub"].transactions.acks
+        assert [acks.held(position_from(each)) for each in (*made_up, last)] == [*([0] * 9), WHOLE]
+        await client.finish(txn_id, commit=True)
+        assert world.topic.subscriptions["sub"].cursor.backlog_count == 1
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
 

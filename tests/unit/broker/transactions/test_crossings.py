@@ -103,6 +103,33 @@ def test_messages_that_expire_while_a_transaction_holds_them_are_gone_either_way
     run(scenario)
 
 
+@pytest.mark.parametrize("sub_type", [SHARED, pb.CommandSubscribe.Key_Shared])
+def test_what_waits_for_its_time_waits_on_behind_an_abort(sub_type: int) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await transacting(world)
+        await client.client.create_producer()
+        await client.client.subscribe(subType=sub_type)
+        due_ms = world.runtime.clock.wall_ms() + 5_000
+        receipt = await client.send(b"delayed", metadata={"deliver_at_time": due_ms})
+        await wait_ms(50)
+        for _ in range(2):
+            txn_id = await client.begin()
+            await client.add_subscription(txn_id)
+            assert not (await client.acknowledge([receipt.send_receipt.message_id], txn_id)).HasField("error")
+            await client.finish(txn_id, commit=False)
+        await wait_ms(4_000)
+        assert client.payloads() == []
+        await wait_ms(4_000)
+        assert client.payloads() == [b"delayed"]
+        txn_id = await client.begin()
+        await client.add_subscription(txn_id)
+        assert not (await client.acknowledge([receipt.send_receipt.message_id], txn_id)).HasField("error")
+        await client.finish(txn_id, commit=False)
+        assert await client.read() == [b"delayed"], "its time has come"
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("commit", [True, False])
 def test_seek_back_across_what_a_transaction_holds(commit: bool) -> None:
     async def scenario(world: BrokerWorld) -> None:
@@ -115,6 +142,50 @@ def test_seek_back_across_what_a_transaction_holds(commit: bool) -> None:
         assert await everything(world) == rest
         await world.restart()
         assert await everything(world) == rest
+
+    run(scenario)
+
+
+def test_what_was_committed_comes_again_after_a_seek_back_and_a_kill() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await transacting(world)
+        await client.client.create_producer()
+        await client.client.subscribe(subType=SHARED)
+        for payload in (b"a", b"b", b"c"):
+            await client.publish(payload)
+        await wait_ms(50)
+        for message_id, _ in client.messages():
+            txn_id = await client.begin()
+            await client.add_subscription(txn_id)
+            assert not (await client.acknowledge([message_id], txn_id)).HasField("error")
+            await client.finish(txn_id, commit=True)
+        topic = await world.broker.registry.get(NAME, create=False)
+        await seek.seek(topic.subscriptions["sub"], EARLIEST)
+        # Whoever takes over now reads what is stored.
+        other = BrokerWorld(
+            world.runtime, world.config, world.ledger_config, server=world.metadata.server, bookie=world.bookie
+        )
+        await other.start()
+        assert await everything(other) == [b"a", b"b", b"c"]
+        await other.stop()
+
+    run(scenario)
+
+
+def test_a_commit_that_comes_while_the_cursor_is_moved_counts_behind_that() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client, txn_id = await holding(world)
+        topic = await world.broker.registry.get(NAME, create=False)
+        subscription = topic.subscriptions["sub"]
+        await subscription.fence()
+        client.ask_end(txn_id, commit=True)
+        await wait_ms(1_000)
+        assert subscription.transactions.acks.is_holding
+        subscription.unfence()
+        await wait_ms(1_000)
+        assert not subscription.transactions.acks.is_holding
+        assert await is_over(world, txn_id)
+        assert await everything(world) == [b"b", b"c", b"in it"]
 
     run(scenario)
 

@@ -61,6 +61,19 @@ def test_a_transaction_that_acknowledges_at_one_ends_all_the_same(name: str) -> 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_transaction_that_names_a_reader_ends_while_that_reads(commit: bool) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await prepared(world)
+        await client.client.subscribe(subscription="reader", durable=False)
+        txn_id = await client.begin()
+        assert not (await client.add_subscription(txn_id, subscription="reader")).HasField("error")
+        await client.finish(txn_id, commit=commit)
+        assert "reader" in world.topic.subscriptions
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
 def test_a_transaction_ends_in_a_namespace_that_left_the_cluster_meanwhile() -> None:
     async def scenario(world: BrokerWorld) -> None:
         join(world)

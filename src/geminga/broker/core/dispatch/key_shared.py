@@ -165,7 +165,9 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         return result
 
     def requeue(self, position: Position, sticky_hash: int = 0) -> None:
-        """An entry that nobody holds must be sent; its hash may be unknown (0)."""
+        """An entry that nobody holds must be sent; its hash may be unknown (0). One that rests is by itself."""
+        if position in self._rests:
+            return
         self.replay.add(position, sticky_hash)
         if sticky_hash:
             self._note_ready(sticky_hash)
@@ -181,6 +183,8 @@ class KeySharedDispatcher(SharedDispatcher[C]):
 
     def rested(self, position: Position, sticky_hash: int = 0) -> None:
         """It may be sent now, and what has its key once nothing of that rests."""
+        # A transaction may have held it meanwhile, and given it back.
+        super().rested(position, sticky_hash)
         left = self._resting.get(sticky_hash, 0) - 1
         if left > 0:
             self._resting[sticky_hash] = left

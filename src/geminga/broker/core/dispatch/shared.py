@@ -66,6 +66,8 @@ class ReadAgain:
 
 #: Without another bound on a read.
 ENTRIES_MAX: Final = 1 << 30
+#: Of a dispatcher of which nothing rests: an empty set of its own takes 216 bytes.
+_NONE: Final[frozenset[Position]] = frozenset()
 #: What one consumer gets, in order.
 Group = tuple[C, list[Candidate]]
 
@@ -96,6 +98,7 @@ class SharedDispatcher(Generic[C]):
         "_is_over_share",
         "_limits",
         "_reading",
+        "_rests",
         "_turns",
         "consumers",
         "on_freed",
@@ -124,6 +127,8 @@ class SharedDispatcher(Generic[C]):
         self._is_held = False
         #: Positions lent out for the replay read under way; None while the log is read on or nothing is read.
         self._reading: list[Position] | None = None
+        #: Entries that are not to be sent for now (:meth:`rest`).
+        self._rests: set[Position] | frozenset[Position] = _NONE
         #: Priority level -> consumers of that level, the next one first.
         self._turns: dict[int, list[C]] = {}
         #: Whether dispatch stands still since the subscription's limit of unacknowledged messages was reached.
@@ -180,7 +185,7 @@ class SharedDispatcher(Generic[C]):
     def clear(self) -> None:
         """Forget replay and counts of unacknowledged messages: the log is read anew."""
         self.replay.clear()
-        self._reading = None
+        self._reading, self._rests = None, _NONE
         count, self.unacked_count = self.unacked_count, 0
         self._is_blocked = self._is_over_share = self._is_held = False
         if self._budget is not None:
@@ -246,19 +251,25 @@ class SharedDispatcher(Generic[C]):
         self._reading = None
 
     def requeue(self, position: Position, sticky_hash: int = 0) -> None:
-        """An entry that nobody holds must be sent (a delayed message is due)."""
-        self.replay.add(position, sticky_hash)
+        """An entry that nobody holds must be sent (a delayed message is due); one that rests is by itself."""
+        if position not in self._rests:
+            self.replay.add(position, sticky_hash)
 
     def rest(self, position: Position, sticky_hash: int = 0) -> None:
         """An entry that the read under way brought is not to be sent before :meth:`rested`. It is nowhere until then,
         and read anew with the rest of the log after :meth:`clear`."""
         del sticky_hash  # used by Key_Shared
+        if isinstance(self._rests, frozenset):
+            self._rests = set()
+        self._rests.add(position)
         if self._reading is not None:
             self._reading = [lent for lent in self._reading if lent != position]
         self.replay.discard(position)
 
     def rested(self, position: Position, sticky_hash: int = 0) -> None:
         """It may be sent now."""
+        if isinstance(self._rests, set):
+            self._rests.discard(position)
         self.requeue(position, sticky_hash)
 
     def redeliver(self, consumer: C, positions: Iterable[Position] | None) -> int:
