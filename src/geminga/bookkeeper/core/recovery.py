@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
 #: Ensemble changes while writing back one batch, before recovery gives up.
 WRITE_BACK_ATTEMPTS_MAX: Final = 16
-#: Entries that are read first: the one at the LAC, the one behind it, which of a writer that was idle is the last, and
-#: one that is not there. Then twice as many each time: what is absent is asked for entry by entry, of each bookie.
+#: Entries that are read first, at most: the one at the LAC, the one behind it, which of a writer that was idle is the
+#: last, and one that is not there. Then twice as many each time: what is absent is asked for entry by entry, of each
+#: bookie, so that behind the newest entry that any told of one is asked for, and no more.
 READ_FIRST: Final = 3
 
 
@@ -42,9 +43,18 @@ class MarkInRecovery:
 
 
 class FenceAndReadLac(NamedTuple):
-    """Fence the bookies of the ensemble and ask each for its LAC. Reply: the largest, once covered."""
+    """Fence the bookies of the ensemble and ask each for its LAC. Reply: :class:`ToldEnd`, once covered."""
 
     ensemble: tuple[str, ...]
+
+
+class ToldEnd(NamedTuple):
+    """What fenced bookies told of a ledger's end."""
+
+    #: The largest.
+    lac: int
+    #: The newest entry that any of them called its last; -1: none has one. There may be newer ones all the same.
+    newest_entry_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +97,7 @@ class WriteBackResult:
 
 
 RecoveryCommand: TypeAlias = MarkInRecovery | FenceAndReadLac | ReadForward | WriteBack | CloseLedger
-RecoveryReply: TypeAlias = LedgerMetadata | int | tuple[bytes, ...] | WriteBackResult
+RecoveryReply: TypeAlias = LedgerMetadata | ToldEnd | tuple[bytes, ...] | WriteBackResult
 Recovery: TypeAlias = Generator[RecoveryCommand, RecoveryReply, LedgerMetadata]
 
 
@@ -128,14 +138,14 @@ def recover_ledger(metadata: LedgerMetadata, *, batch_size: int, placement: Plac
     if marked.is_closed:
         return marked
     fragments = marked.fragments
-    lac = yield FenceAndReadLac(fragments[-1].ensemble)
-    assert isinstance(lac, int)
-    lac = max(lac, fragments[-1].first_entry_id - 1)
+    told = yield FenceAndReadLac(fragments[-1].ensemble)
+    assert isinstance(told, ToldEnd)
+    lac = max(told.lac, fragments[-1].first_entry_id - 1)
     # The old writer's fragments say where to read; what is written back may move to other bookies.
     written = fragments
     next_entry_id = max(lac, 0)
     last_entry_id, length_bytes = lac, 0
-    count = min(READ_FIRST, batch_size)
+    count = min(max(lac, told.newest_entry_id) + 2 - next_entry_id, READ_FIRST, batch_size)
     while True:
         entries = yield ReadForward(fragments, next_entry_id, count, lac)
         assert isinstance(entries, tuple)
