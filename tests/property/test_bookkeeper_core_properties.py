@@ -18,7 +18,6 @@ from geminga.bookkeeper.core.recovery import (
     CloseLedger,
     FenceAndReadLac,
     LacQuorum,
-    MarkInRecovery,
     ReadForward,
     ToldEnd,
     WriteBack,
@@ -35,7 +34,7 @@ from geminga.model.errors import (
     UnknownEntryError,
 )
 from geminga.wire.bookkeeper.digest import encode_entries, read_header
-from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetadata, LedgerState
+from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetadata
 from support.house.examples import many
 
 #: The first of the bookies that are left.
@@ -293,10 +292,6 @@ class World:
         order = list(range(self.distribution.ensemble_size))
         random.shuffle(order)
         match command:
-            case MarkInRecovery():
-                if not self.metadata.is_closed:
-                    self.metadata = self.metadata.with_state(LedgerState.IN_RECOVERY)
-                return self.metadata
             case FenceAndReadLac(ensemble):
                 quorum, newest = LacQuorum(self.distribution), -1
                 for index in order:
@@ -381,8 +376,7 @@ def test_recovery_never_ends_below_the_last_fragment():
     entries = encode_entries(1, 0, -1, 0, [b"x"] * 3)
     metadata = LedgerMetadata(1, 1, 1, (LedgerFragment(0, ("a",)), LedgerFragment(3, ("b",))))
     recovery = recover_ledger(metadata, batch_size=10, **CHANCE)
-    assert next(recovery) == MarkInRecovery()
-    assert recovery.send(metadata.with_state(LedgerState.IN_RECOVERY)) == FenceAndReadLac(("b",))
+    assert next(recovery) == FenceAndReadLac(("b",))
     assert recovery.send(ToldEnd(-1, -1)) == ReadForward(metadata.fragments, 2, 2, 2)
     close = recovery.send((entries[2],))
     assert close == CloseLedger(metadata.fragments, 2, 3)
@@ -396,7 +390,6 @@ def test_recovery_asks_for_few_entries_that_are_not_there():
     def reads(lac, batch_size, newest=39):
         recovery = recover_ledger(metadata, batch_size=batch_size, **CHANCE)
         next(recovery)
-        recovery.send(metadata.with_state(LedgerState.IN_RECOVERY))
         command, asked = recovery.send(ToldEnd(lac, newest)), []
         while isinstance(command, ReadForward | WriteBack):
             if isinstance(command, WriteBack):
@@ -422,7 +415,6 @@ def test_recovery_of_a_ledger_with_an_entry_or_none_asks_for_one_that_is_not_the
     metadata = LedgerMetadata(1, 1, 1, (LedgerFragment(0, ("a",)),))
     recovery = recover_ledger(metadata, batch_size=100, **CHANCE)
     next(recovery)
-    recovery.send(metadata.with_state(LedgerState.IN_RECOVERY))
     assert recovery.send(ToldEnd(-1, told)) == ReadForward(metadata.fragments, 0, told + 2, -1)
 
 
@@ -430,7 +422,6 @@ def test_missing_acknowledged_entry_is_damage_not_the_end():
     metadata = LedgerMetadata(1, 1, 1, (LedgerFragment(0, ("a",)),))
     recovery = recover_ledger(metadata, batch_size=10, **CHANCE)
     next(recovery)
-    recovery.send(metadata.with_state(LedgerState.IN_RECOVERY))
     recovery.send(ToldEnd(5, 5))
     with pytest.raises(CorruptionError, match="entry 5"):
         recovery.send(())
@@ -440,7 +431,6 @@ def start_of_write_back():
     metadata = LedgerMetadata(2, 2, 1, (LedgerFragment(0, ("a", "b")),))
     recovery = recover_ledger(metadata, batch_size=10, **CHANCE)
     next(recovery)
-    recovery.send(metadata.with_state(LedgerState.IN_RECOVERY))
     recovery.send(ToldEnd(-1, 0))
     command = recovery.send(tuple(encode_entries(1, 0, -1, 0, [b"x"])))
     assert isinstance(command, WriteBack)

@@ -15,7 +15,6 @@ from geminga.bookkeeper.core.recovery import (
     CloseLedger,
     FenceAndReadLac,
     LacQuorum,
-    MarkInRecovery,
     ReadForward,
     RecoveryCommand,
     RecoveryReply,
@@ -38,7 +37,7 @@ from geminga.model.errors import (
 )
 from geminga.runtime import answer_of, crash_point, get_logger
 from geminga.wire.bookkeeper.digest import digest_for, master_key, read_header
-from geminga.wire.bookkeeper.ledger_metadata import META_PLACEMENT, LedgerFragment, LedgerMetadata, LedgerState
+from geminga.wire.bookkeeper.ledger_metadata import META_PLACEMENT, LedgerFragment, LedgerMetadata
 
 #: Recoveries from the start, because the metadata changed under one, before giving up.
 RECOVERY_ATTEMPTS_MAX: Final = 8
@@ -178,7 +177,7 @@ class _Session:
         "_fenced",
         "_last_entries",
         "_ledger_id",
-        "_marked",
+        "_known",
         "_master_key",
         "_stored",
         "newest_entry_id",
@@ -189,7 +188,8 @@ class _Session:
         self._env = env
         self._ledger_id = ledger_id
         self._stored = stored
-        self._marked = metadata
+        #: What the end is found by; the ledger is closed if it has these still.
+        self._known = metadata
         self._distribution = Distribution.of(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
         self._digest = digest_for(metadata.digest_type, metadata.password)
         self._master_key = master_key(metadata.password)
@@ -221,11 +221,6 @@ class _Session:
 
     async def _carry_out(self, command: RecoveryCommand) -> RecoveryReply:
         match command:
-            case MarkInRecovery():
-                self._stored = await self._env.ledgers.update(self._ledger_id, _mark, known=self._stored)
-                self._marked = self._stored.metadata
-                crash_point(crash_points.RECOVERY_MARKED)
-                return self._marked
             case FenceAndReadLac(ensemble):
                 lac = await self.read_lac(ensemble, fence=True)
                 crash_point(crash_points.RECOVERY_FENCED)
@@ -248,7 +243,7 @@ class _Session:
     def _close(self, command: CloseLedger, found: LedgerMetadata) -> LedgerMetadata:
         if found.is_closed:
             return found
-        if found != self._marked:
+        if found != self._known:
             raise BadVersionError(f"ledger {self._ledger_id} changed while it was recovered")
         return found.with_fragments(command.fragments).closed(
             last_entry_id=command.last_entry_id, length_bytes=command.length_bytes
@@ -421,10 +416,6 @@ class _Session:
                 )
         is_enough = await outcome
         return WriteBackResult(is_enough, dict(failed), tuple(self._env.bookies.available()))
-
-
-def _mark(found: LedgerMetadata) -> LedgerMetadata:
-    return found.with_state(LedgerState.IN_RECOVERY) if found.state is LedgerState.OPEN else found
 
 
 def _found_prefix(reads: Sequence[RecoveryRead]) -> tuple[bytes, ...] | StorageError | None:

@@ -330,22 +330,59 @@ def test_each_bookie_is_asked_for_its_end_once_and_for_no_entry_that_one_gave_th
     run_cluster(main)
 
 
-def test_ledger_is_marked_while_it_is_recovered():
-    """The old writer's next ensemble change must find out."""
+def test_entry_that_the_writer_stored_on_other_bookies_while_the_ledger_was_recovered_is_in_it():
+    """The ones that recovery asked are certain that it is not there: it was acknowledged by others."""
 
     async def main(cluster: Cluster):
-        handle = await create(cluster.client())
+        handle = await create(cluster.client(), (3, 3, 2))
         appends = Appends(handle)
         await appends.append_and_wait(*payloads(0, 3))
-        bookie = cluster.bookies[handle.metadata.last_fragment.ensemble[0]]
-        bookie.holds_replies = True
-        client = cluster.client()
-        opening = asyncio.ensure_future(client.open_ledger(handle.ledger_id))
+        await turn()
+        left, late, unfenced = (cluster.bookies[name] for name in handle.metadata.fragments[0].ensemble)
+        # What the writer is told: one fails, one does not answer yet, and a new one comes in.
+        left.add_error, late.holds_replies = DiskIOError("broken"), True
+        unfenced.fence_error = DiskIOError("away")
+        opening = asyncio.ensure_future(cluster.client().open_ledger(handle.ledger_id))
         await turn(20)
-        stored = await LedgerStore(cluster.stores[0]).read(handle.ledger_id)
-        assert stored.metadata.state is LedgerState.IN_RECOVERY
-        bookie.release()
-        assert (await opening).last_add_confirmed == 2
+        assert not opening.done()
+        assert await appends.append_and_wait(*payloads(3, 1)) is None
+        unfenced.fence_error = None
+        late.release()
+        reader = await opening
+        assert await reader.read_entries(0, 3) == payloads(0, 4)
+        assert isinstance(await appends.append_and_wait(b"late"), LedgerFencedError)
+
+    run_cluster(main, bookies=4)
+
+
+def test_writer_that_closes_its_ledger_while_it_is_recovered_says_where_it_ends():
+    async def main(cluster: Cluster):
+        handle = await create(cluster.client(), (3, 3, 2))
+        await Appends(handle).append_and_wait(*payloads(0, 3))
+        await turn()
+        for name in handle.metadata.fragments[0].ensemble:
+            cluster.bookies[name].holds_replies = True
+        opening = asyncio.ensure_future(cluster.client().open_ledger(handle.ledger_id))
+        await turn(20)
+        await handle.close()
+        for bookie in cluster.bookies.values():
+            bookie.release()
+        assert (await opening).metadata == handle.metadata
+
+    run_cluster(main)
+
+
+def test_recovery_writes_the_metadata_once():
+    """Where the ledger ends: thousands of topics are taken over at once, and each write is synced."""
+
+    async def main(cluster: Cluster):
+        handle = await create(cluster.client(), (3, 3, 2))
+        await Appends(handle).append_and_wait(*payloads(0, 3))
+        await turn()
+        store = LedgerStore(cluster.stores[0])
+        before = (await store.read(handle.ledger_id)).version
+        await cluster.client().open_ledger(handle.ledger_id)
+        assert (await store.read(handle.ledger_id)).version == before + 1
 
     run_cluster(main)
 
