@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+import pytest
+
 from geminga.bookkeeper import MemoryBookie
 from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.managed_ledger import ManagedLedgerConfig
@@ -13,6 +15,7 @@ from geminga.metadata.ports import Node, PutResult
 from geminga.model.topic_name import TopicName
 from geminga.sim import SimNode, SimWorld
 from geminga.sim import run as run_world
+from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import BrokerWorld
 
 TOPIC = "persistent://public/default/topic"
@@ -113,6 +116,28 @@ def test_load_of_a_topic_that_is_there_writes_nothing() -> None:
         await client.create_producer(TOPIC, producer_id=2)
         cursor = f"get {LEDGER}/sub"
         assert store.take() == loaded + Counter({cursor: 1, DELAYS: 1})
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("name", "shared"),
+    [
+        ("new-{}", "get /admin/policies/public/default"),
+        ("whole-partition-{}", f"{PARTITIONED.removesuffix('topic')}whole"),
+    ],
+)
+def test_what_topics_that_are_made_together_share_is_read_for_all_of_them(name, shared) -> None:
+    async def scenario(world: BrokerWorld, store: CountingMetadata) -> None:
+        client = await world.client()
+        await world.resources.partitioned_topics.create(TopicName.parse(TOPIC.replace("topic", "whole")), 100)
+        store.take()
+        for number in range(100):
+            client.request_producer(TOPIC.replace("topic", name.format(number)), producer_id=number)
+        for _ in range(100):
+            await client.expect(pb.BaseCommand.PRODUCER_SUCCESS)
+        # Each of them asks once, or, of partitions, three times.
+        assert store.take()[shared] <= 10
 
     run(scenario)
 
