@@ -109,6 +109,25 @@ def test_add_that_was_answered_before_the_fence_is_seen_by_the_lac_after_it(case
     case.run(main)
 
 
+def test_fence_that_tells_the_end_fences_and_tells_the_last_entry(case):
+    async def main(bookie: Calls, restart):
+        entries = entries_of(3, 0, 2)
+        await bookie.add(3, 0, entries)
+        # The second one finds it fenced.
+        for _ in range(2):
+            assert await bookie.fence_and_lac(3) == LacResult(1, entries[1], None)
+        assert isinstance(await bookie.add(3, 2, entries_of(3, 2, 1)), LedgerFencedError)
+        assert await bookie.fence_and_lac(9) == LacResult(-1, None, None)
+        assert isinstance(await bookie.add(9, 0, entries_of(9, 0, 1)), LedgerFencedError)
+        assert isinstance(await bookie.fence_and_lac(3, key=b"another"), WrongMasterKeyError)
+        again = await restart()
+        for ledger_id in (3, 9):
+            assert isinstance(await again.add(ledger_id, 2, entries_of(ledger_id, 2, 1)), LedgerFencedError)
+        assert await again.fence_and_lac(3) == LacResult(1, entries[1], None)
+
+    case.run(main)
+
+
 def test_wrong_master_key_is_refused_and_is_no_absence(case):
     async def main(bookie: Calls, restart):
         await bookie.add(3, 0, entries_of(3, 0, 1))

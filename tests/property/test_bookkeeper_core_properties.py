@@ -18,8 +18,8 @@ from geminga.bookkeeper.core.recovery import (
     CloseLedger,
     FenceAndReadLac,
     LacQuorum,
-    MarkInRecovery,
     ReadForward,
+    ToldEnd,
     WriteBack,
     WriteBackResult,
     recover_ledger,
@@ -34,7 +34,7 @@ from geminga.model.errors import (
     UnknownEntryError,
 )
 from geminga.wire.bookkeeper.digest import encode_entries, read_header
-from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetadata, LedgerState
+from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetadata
 from support.house.examples import many
 
 #: The first of the bookies that are left.
@@ -292,12 +292,8 @@ class World:
         order = list(range(self.distribution.ensemble_size))
         random.shuffle(order)
         match command:
-            case MarkInRecovery():
-                if not self.metadata.is_closed:
-                    self.metadata = self.metadata.with_state(LedgerState.IN_RECOVERY)
-                return self.metadata
             case FenceAndReadLac(ensemble):
-                quorum = LacQuorum(self.distribution)
+                quorum, newest = LacQuorum(self.distribution), -1
                 for index in order:
                     self.fenced.add(ensemble[index])
                     held = self.bookies[ensemble[index]]
@@ -305,8 +301,9 @@ class World:
                     told = read_header(held[random.choice(sorted(held))]) if held else None
                     lac = told.last_add_confirmed if told else NoSuchLedgerError("x")
                     answer = quorum.answer(index, lac)
+                    newest = max(newest, told.entry_id if told else -1)
                     if isinstance(answer, int):
-                        return answer
+                        return ToldEnd(answer, newest)
                 raise AssertionError("every bookie answered")
             case ReadForward(fragments, first, count, acknowledged):
                 found = []
@@ -379,9 +376,8 @@ def test_recovery_never_ends_below_the_last_fragment():
     entries = encode_entries(1, 0, -1, 0, [b"x"] * 3)
     metadata = LedgerMetadata(1, 1, 1, (LedgerFragment(0, ("a",)), LedgerFragment(3, ("b",))))
     recovery = recover_ledger(metadata, batch_size=10, **CHANCE)
-    assert next(recovery) == MarkInRecovery()
-    assert recovery.send(metadata.with_state(LedgerState.IN_RECOVERY)) == FenceAndReadLac(("b",))
-    assert recovery.send(-1) == ReadForward(metadata.fragments, 2, READ_FIRST, 2)
+    assert next(recovery) == FenceAndReadLac(("b",))
+    assert recovery.send(ToldEnd(-1, -1)) == ReadForward(metadata.fragments, 2, 2, 2)
     close = recovery.send((entries[2],))
     assert close == CloseLedger(metadata.fragments, 2, 3)
 
@@ -391,11 +387,10 @@ def test_recovery_asks_for_few_entries_that_are_not_there():
     entries = encode_entries(1, 0, -1, 0, [b"x"] * 40)
     metadata = LedgerMetadata(1, 1, 1, (LedgerFragment(0, ("a",)),))
 
-    def reads(lac, batch_size):
+    def reads(lac, batch_size, newest=39):
         recovery = recover_ledger(metadata, batch_size=batch_size, **CHANCE)
         next(recovery)
-        recovery.send(metadata.with_state(LedgerState.IN_RECOVERY))
-        command, asked = recovery.send(lac), []
+        command, asked = recovery.send(ToldEnd(lac, newest)), []
         while isinstance(command, ReadForward | WriteBack):
             if isinstance(command, WriteBack):
                 command = recovery.send(WriteBackResult(True, {}, ()))
@@ -406,18 +401,28 @@ def test_recovery_asks_for_few_entries_that_are_not_there():
         assert command == CloseLedger(metadata.fragments, 39, 40)
         return asked
 
-    assert reads(38, 100) == [(38, 3)]
-    assert reads(39, 100) == [(39, 3)]
+    assert reads(38, 100) == [(38, READ_FIRST)]
+    assert reads(39, 100) == [(39, 2)]
+    # None that told of an end need have the newest.
+    assert reads(38, 100, newest=3) == [(38, 2), (40, 4)]
+    assert reads(39, 100, newest=-1) == [(39, 2)]
     assert reads(0, 10) == [(0, 3), (3, 6), (9, 10), (19, 10), (29, 10), (39, 10)]
     assert reads(38, 1) == [(38, 1), (39, 1), (40, 1)]
+
+
+@pytest.mark.parametrize("told", [-1, 0])
+def test_recovery_of_a_ledger_with_an_entry_or_none_asks_for_one_that_is_not_there(told):
+    metadata = LedgerMetadata(1, 1, 1, (LedgerFragment(0, ("a",)),))
+    recovery = recover_ledger(metadata, batch_size=100, **CHANCE)
+    next(recovery)
+    assert recovery.send(ToldEnd(-1, told)) == ReadForward(metadata.fragments, 0, told + 2, -1)
 
 
 def test_missing_acknowledged_entry_is_damage_not_the_end():
     metadata = LedgerMetadata(1, 1, 1, (LedgerFragment(0, ("a",)),))
     recovery = recover_ledger(metadata, batch_size=10, **CHANCE)
     next(recovery)
-    recovery.send(metadata.with_state(LedgerState.IN_RECOVERY))
-    recovery.send(5)
+    recovery.send(ToldEnd(5, 5))
     with pytest.raises(CorruptionError, match="entry 5"):
         recovery.send(())
 
@@ -426,8 +431,7 @@ def start_of_write_back():
     metadata = LedgerMetadata(2, 2, 1, (LedgerFragment(0, ("a", "b")),))
     recovery = recover_ledger(metadata, batch_size=10, **CHANCE)
     next(recovery)
-    recovery.send(metadata.with_state(LedgerState.IN_RECOVERY))
-    recovery.send(-1)
+    recovery.send(ToldEnd(-1, 0))
     command = recovery.send(tuple(encode_entries(1, 0, -1, 0, [b"x"])))
     assert isinstance(command, WriteBack)
     return recovery, command

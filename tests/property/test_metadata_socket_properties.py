@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,12 +13,19 @@ from geminga.metadata.core.socket_codec import (
     SERVER_FRAME_BYTES_MAX,
     Decoder,
     client_decoder,
+    decode_from_client,
+    decode_from_server,
+    decode_slowly_from_client,
+    decode_slowly_from_server,
     encode,
+    encode_numbered,
+    encode_slowly,
     server_decoder,
 )
 from geminga.metadata.core.socket_messages import (
     SECRET_BYTES,
     VERSION,
+    BrokenMessageError,
     CallFailure,
     Expired,
     Numbers,
@@ -34,6 +42,7 @@ from geminga.metadata.core.socket_messages import (
 )
 from geminga.metadata.ports import ChangeKind, Node, Notification, PutResult, Stat
 from support.house.format_docs import documented_bytes
+from support.house.python_calls import counted_calls
 
 UINT32 = st.integers(0, (1 << 32) - 1)
 UINT64 = st.integers(0, (1 << 64) - 1)
@@ -103,6 +112,68 @@ def test_messages_of_a_client_are_read_as_sent_in_any_pieces(sent, cuts) -> None
 @given(st.lists(FROM_SERVER, max_size=6), st.lists(st.integers(0, 1 << 20), max_size=8))
 def test_messages_of_a_server_are_read_as_sent_in_any_pieces(sent, cuts) -> None:
     assert fed(client_decoder(), b"".join(map(encode, sent)), cuts) == (sent, False)
+
+
+def read(decode, frame: bytes):
+    """The message, or what is wrong."""
+    try:
+        return decode(frame)
+    except BrokenMessageError as error:
+        return str(error)
+
+
+@given(FROM_CLIENT, FROM_SERVER, UINT32)
+def test_messages_are_the_same_bytes_whichever_way_they_go(request, answer, number) -> None:
+    for message in (request, answer):
+        assert encode(message) == encode_slowly(message)
+    if isinstance(request, StoreRequest):
+        assert encode_numbered(request, number) == encode_slowly(request._replace(request_id=number))
+
+
+@given(FROM_CLIENT | FROM_SERVER, st.data())
+def test_bytes_are_the_same_message_or_as_wrong_whichever_way_they_go(message, data) -> None:
+    """Cut, changed in a few places, or with bytes too many."""
+    frame = bytearray(encode(message)[4:])
+    for _ in range(data.draw(st.integers(0, 3))):
+        frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
+    kept = data.draw(st.integers(0, len(frame) + 2))
+    damaged = bytes(frame[:kept]) + b"!" * (kept - len(frame))
+    for quickly, slowly in (
+        (decode_from_client, decode_slowly_from_client),
+        (decode_from_server, decode_slowly_from_server),
+    ):
+        assert read(quickly, damaged) == read(slowly, damaged)
+
+
+STAT = Stat(3, 1, 2, False, False)
+#: What comes by the thousand.
+ASKED = [StoreRequest(1, StoreOperation.GET, "/a/b"), StoreRequest(2, StoreOperation.PUT, "/a/b", b"value", 3)]
+TOLD = [
+    StoreResponse(1, Node(b"value", STAT)),
+    StoreResponse(2, PutResult("/a/b", STAT)),
+    StoreResponse(3, None),
+    Notification(ChangeKind.MODIFIED, "/a/b"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(ASKED + TOLD)))
+def test_a_wrong_byte_anywhere_is_as_wrong_whichever_way_the_message_goes(number) -> None:
+    frame = encode((ASKED + TOLD)[number])[4:]
+    for place in range(len(frame)):
+        for byte in (0, 1, len(ChangeKind) + 1, 8, 255):
+            wrong = frame[:place] + bytes([byte]) + frame[place + 1 :]
+            assert read(decode_from_client, wrong) == read(decode_slowly_from_client, wrong)
+            assert read(decode_from_server, wrong) == read(decode_slowly_from_server, wrong)
+
+
+def test_what_a_topic_that_is_loaded_asks_and_hears_takes_few_calls() -> None:
+    """Thousands are loaded at once, each with ten of these."""
+    for messages, decoder in ((ASKED, server_decoder()), (TOLD, client_decoder())):
+        with counted_calls() as calls:
+            found, _ = decoder.feed(b"".join(map(encode, messages)))
+        assert found == messages
+        # Of functions in Python.
+        assert calls() <= 8 * len(messages), calls()
 
 
 @given(FROM_CLIENT, FROM_SERVER, st.data())

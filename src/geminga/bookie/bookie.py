@@ -43,6 +43,7 @@ from geminga.model.bookie_port import (
     ListDone,
     ReadDone,
     WriteLacDone,
+    fence_then_read_lac,
     ids_error,
 )
 from geminga.model.errors import (
@@ -316,6 +317,10 @@ class LocalBookie:
         ):
             return
         self._notes.fence(ledger_id, master_key, done)
+
+    def fence_and_read_lac(self, ledger_id: int, *, master_key: bytes, done: LacDone) -> None:
+        """See the port."""
+        fence_then_read_lac(self, ledger_id, master_key, done)
 
     def readmit(self, ledger_id: int, *, master_key: bytes, done: FenceDone) -> None:
         """Take a deleted ledger again, fenced: see ``readmission``."""

@@ -129,6 +129,10 @@ class SpreadBookie:
         """See the port."""
         self._part(ledger_id).fence(ledger_id, master_key=master_key, done=done)
 
+    def fence_and_read_lac(self, ledger_id: int, *, master_key: bytes, done: LacDone) -> None:
+        """See the port."""
+        self._part(ledger_id).fence_and_read_lac(ledger_id, master_key=master_key, done=done)
+
     def readmit(self, ledger_id: int, *, master_key: bytes, done: FenceDone) -> None:
         """See the port."""
         self._part(ledger_id).readmit(ledger_id, master_key=master_key, done=done)

@@ -28,7 +28,7 @@ from geminga.model.errors import (
 )
 from geminga.runtime import again, answer_of, get_logger
 from geminga.wire.bookkeeper.digest import digest_for, master_key, read_header
-from geminga.wire.bookkeeper.ledger_metadata import LedgerMetadata
+from geminga.wire.bookkeeper.ledger_metadata import LedgerMetadata, LedgerState
 
 #: Where a bookie does not say what it has, so many windows in a row without an entry end the search for newer ones.
 EMPTY_WINDOWS_MAX: Final = 10
@@ -70,8 +70,8 @@ async def give_up_end(
         why = str(error)
     else:
         raise PreconditionFailedError("The ledger could be recovered, all of it: nothing was given up")
-    # Marked as in recovery by now: its writer puts no other bookie in, and does not close it.
-    stored = await env.ledgers.read(ledger_id)
+    # Its writer is to put no other bookie in, and not to close it: what it has then could not be told any more.
+    stored = await env.ledgers.update(ledger_id, _mark)
     if stored.metadata.is_closed:
         raise PreconditionFailedError("The ledger was closed meanwhile: where it ends is known")
     end = _Remains(env, ledger_id, stored.metadata)
@@ -95,6 +95,10 @@ async def give_up_end(
         why,
     )
     return found
+
+
+def _mark(found: LedgerMetadata) -> LedgerMetadata:
+    return found.with_state(LedgerState.IN_RECOVERY) if found.state is LedgerState.OPEN else found
 
 
 def _close(stored: LedgerNode, end: GivenUpEnd, found: LedgerMetadata) -> LedgerMetadata:

@@ -57,6 +57,10 @@ class AbsentBookie:
         """Fails."""
         done(self._error())
 
+    def fence_and_read_lac(self, ledger_id: int, *, master_key: bytes, done: LacDone) -> None:
+        """Fails."""
+        done(self._error())
+
     def readmit(self, ledger_id: int, *, master_key: bytes, done: FenceDone) -> None:
         """Fails."""
         done(self._error())

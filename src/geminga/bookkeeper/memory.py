@@ -26,6 +26,7 @@ from geminga.model.bookie_port import (
     ListDone,
     ReadDone,
     WriteLacDone,
+    fence_then_read_lac,
     ids_error,
 )
 from geminga.model.errors import (
@@ -138,6 +139,10 @@ class MemoryBookie:
             else:
                 ledger.is_fenced = True
         self._reply(lambda: done(error))
+
+    def fence_and_read_lac(self, ledger_id: int, *, master_key: bytes, done: LacDone) -> None:
+        """See ``Bookie.fence_and_read_lac``."""
+        fence_then_read_lac(self, ledger_id, master_key, done)
 
     def readmit(self, ledger_id: int, *, master_key: bytes, done: FenceDone) -> None:
         """See ``Bookie.readmit``."""

@@ -15,10 +15,10 @@ from geminga.bookkeeper.core.recovery import (
     CloseLedger,
     FenceAndReadLac,
     LacQuorum,
-    MarkInRecovery,
     ReadForward,
     RecoveryCommand,
     RecoveryReply,
+    ToldEnd,
     WriteBack,
     WriteBackResult,
     recover_ledger,
@@ -37,7 +37,7 @@ from geminga.model.errors import (
 )
 from geminga.runtime import answer_of, crash_point, get_logger
 from geminga.wire.bookkeeper.digest import digest_for, master_key, read_header
-from geminga.wire.bookkeeper.ledger_metadata import META_PLACEMENT, LedgerFragment, LedgerMetadata, LedgerState
+from geminga.wire.bookkeeper.ledger_metadata import META_PLACEMENT, LedgerFragment, LedgerMetadata
 
 #: Recoveries from the start, because the metadata changed under one, before giving up.
 RECOVERY_ATTEMPTS_MAX: Final = 8
@@ -175,8 +175,9 @@ class _Session:
         "_distribution",
         "_env",
         "_fenced",
+        "_last_entries",
         "_ledger_id",
-        "_marked",
+        "_known",
         "_master_key",
         "_stored",
         "newest_entry_id",
@@ -187,11 +188,14 @@ class _Session:
         self._env = env
         self._ledger_id = ledger_id
         self._stored = stored
-        self._marked = metadata
+        #: What the end is found by; the ledger is closed if it has these still.
+        self._known = metadata
         self._distribution = Distribution.of(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
         self._digest = digest_for(metadata.digest_type, metadata.password)
         self._master_key = master_key(metadata.password)
         self._fenced: set[str] = set()
+        #: What bookies called their last entry when they were fenced, checked: they need not be asked for it again.
+        self._last_entries: dict[tuple[str, int], bytes] = {}
         #: The greatest that a bookie told of when it was asked for the LAC.
         self.newest_entry_id = -1
 
@@ -217,15 +221,10 @@ class _Session:
 
     async def _carry_out(self, command: RecoveryCommand) -> RecoveryReply:
         match command:
-            case MarkInRecovery():
-                self._stored = await self._env.ledgers.update(self._ledger_id, _mark, known=self._stored)
-                self._marked = self._stored.metadata
-                crash_point(crash_points.RECOVERY_MARKED)
-                return self._marked
             case FenceAndReadLac(ensemble):
                 lac = await self.read_lac(ensemble, fence=True)
                 crash_point(crash_points.RECOVERY_FENCED)
-                return lac
+                return ToldEnd(lac, self.newest_entry_id)
             case ReadForward(fragments, first_entry_id, count, acknowledged):
                 entries = await self.read_forward(fragments, first_entry_id, count, acknowledged, fence=True)
                 crash_point(crash_points.RECOVERY_READ)
@@ -244,7 +243,7 @@ class _Session:
     def _close(self, command: CloseLedger, found: LedgerMetadata) -> LedgerMetadata:
         if found.is_closed:
             return found
-        if found != self._marked:
+        if found != self._known:
             raise BadVersionError(f"ledger {self._ledger_id} changed while it was recovered")
         return found.with_fragments(command.fragments).closed(
             last_entry_id=command.last_entry_id, length_bytes=command.length_bytes
@@ -258,16 +257,21 @@ class _Session:
 
         def ask_all(done: Callable[[int | GemingaError], None]) -> None:
             def on_lac(index: int, result: LacResult | StorageError) -> None:
-                verdict = quorum.answer(index, result if isinstance(result, StorageError) else self._lac_of(result))
+                lac = result if isinstance(result, StorageError) else self._lac_of(result)
+                if fence and not isinstance(result, StorageError):
+                    self._fenced.add(ensemble[index])
+                    if result.last_entry is not None and not isinstance(lac, StorageError):
+                        self._last_entries[ensemble[index], result.last_entry_id] = result.last_entry
+                verdict = quorum.answer(index, lac)
                 if verdict is not None:
                     done(self._of_ledger(verdict) if isinstance(verdict, StorageError) else verdict)
 
             for index, bookie_id in enumerate(ensemble):
-                ask = partial(self._env.bookies.get(bookie_id).read_lac, self._ledger_id, done=partial(on_lac, index))
+                bookie, heard = self._env.bookies.get(bookie_id), partial(on_lac, index)
                 if fence:
-                    self._fence_then(bookie_id, ask, partial(on_lac, index))
+                    bookie.fence_and_read_lac(self._ledger_id, master_key=self._master_key, done=heard)
                 else:
-                    ask()
+                    bookie.read_lac(self._ledger_id, done=heard)
 
         return await answer_of(ask_all)
 
@@ -327,17 +331,25 @@ class _Session:
         by_bookie: dict[str, list[tuple[RecoveryRead, int]]] = {}
         for read in reads:
             ensemble = fragment_of(fragments, read.entry_id).ensemble
-            for index in self._distribution.write_set(read.entry_id):
+            write_set = self._distribution.write_set(read.entry_id)
+            if fence and self._is_told(read, ensemble, write_set):
+                continue
+            for index in write_set:
                 by_bookie.setdefault(ensemble[index], []).append((read, index))
 
         def ask_all(done: Callable[[tuple[bytes, ...] | GemingaError], None]) -> None:
             def on_read(asked: list[tuple[RecoveryRead, int]], results: Sequence[bytes | StorageError]) -> None:
                 for (read, index), result in zip(asked, results, strict=True):
                     read.answer(index, self._checked(read.entry_id, result))
+                decide()
+
+            def decide() -> None:
                 found = _found_prefix(reads)
                 if found is not None:
                     done(self._of_ledger(found) if isinstance(found, StorageError) else found)
 
+            if not by_bookie:
+                decide()
             for bookie_id, asked in by_bookie.items():
                 take = partial(on_read, asked)
                 entry_ids = [read.entry_id for read, _ in asked]
@@ -348,6 +360,15 @@ class _Session:
                     ask()
 
         return await answer_of(ask_all)
+
+    def _is_told(self, read: RecoveryRead, ensemble: Sequence[str], write_set: Sequence[int]) -> bool:
+        """Whether a bookie gave the entry when it was fenced: a copy is all that recovery needs."""
+        for index in write_set:
+            entry = self._last_entries.get((ensemble[index], read.entry_id))
+            if entry is not None:
+                read.answer(index, entry)
+                return True
+        return False
 
     def _checked(self, entry_id: int, result: bytes | StorageError) -> bytes | StorageError:
         if isinstance(result, StorageError):
@@ -395,10 +416,6 @@ class _Session:
                 )
         is_enough = await outcome
         return WriteBackResult(is_enough, dict(failed), tuple(self._env.bookies.available()))
-
-
-def _mark(found: LedgerMetadata) -> LedgerMetadata:
-    return found.with_state(LedgerState.IN_RECOVERY) if found.state is LedgerState.OPEN else found
 
 
 def _found_prefix(reads: Sequence[RecoveryRead]) -> tuple[bytes, ...] | StorageError | None:

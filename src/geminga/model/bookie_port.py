@@ -113,6 +113,14 @@ class EntryStore(Protocol):
         """Durably refuse further ordinary adds to this ledger, also if it has no entries here yet."""
         ...
 
+    def fence_and_read_lac(self, ledger_id: int, *, master_key: bytes, done: LacDone) -> None:
+        """:meth:`fence`, and where the ledger ends here then: one request of a bookie behind a network.
+
+        Where it ends is said without an error only if it is fenced; after an error it may be. What the writer announced
+        by itself may be missing.
+        """
+        ...
+
     def readmit(self, ledger_id: int, *, master_key: bytes, done: FenceDone) -> None:
         """Take a ledger again that this bookie has deleted: without entries, and fenced, as any other from then on.
 
@@ -179,6 +187,30 @@ class BookiePool(Protocol):
     def watch(self, listener: PoolListener) -> None:
         """Call ``listener`` when a bookie comes, goes, or changes between writable and read-only."""
         ...
+
+
+class _Fencing(Protocol):
+    """Of an :class:`EntryStore`."""
+
+    def fence(self, ledger_id: int, *, master_key: bytes, done: FenceDone) -> None:
+        """See there."""
+        ...
+
+    def read_lac(self, ledger_id: int, *, done: LacDone) -> None:
+        """See there."""
+        ...
+
+
+def fence_then_read_lac(store: _Fencing, ledger_id: int, master_key: bytes, done: LacDone) -> None:
+    """``fence_and_read_lac`` of a bookie in this process, where two calls cost no more than one."""
+
+    def fenced(error: StorageError | None) -> None:
+        if error is not None:
+            done(error)
+        else:
+            store.read_lac(ledger_id, done=done)
+
+    store.fence(ledger_id, master_key=master_key, done=fenced)
 
 
 def ids_error(ledger_id: int, entry_ids: Sequence[int], entries: Sequence[bytes]) -> StorageError | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from geminga.model.errors import GemingaError, invariant
 from geminga.runtime.attempt import value_of
@@ -15,6 +15,9 @@ from geminga.runtime.spawn import spawn
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+
+#: How long a question waits for the one before it, seconds.
+ASKED_BEFORE_S: Final = 1.0
 
 
 async def wait_ms(milliseconds: float) -> None:
@@ -116,19 +119,24 @@ async def carried_out(work: Coroutine[Any, Any, T], *, name: str, part: Part | N
 
 
 class AskedTogether(Generic[K, V]):
-    """What several want to know in one turn of the loop is asked once, for all of them.
+    """What several want to know is asked once for all who asked before the question was begun.
 
-    The question is begun when the turn is over: nobody gets an answer that is older than when he asked. Those of one
-    turn are kept, as many as their askers, who are bounded where they come from.
+    Nobody gets an answer that is older than when he asked. A question is begun when the turn is over in which it was
+    asked first, and the one before it for its key has its answer: of those who come by the hundred each would ask anew
+    otherwise. One that hangs is waited for :data:`ASKED_BEFORE_S` and no longer. Those who share one are as many as
+    there are askers, who are bounded where they come from.
     """
 
-    __slots__ = ("_begun_next",)
+    __slots__ = ("_begun_next", "_under_way")
 
     def __init__(self) -> None:
         self._begun_next: dict[K, asyncio.Task[V | GemingaError]] = {}
+        #: The last that was begun, until it is answered.
+        self._under_way: dict[K, asyncio.Future[None]] = {}
 
     async def ask(self, key: K, begin: Callable[[], Coroutine[Any, Any, V]]) -> V:
-        """The answer to ``begin``, or to that of another who asked for this key in this turn. Raises what it does."""
+        """The answer to ``begin``, or to that of another who asked for this key before it was begun. Raises what it
+        does."""
         task = self._begun_next.get(key)
         if task is None:
             task = self._begun_next[key] = spawn(self._begin(key, begin), name=f"asked for {key}")
@@ -139,9 +147,18 @@ class AskedTogether(Generic[K, V]):
             del task  # see value_of
 
     async def _begin(self, key: K, begin: Callable[[], Coroutine[Any, Any, V]]) -> V | GemingaError:
-        # Who asks from here on, asks anew.
-        del self._begun_next[key]
+        try:
+            if (before := self._under_way.get(key)) is not None:
+                await asyncio.wait((before,), timeout=ASKED_BEFORE_S)
+        finally:
+            # Who asks from here on, asks anew.
+            del self._begun_next[key]
+        answered = self._under_way[key] = asyncio.get_running_loop().create_future()
         try:
             return await begin()
         except GemingaError as error:
             return error
+        finally:
+            answered.set_result(None)
+            if self._under_way.get(key) is answered:
+                del self._under_way[key]

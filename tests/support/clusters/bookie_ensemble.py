@@ -133,6 +133,9 @@ class FarBookie:
     def fence(self, ledger_id: int, *, master_key: bytes, done: FenceDone) -> None:
         self._go(lambda calls: calls.fence(ledger_id, key=master_key), done)
 
+    def fence_and_read_lac(self, ledger_id: int, *, master_key: bytes, done: LacDone) -> None:
+        self._go(lambda calls: calls.fence_and_lac(ledger_id, key=master_key), done)
+
     def readmit(self, ledger_id: int, *, master_key: bytes, done: FenceDone) -> None:
         self._go(lambda calls: calls.readmit(ledger_id, key=master_key), done)
 

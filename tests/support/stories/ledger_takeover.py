@@ -125,6 +125,9 @@ class LinkedBookie:
     def fence(self, ledger_id, *, master_key, done):
         self._call("fence", ledger_id, master_key=master_key, done=done, failed=done)
 
+    def fence_and_read_lac(self, ledger_id, *, master_key, done):
+        self._call("fence_and_read_lac", ledger_id, master_key=master_key, done=done, failed=done)
+
     def readmit(self, ledger_id, *, master_key, done):
         self._call("readmit", ledger_id, master_key=master_key, done=done, failed=done)
 

@@ -103,6 +103,9 @@ class Calls:
     async def fence(self, ledger_id: int, *, key: bytes = KEY) -> StorageError | None:
         return await _reply(lambda done: self.bookie.fence(ledger_id, master_key=key, done=done))
 
+    async def fence_and_lac(self, ledger_id: int, *, key: bytes = KEY) -> LacResult | StorageError:
+        return await _reply(lambda done: self.bookie.fence_and_read_lac(ledger_id, master_key=key, done=done))
+
     async def readmit(self, ledger_id: int, *, key: bytes = KEY) -> StorageError | None:
         return await _reply(lambda done: self.bookie.readmit(ledger_id, master_key=key, done=done))
 
@@ -287,6 +290,9 @@ class InNode(Calls):
 
     async def fence(self, *args: Any, **more: Any) -> StorageError | None:
         return await self._node.run(lambda node: Calls.fence(self, *args, **more))
+
+    async def fence_and_lac(self, *args: Any, **more: Any) -> LacResult | StorageError:
+        return await self._node.run(lambda node: Calls.fence_and_lac(self, *args, **more))
 
     async def readmit(self, *args: Any, **more: Any) -> StorageError | None:
         return await self._node.run(lambda node: Calls.readmit(self, *args, **more))

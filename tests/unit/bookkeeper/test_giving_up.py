@@ -205,6 +205,20 @@ def test_end_is_never_before_the_last_fragment() -> None:
     run_cluster(main, bookies=2)
 
 
+def test_writer_does_not_close_a_ledger_whose_end_is_looked_for() -> None:
+    async def main(cluster: Cluster) -> None:
+        handle = await create(cluster.client())
+        await Appends(handle).append_and_wait(*payloads(0, 3))
+        cluster.bookies["b0"].corrupt(handle.ledger_id, 2)
+        found = await cluster.client().give_up_end(handle.ledger_id, is_dry=True)
+        assert (found.last_entry_id, found.newest_entry_id) == (1, 2)
+        # Its writer has acknowledged the entry that is going to be given up.
+        with pytest.raises(LedgerFencedError, match="IN_RECOVERY"):
+            await handle.close()
+
+    run_cluster(main, bookies=1)
+
+
 def test_two_at_once_give_up_the_same() -> None:
     async def main(cluster: Cluster) -> None:
         handle = await create(cluster.client())

@@ -12,6 +12,7 @@ from geminga.bookkeeper.environment import LedgerEnvironment
 from geminga.bookkeeper.ledger_store import LedgerStore
 from geminga.bookkeeper.recovery import read_last_add_confirmed
 from geminga.metadata import MetadataFaults
+from geminga.model.bookie_port import LacResult
 from geminga.model.errors import (
     CorruptionError,
     DiskIOError,
@@ -130,6 +131,22 @@ def test_damaged_entry_is_never_taken_for_the_end():
     run_cluster(main, bookies=1)
 
 
+@pytest.mark.parametrize("index", range(3))
+def test_damaged_last_entry_is_taken_from_another_bookie(index):
+    async def main(cluster: Cluster):
+        handle = await create(cluster.client(), (3, 3, 2))
+        await Appends(handle).append_and_wait(*payloads(0, 3))
+        await turn()
+        cluster.bookies[handle.metadata.fragments[0].ensemble[index]].corrupt(handle.ledger_id, 2)
+        reader = await cluster.client().open_ledger(handle.ledger_id)
+        assert await reader.read_entries(0, 2) == payloads(0, 3)
+        # Written back to all of them.
+        for name in reader.metadata.fragments[0].ensemble:
+            assert cluster.bookies[name].entry(handle.ledger_id, 2)[-7:] == payloads(2, 1)[0][-7:]
+
+    run_cluster(main)
+
+
 def test_wiped_bookie_does_not_shorten_the_ledger():
     """B3, B6: one of three lost everything and says so with certainty."""
 
@@ -179,18 +196,20 @@ def test_late_add_after_recovery_is_refused_by_every_bookie():
 
 
 class SlowNetwork(MemoryBookie):
-    """Adds wait on their way to it until :meth:`deliver`; counts how often it is fenced."""
+    """Its writer's adds wait on their way to it until :meth:`deliver`; counts how often it is fenced."""
 
     def __init__(self):
         super().__init__()
         self.holds_adds = False
         self.fences = 0
         self.fences_failing = 0
+        #: What it calls its last entry, if that is an older one, as BookKeeper's may.
+        self.called_last = None
         self._under_way = []
 
     def add_entries(self, *arguments, **named):
         call = partial(super().add_entries, *arguments, **named)
-        if self.holds_adds:
+        if self.holds_adds and not named["recovery"]:
             self._under_way.append(call)
         else:
             call()
@@ -199,6 +218,13 @@ class SlowNetwork(MemoryBookie):
         self.fences += 1
         self.fence_error = DiskIOError("away") if self.fences <= self.fences_failing else None
         super().fence(*arguments, **named)
+
+    def read_lac(self, ledger_id, *, done):
+        last = self.called_last
+        if last is None:
+            super().read_lac(ledger_id, done=done)
+        else:
+            done(LacResult(last, self.entry(ledger_id, last), None))
 
     def deliver(self):
         self.holds_adds = False
@@ -221,7 +247,7 @@ def test_bookie_that_comes_back_is_fenced_before_its_absence_counts():
         appends.append(b"on its way")
         await turn()
         # Who has the entry can be fenced and not read; who is not fenced yet does not have it.
-        holder.read_error = DiskIOError("unreadable")
+        holder.read_error, holder.called_last = DiskIOError("unreadable"), 2
         back.fences_failing = 1
         reader = await cluster.client().open_ledger(handle.ledger_id)
         assert reader.last_add_confirmed == 2
@@ -261,22 +287,102 @@ def test_bookie_is_fenced_once_however_much_is_read():
     run_cluster(main)
 
 
-def test_ledger_is_marked_while_it_is_recovered():
-    """The old writer's next ensemble change must find out."""
+class AskedBookie(MemoryBookie):
+    """Notes what recovery asks of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+
+    def fence_and_read_lac(self, *arguments, **named):
+        self.asked.append("fence and LAC")
+        super().fence_and_read_lac(*arguments, **named)
+
+    def read_entries(self, ledger_id, entry_ids, done, **named):
+        self.asked.append(list(entry_ids))
+        super().read_entries(ledger_id, entry_ids, done, **named)
+
+    def add_entries(self, ledger_id, entry_ids, *arguments, recovery, **named):
+        self.asked += [("written back", *entry_ids)] if recovery else []
+        super().add_entries(ledger_id, entry_ids, *arguments, recovery=recovery, **named)
+
+
+@pytest.mark.parametrize(("count", "asked"), [(0, [[0]]), (1, [[1], ("written back", 0)])])
+@pytest.mark.parametrize("quorums", QUORUMS)
+def test_each_bookie_is_asked_for_its_end_once_and_for_no_entry_that_one_gave_then(quorums, count, asked):
+    """Behind it for one, which is not there: thousands of topics are taken over at once."""
 
     async def main(cluster: Cluster):
-        handle = await create(cluster.client())
+        cluster.bookies = {name: AskedBookie() for name in cluster.bookies}
+        cluster.pool = LocalBookiePool(cluster.bookies)
+        handle = await create(cluster.client(), quorums)
+        if count:
+            await Appends(handle).append_and_wait(*payloads(0, count))
+        await turn()
+        reader = await cluster.client().open_ledger(handle.ledger_id)
+        ensemble = handle.metadata.fragments[0].ensemble
+        distribution = handle._distribution
+        for index, name in enumerate(ensemble):
+            expected = [what for what in asked if distribution.holds(index, what[-1])]
+            assert cluster.bookies[name].asked == ["fence and LAC", *expected], name
+        assert reader.last_add_confirmed == count - 1
+
+    run_cluster(main)
+
+
+def test_entry_that_the_writer_stored_on_other_bookies_while_the_ledger_was_recovered_is_in_it():
+    """The ones that recovery asked are certain that it is not there: it was acknowledged by others."""
+
+    async def main(cluster: Cluster):
+        handle = await create(cluster.client(), (3, 3, 2))
         appends = Appends(handle)
         await appends.append_and_wait(*payloads(0, 3))
-        bookie = cluster.bookies[handle.metadata.last_fragment.ensemble[0]]
-        bookie.holds_replies = True
-        client = cluster.client()
-        opening = asyncio.ensure_future(client.open_ledger(handle.ledger_id))
+        await turn()
+        left, late, unfenced = (cluster.bookies[name] for name in handle.metadata.fragments[0].ensemble)
+        # What the writer is told: one fails, one does not answer yet, and a new one comes in.
+        left.add_error, late.holds_replies = DiskIOError("broken"), True
+        unfenced.fence_error = DiskIOError("away")
+        opening = asyncio.ensure_future(cluster.client().open_ledger(handle.ledger_id))
         await turn(20)
-        stored = await LedgerStore(cluster.stores[0]).read(handle.ledger_id)
-        assert stored.metadata.state is LedgerState.IN_RECOVERY
-        bookie.release()
-        assert (await opening).last_add_confirmed == 2
+        assert not opening.done()
+        assert await appends.append_and_wait(*payloads(3, 1)) is None
+        unfenced.fence_error = None
+        late.release()
+        reader = await opening
+        assert await reader.read_entries(0, 3) == payloads(0, 4)
+        assert isinstance(await appends.append_and_wait(b"late"), LedgerFencedError)
+
+    run_cluster(main, bookies=4)
+
+
+def test_writer_that_closes_its_ledger_while_it_is_recovered_says_where_it_ends():
+    async def main(cluster: Cluster):
+        handle = await create(cluster.client(), (3, 3, 2))
+        await Appends(handle).append_and_wait(*payloads(0, 3))
+        await turn()
+        for name in handle.metadata.fragments[0].ensemble:
+            cluster.bookies[name].holds_replies = True
+        opening = asyncio.ensure_future(cluster.client().open_ledger(handle.ledger_id))
+        await turn(20)
+        await handle.close()
+        for bookie in cluster.bookies.values():
+            bookie.release()
+        assert (await opening).metadata == handle.metadata
+
+    run_cluster(main)
+
+
+def test_recovery_writes_the_metadata_once():
+    """Where the ledger ends: thousands of topics are taken over at once, and each write is synced."""
+
+    async def main(cluster: Cluster):
+        handle = await create(cluster.client(), (3, 3, 2))
+        await Appends(handle).append_and_wait(*payloads(0, 3))
+        await turn()
+        store = LedgerStore(cluster.stores[0])
+        before = (await store.read(handle.ledger_id)).version
+        await cluster.client().open_ledger(handle.ledger_id)
+        assert (await store.read(handle.ledger_id)).version == before + 1
 
     run_cluster(main)
 

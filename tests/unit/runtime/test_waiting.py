@@ -9,7 +9,7 @@ import pytest
 from geminga import sim
 from geminga.model.errors import InvariantError, MetadataError, StorageError
 from geminga.runtime import AskedTogether, Bell, answer_of, next_turn, spawn
-from geminga.runtime.waiting import wait_ms
+from geminga.runtime.waiting import ASKED_BEFORE_S, wait_ms
 
 
 def test_time_is_the_loops_own() -> None:
@@ -143,6 +143,43 @@ def test_who_asks_while_it_is_read_gets_an_answer_of_his_own():
         assert store.reads == 2
 
     asyncio.run(main())
+
+
+def test_those_who_ask_while_it_is_read_share_the_next_read():
+    async def main() -> None:
+        asked, store = AskedTogether[str, int](), Store()
+
+        async def one_after_the_other(count: int) -> None:
+            for _ in range(count):
+                # What is told is never older than the question.
+                before = store.value
+                assert await asked.ask("a", store.read) >= before
+                store.value += 1
+
+        await asyncio.gather(*(one_after_the_other(10) for _ in range(20)))
+        assert store.reads <= 2 * 10
+        assert not asked._begun_next
+        assert not asked._under_way
+
+    asyncio.run(main())
+
+
+def test_a_read_that_hangs_is_not_waited_for_by_those_behind_it_for_long():
+    async def main(world: sim.SimWorld) -> None:
+        asked, store, never = AskedTogether[str, int](), Store(), asyncio.Event()
+        hanging = asyncio.ensure_future(asked.ask("a", never.wait))
+        await world.sleep(0.1)
+        began = world.loop.time()
+        assert await asked.ask("a", store.read) == 0
+        assert world.loop.time() - began == pytest.approx(ASKED_BEFORE_S)
+        # Nor is it, when it ends, taken for the one that is under way by then.
+        behind = asyncio.ensure_future(asked.ask("a", store.read))
+        never.set()
+        assert await hanging
+        assert await behind == 0
+        assert not asked._under_way
+
+    sim.run(main)
 
 
 def test_an_error_is_everybodys_and_one_who_goes_away_takes_nothing_from_the_others():

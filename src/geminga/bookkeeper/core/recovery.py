@@ -9,7 +9,9 @@ The rules, with the defects of other implementations that they answer (BookKeepe
 - "No such entry" needs (Qw - Qa) + 1 certain answers; an I/O error or limbo is not one (B4, BK #2908).
 - The entry at the LAC was acknowledged: if no bookie has it the ledger is damaged, not shorter.
 - Entries found past the LAC are written back, byte for byte, before the ledger is closed over them.
-- The close is a compare-and-set: of several recoverers one wins, the others take its result.
+- The close is a compare-and-set on the metadata that all of this went by: of several recoverers one wins, the others
+  take its result, and where the writer got another bookie in meanwhile it begins anew, with that one fenced. So it
+  need not be forbidden to him beforehand: no state of the metadata says that a ledger is recovered.
 """
 
 from __future__ import annotations
@@ -31,20 +33,25 @@ if TYPE_CHECKING:
 
 #: Ensemble changes while writing back one batch, before recovery gives up.
 WRITE_BACK_ATTEMPTS_MAX: Final = 16
-#: Entries that are read first: the one at the LAC, the one behind it, which of a writer that was idle is the last, and
-#: one that is not there. Then twice as many each time: what is absent is asked for entry by entry, of each bookie.
+#: Entries that are read first, at most: the one at the LAC, the one behind it, which of a writer that was idle is the
+#: last, and one that is not there. Then twice as many each time: what is absent is asked for entry by entry, of each
+#: bookie, so that behind the newest entry that any told of one is asked for, and no more.
 READ_FIRST: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class MarkInRecovery:
-    """Set the ledger's state to IN_RECOVERY by CAS, unless it is closed. Reply: the metadata after it."""
-
-
 class FenceAndReadLac(NamedTuple):
-    """Fence the bookies of the ensemble and ask each for its LAC. Reply: the largest, once covered."""
+    """Fence the bookies of the ensemble and ask each for its LAC. Reply: :class:`ToldEnd`, once covered."""
 
     ensemble: tuple[str, ...]
+
+
+class ToldEnd(NamedTuple):
+    """What fenced bookies told of a ledger's end."""
+
+    #: The largest.
+    lac: int
+    #: The newest entry that any of them called its last; -1: none has one. There may be newer ones all the same.
+    newest_entry_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +74,7 @@ class WriteBack(NamedTuple):
 
 
 class CloseLedger(NamedTuple):
-    """Close by CAS, unless closed already. Reply: the metadata after it, whoever wrote it."""
+    """Close by CAS on the metadata that were given, unless closed already. Reply: those after it, whoever wrote them."""
 
     fragments: tuple[LedgerFragment, ...]
     last_entry_id: int
@@ -86,8 +93,8 @@ class WriteBackResult:
     available: tuple[str, ...]
 
 
-RecoveryCommand: TypeAlias = MarkInRecovery | FenceAndReadLac | ReadForward | WriteBack | CloseLedger
-RecoveryReply: TypeAlias = LedgerMetadata | int | tuple[bytes, ...] | WriteBackResult
+RecoveryCommand: TypeAlias = FenceAndReadLac | ReadForward | WriteBack | CloseLedger
+RecoveryReply: TypeAlias = LedgerMetadata | ToldEnd | tuple[bytes, ...] | WriteBackResult
 Recovery: TypeAlias = Generator[RecoveryCommand, RecoveryReply, LedgerMetadata]
 
 
@@ -123,19 +130,15 @@ class LacQuorum:
 
 def recover_ledger(metadata: LedgerMetadata, *, batch_size: int, placement: Placement, below: Below) -> Recovery:
     """Drive with ``send(reply)``; the generator returns the closed ledger's metadata or raises StorageError."""
-    marked = yield MarkInRecovery()
-    assert isinstance(marked, LedgerMetadata)
-    if marked.is_closed:
-        return marked
-    fragments = marked.fragments
-    lac = yield FenceAndReadLac(fragments[-1].ensemble)
-    assert isinstance(lac, int)
-    lac = max(lac, fragments[-1].first_entry_id - 1)
+    fragments = metadata.fragments
+    told = yield FenceAndReadLac(fragments[-1].ensemble)
+    assert isinstance(told, ToldEnd)
+    lac = max(told.lac, fragments[-1].first_entry_id - 1)
     # The old writer's fragments say where to read; what is written back may move to other bookies.
     written = fragments
     next_entry_id = max(lac, 0)
     last_entry_id, length_bytes = lac, 0
-    count = min(READ_FIRST, batch_size)
+    count = min(max(lac, told.newest_entry_id) + 2 - next_entry_id, READ_FIRST, batch_size)
     while True:
         entries = yield ReadForward(fragments, next_entry_id, count, lac)
         assert isinstance(entries, tuple)

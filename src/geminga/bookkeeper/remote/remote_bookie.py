@@ -189,14 +189,17 @@ class RemoteBookie:
 
     def fence(self, ledger_id: int, *, master_key: bytes, done: FenceDone) -> None:
         """See ``Bookie.fence``: by a read of the last entry, which need not be there."""
+        self.fence_and_read_lac(
+            ledger_id,
+            master_key=master_key,
+            done=lambda result: done(result if isinstance(result, StorageError) else None),
+        )
+
+    def fence_and_read_lac(self, ledger_id: int, *, master_key: bytes, done: LacDone) -> None:
+        """See ``Bookie.fence_and_read_lac``: the last entry is what a fence is answered with."""
 
         def answered(_: int, answer: Answer | StorageError) -> None:
-            story = f"bookie {self._id}, fencing ledger {ledger_id}"
-            if not isinstance(answer, ReadAnswer):
-                done(failure_of(answer, story))
-                return
-            error = error_of_status(answer.status, story)
-            done(None if isinstance(error, NoSuchEntryError) else error)
+            done(_fenced_result(answer, f"bookie {self._id}, fencing ledger {ledger_id}"))
 
         error = _ledger_error(ledger_id)
         if error is not None:
@@ -383,11 +386,24 @@ def _lac_result(answer: Answer | StorageError, story: str) -> LacResult | Storag
     error = error_of_status(answer.status, story)
     if error is not None:
         return error
-    if answer.last_entry is None:
-        return LacResult(-1, None, answer.lac)
-    if len(answer.last_entry) < _HEADER_BYTES:
-        return StorageError(f"{story}: a last entry of {len(answer.last_entry)} bytes")
-    return LacResult(read_header(answer.last_entry).entry_id, answer.last_entry, answer.lac)
+    return _with_last(answer.last_entry, answer.lac, story)
+
+
+def _fenced_result(answer: Answer | StorageError, story: str) -> LacResult | StorageError:
+    if not isinstance(answer, ReadAnswer):
+        return failure_of(answer, story)
+    error = error_of_status(answer.status, story)
+    if isinstance(error, NoSuchEntryError):
+        return LacResult(-1, None, None)
+    return error or _with_last(answer.entry, None, story)
+
+
+def _with_last(last_entry: bytes | None, announced: bytes | None, story: str) -> LacResult | StorageError:
+    if last_entry is None:
+        return LacResult(-1, None, announced)
+    if len(last_entry) < _HEADER_BYTES:
+        return StorageError(f"{story}: a last entry of {len(last_entry)} bytes")
+    return LacResult(read_header(last_entry).entry_id, last_entry, announced)
 
 
 def _ledger_error(ledger_id: int) -> StorageError | None:

@@ -18,6 +18,7 @@ from geminga.broker.resources.policies import Policies
 from geminga.broker.resources.tenants import Tenants
 from geminga.metadata.ports import MetadataStore
 from geminga.model.topic_name import TopicName
+from geminga.runtime import AskedTogether
 
 if TYPE_CHECKING:
     from geminga.broker.resources.bookie_affinity import BookieAffinity
@@ -45,7 +46,16 @@ __all__ = [
 class Resources:
     """What an operator administers, by kind."""
 
-    __slots__ = ("_metadata", "_store", "_vacancies", "clusters", "namespaces", "partitioned_topics", "tenants")
+    __slots__ = (
+        "_asked",
+        "_metadata",
+        "_store",
+        "_vacancies",
+        "clusters",
+        "namespaces",
+        "partitioned_topics",
+        "tenants",
+    )
 
     def __init__(self, metadata: MetadataStore) -> None:
         self._metadata = metadata
@@ -55,6 +65,8 @@ class Resources:
         self.namespaces = Namespaces(store, self.tenants)
         self.partitioned_topics = PartitionedTopics(store)
         self._vacancies: Vacancies | None = None
+        #: Policies, by namespace.
+        self._asked: AskedTogether[str, Policies | None] = AskedTogether()
 
     async def are_kept_alike(self) -> bool:
         """Whether they were ever kept alike with other clusters' by a topic. Raises MetadataError."""
@@ -112,8 +124,8 @@ class Resources:
         return self._vacancies
 
     async def find_namespace_policies(self, namespace: str) -> Policies | None:
-        """Policies of ``tenant/namespace``, or None if there is no such namespace."""
-        return await self.namespaces.find(namespace)
+        """Policies of ``tenant/namespace``, or None if there is no such namespace; read for all who ask together."""
+        return await self._asked.ask(namespace, lambda: self.namespaces.find(namespace))
 
     async def partitioned_topic_metadata(self, name: TopicName) -> int | None:
         """Number of partitions, or None if the topic is not partitioned."""

@@ -14,6 +14,7 @@ from typing import Final
 from geminga.broker.resources.documents import Document, DocumentStore, Json
 from geminga.model.errors import ConflictError, NotFoundError, PreconditionFailedError
 from geminga.model.topic_name import TopicName, decode_name
+from geminga.runtime import AskedTogether
 
 PARTITIONED_TOPICS_PATH: Final = "/admin/partitioned-topics"
 #: A property, since Pulsar's class has no member for it.
@@ -36,10 +37,12 @@ class PartitionedTopic:
 class PartitionedTopics:
     """Create, read, grow and delete partitioned topics; a partition's name stands for its partitioned topic."""
 
-    __slots__ = ("_store",)
+    __slots__ = ("_asked", "_store")
 
     def __init__(self, store: DocumentStore) -> None:
         self._store = store
+        #: By path.
+        self._asked: AskedTogether[str, PartitionedTopic | None] = AskedTogether()
 
     async def find(self, name: TopicName) -> PartitionedTopic | None:
         """What is stored, or None if ``name`` is not partitioned, or is being deleted."""
@@ -47,8 +50,15 @@ class PartitionedTopics:
         return None if found is None or found.is_deleted else found
 
     async def find_stored(self, name: TopicName) -> PartitionedTopic | None:
-        """What is stored, also of one that is being deleted, or None if ``name`` is not partitioned."""
-        found = await self._store.find(_path(name))
+        """What is stored, also of one that is being deleted, or None if ``name`` is not partitioned.
+
+        Partitions ask by the hundred, all for the same: it is read for all who ask together.
+        """
+        path = _path(name)
+        return await (self._asked.ask(path, lambda: self._read(path)) if name.is_partition else self._read(path))
+
+    async def _read(self, path: str) -> PartitionedTopic | None:
+        found = await self._store.find(path)
         if found is None:
             return None
         partitions = found.document.get("partitions")

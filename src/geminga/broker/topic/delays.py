@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
@@ -16,9 +17,13 @@ from geminga.wire.pulsar.metadata import peek_metadata
 
 
 class DelayedDelivery(TopicPart):
-    """Most topics have no delayed messages: then it holds nothing."""
+    """Most topics have no delayed messages: then it holds nothing.
 
-    __slots__ = ("_delays", "_snapshots", "_topic")
+    Where nobody subscribes nobody waits either, and it is not asked whether there is a snapshot: a topic that is loaded
+    for its producers is so a way to the metadata sooner. The first who subscribes has it read.
+    """
+
+    __slots__ = ("_delays", "_is_read", "_reading", "_snapshots", "_topic")
 
     name: ClassVar[str] = "delayedDelivery"
 
@@ -27,6 +32,9 @@ class DelayedDelivery(TopicPart):
         #: Made for the first Shared or Key_Shared consumer.
         self._delays: TopicDelays | None = None
         self._snapshots: DelayedSnapshots | None = None
+        #: Whether it was looked for a snapshot of before.
+        self._is_read = False
+        self._reading: asyncio.Future[None] | None = None
 
     def delays(self) -> TopicDelays | None:
         """What waits for its delivery time; None: messages are delivered at once."""
@@ -62,12 +70,31 @@ class DelayedDelivery(TopicPart):
             forget_acknowledged(self._delays, topic.ledger, cursors, topic)
 
     async def load(self) -> None:
-        """What is known to wait since before the topic was loaded. Where messages do not wait any more it is known all
-        the same whether there is a snapshot: it goes with the topic, and is replaced when they wait again."""
+        """What is known to wait since before the topic was loaded, if anybody does."""
+        if self._topic.subscriptions:
+            await self.ready()
+
+    async def ready(self) -> None:
+        """Have a snapshot of before read, before there is a consumer. Where messages do not wait any more it is known
+        all the same whether there is one: it goes with the topic, and is replaced when they wait again."""
+        while not self._is_read:
+            if self._reading is not None:
+                await asyncio.shield(self._reading)
+                continue
+            reading = self._reading = asyncio.get_running_loop().create_future()
+            try:
+                await self._read(is_used=self._topic.rules.delays)
+            finally:
+                # Called off, it is left to the next.
+                self._reading = None
+                reading.set_result(None)
+
+    async def _read(self, *, is_used: bool) -> None:
         topic = self._topic
         value = await stored_value(topic.services.metadata, topic.name.managed_ledger_name)
         if value:
-            await self._make().load(value, is_used=topic.rules.delays)
+            await self._make().load(value, is_used=is_used)
+        self._is_read = True
 
     def stats(self) -> Mapping[str, int | bool]:
         """What the index holds and takes; empty while there is none."""
@@ -96,6 +123,8 @@ class DelayedDelivery(TopicPart):
 
     async def delete(self) -> None:
         """The snapshot goes with the topic."""
+        if not self._is_read:
+            await self._read(is_used=False)
         if self._snapshots is not None:
             await self._snapshots.delete()
 

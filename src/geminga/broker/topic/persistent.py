@@ -195,6 +195,9 @@ class PersistentTopic(Topic):
         """Attach a consumer, creating its subscription if need be; raises GemingaError."""
         allow_creation = await self.check_may_subscribe(request)
         self.throttles.check_subscribe(connection.peer, request.consumer_name, request.consumer_id)
+        delayed = self.parts.find(DelayedDelivery)
+        if delayed is not None:
+            await delayed.ready()
         if request.read_compacted:
             from geminga.broker.compacted.reads import ready
 

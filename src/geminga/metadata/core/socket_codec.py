@@ -10,6 +10,20 @@ import struct
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
+from geminga.metadata.core import socket_hot as hot
+from geminga.metadata.core.socket_hot import (
+    CHANGES,
+    DONE,
+    EPHEMERAL,
+    EXPECTED,
+    IS_EPHEMERAL,
+    IS_OWN,
+    NODE,
+    NOTIFICATION,
+    SEQUENTIAL,
+    TEXT_BYTES_MAX,
+    WRITTEN,
+)
 from geminga.metadata.core.socket_messages import (
     SECRET_BYTES,
     VERSION,
@@ -31,14 +45,12 @@ from geminga.metadata.core.socket_messages import (
     Watch,
     Welcome,
 )
-from geminga.metadata.ports import ChangeKind, Node, Notification, PutResult, Stat
+from geminga.metadata.ports import Node, Notification, PutResult, Stat
 from geminga.model.limits import METADATA_VALUE_BYTES_MAX
 
 T = TypeVar("T")
 
 MAGIC: Final = b"GMDS"
-#: Bytes of a path, and of every other short text.
-TEXT_BYTES_MAX: Final = 0xFFFF
 #: Of a frame, without its size.
 CLIENT_FRAME_BYTES_MAX: Final = METADATA_VALUE_BYTES_MAX + 128 * 1024
 SERVER_FRAME_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -50,14 +62,10 @@ _WELCOME: Final = 129
 _REFUSED: Final = 130
 _PONG: Final = 131
 _EXPIRED: Final = 132
-_DONE: Final = 144
-_NODE: Final = 145
 _NUMBER: Final = 146
 _NAMES: Final = 147
-_WRITTEN: Final = 148
 _FAILED: Final = 149
 _NUMBERS: Final = 150
-_NOTIFICATION: Final = 160
 
 _SIZE: Final = struct.Struct(">I")
 _HEAD: Final = struct.Struct(">IB")
@@ -72,21 +80,33 @@ _U16: Final = struct.Struct(">H")
 _U32: Final = struct.Struct(">I")
 _U64: Final = struct.Struct(">Q")
 
-_EPHEMERAL: Final = 1
-_SEQUENTIAL: Final = 2
-_EXPECTED: Final = 4
 _CHILDREN: Final = 1
 _END: Final = 2
 _TOLD: Final = 4
-_IS_EPHEMERAL: Final = 1
-_IS_OWN: Final = 2
 
-_CHANGES: Final = (ChangeKind.CREATED, ChangeKind.MODIFIED, ChangeKind.DELETED, ChangeKind.CHILDREN_CHANGED)
 _OPERATIONS: Final = {int(operation): operation for operation in StoreOperation}
 
 
 def encode(message: FromClient | FromServer) -> bytes:
     """The frame of a message. Raises BrokenMessageError: a text of more than 64 KiB, or a frame beyond its limit."""
+    quick: bytes | None = None
+    if isinstance(message, StoreResponse):
+        quick = hot.encode_answer(message)
+    elif isinstance(message, StoreRequest):
+        quick = hot.encode_request(message, message.request_id)
+    elif isinstance(message, Notification):
+        quick = hot.encode_notification(message)
+    return quick if quick is not None else encode_slowly(message)
+
+
+def encode_numbered(request: StoreRequest, request_id: int) -> bytes:
+    """The frame of a request under this number; raises as :func:`encode`."""
+    quick = hot.encode_request(request, request_id)
+    return quick if quick is not None else encode_slowly(request._replace(request_id=request_id))
+
+
+def encode_slowly(message: FromClient | FromServer) -> bytes:
+    """:func:`encode` of any message."""
     is_of_server = isinstance(message, Welcome | Refused | Pong | Expired | StoreResponse | Notification)
     kind, *fields = _fields(message)
     size_bytes = 1 + sum(map(len, fields))
@@ -106,7 +126,7 @@ def _fields(message: FromClient | FromServer) -> tuple[bytes, ...]:
             flags = message.of_children * _CHILDREN | message.is_end * _END | message.is_told * _TOLD
             return _kind(_WATCH), _U8.pack(flags), _text(message.path)
         case Notification():
-            return _kind(_NOTIFICATION), _U8.pack(1 + _CHANGES.index(message.kind)), _text(message.path)
+            return _kind(NOTIFICATION), _U8.pack(1 + CHANGES.index(message.kind)), _text(message.path)
         case SessionHello():
             fixed = _HELLO_FIELDS.pack(MAGIC, message.version, message.session, message.secret, message.timeout_ms)
             return _kind(_HELLO), fixed, _text(message.token), _text(message.name)
@@ -128,10 +148,10 @@ def _request_fields(request: StoreRequest) -> tuple[bytes, ...]:
         return kind, _ID.pack(request.request_id), _U32.pack(request.how_many), _text(request.path)
     if request.operation not in (StoreOperation.PUT, StoreOperation.DELETE):
         return kind, _ID.pack(request.request_id), _text(request.path)
-    flags = request.ephemeral * _EPHEMERAL | request.sequential * _SEQUENTIAL
+    flags = request.ephemeral * EPHEMERAL | request.sequential * SEQUENTIAL
     expected = request.expected_version
     if expected is not None:
-        flags |= _EXPECTED
+        flags |= EXPECTED
     fixed = _CHANGE_FIELDS.pack(request.request_id, flags, expected or 0)
     if request.operation is StoreOperation.DELETE:
         return kind, fixed, _text(request.path)
@@ -142,11 +162,11 @@ def _answer_fields(answer: StoreResponse) -> tuple[bytes, ...]:
     number, result = _ID.pack(answer.request_id), answer.result
     match result:
         case None:
-            return _kind(_DONE), number
+            return _kind(DONE), number
         case Node():
-            return _kind(_NODE), number, _stat(result.stat), _U32.pack(len(result.value)), result.value
+            return _kind(NODE), number, _stat(result.stat), _U32.pack(len(result.value)), result.value
         case PutResult():
-            return _kind(_WRITTEN), number, _stat(result.stat), _text(result.path)
+            return _kind(WRITTEN), number, _stat(result.stat), _text(result.path)
         case CallFailure():
             sentence = result.sentence.encode("utf-8", "replace")
             return _kind(_FAILED), number, _U8.pack(result.code), _U32.pack(len(sentence)), sentence
@@ -174,7 +194,7 @@ def _text(text: str) -> bytes:
 
 
 def _stat(stat: Stat) -> bytes:
-    flags = stat.is_ephemeral * _IS_EPHEMERAL | stat.is_own * _IS_OWN
+    flags = stat.is_ephemeral * IS_EPHEMERAL | stat.is_own * IS_OWN
     return _STAT.pack(stat.version, stat.created_ms, stat.modified_ms, flags)
 
 
@@ -214,7 +234,7 @@ class _Reader:
     def stat(self) -> Stat:
         """Raises BrokenMessageError."""
         version, created_ms, modified_ms, flags = self.unpack(_STAT)
-        return Stat(version, created_ms, modified_ms, bool(flags & _IS_EPHEMERAL), bool(flags & _IS_OWN))
+        return Stat(version, created_ms, modified_ms, bool(flags & IS_EPHEMERAL), bool(flags & IS_OWN))
 
     def take(self, size_bytes: int) -> bytes:
         """The next bytes; raises BrokenMessageError if there are fewer."""
@@ -245,6 +265,11 @@ def decode_from_client(frame: bytes) -> FromClient:
 
     A ``hello`` of another version has nothing but that.
     """
+    return hot.decode_from_client(frame) or decode_slowly_from_client(frame)
+
+
+def decode_slowly_from_client(frame: bytes) -> FromClient:
+    """:func:`decode_from_client` of any frame."""
     reader = _Reader(frame)
     kind = reader.number(_U8)
     message: FromClient
@@ -276,14 +301,12 @@ def _request(reader: _Reader, operation: StoreOperation) -> StoreRequest:
         return StoreRequest(request_id, operation, reader.text(), how_many=count)
     if operation not in (StoreOperation.PUT, StoreOperation.DELETE):
         return StoreRequest(request_id, operation, reader.text())
-    flags = reader.flags(_EPHEMERAL | _SEQUENTIAL | _EXPECTED if operation is StoreOperation.PUT else _EXPECTED)
+    flags = reader.flags(EPHEMERAL | SEQUENTIAL | EXPECTED if operation is StoreOperation.PUT else EXPECTED)
     (number,) = reader.unpack(_I64)
-    expected = number if flags & _EXPECTED else None
+    expected = number if flags & EXPECTED else None
     path = reader.text()
     value = reader.sized() if operation is StoreOperation.PUT else b""
-    return StoreRequest(
-        request_id, operation, path, value, expected, bool(flags & _EPHEMERAL), bool(flags & _SEQUENTIAL)
-    )
+    return StoreRequest(request_id, operation, path, value, expected, bool(flags & EPHEMERAL), bool(flags & SEQUENTIAL))
 
 
 _I64: Final = struct.Struct(">q")
@@ -291,16 +314,21 @@ _I64: Final = struct.Struct(">q")
 
 def decode_from_server(frame: bytes) -> FromServer:
     """The message of a frame without its size; raises BrokenMessageError."""
+    return hot.decode_from_server(frame) or decode_slowly_from_server(frame)
+
+
+def decode_slowly_from_server(frame: bytes) -> FromServer:
+    """:func:`decode_from_server` of any frame."""
     reader = _Reader(frame)
     kind = reader.number(_U8)
     message: FromServer
-    if _DONE <= kind <= _NUMBERS:
+    if DONE <= kind <= _NUMBERS:
         message = StoreResponse(reader.number(_ID), _RESULTS[kind](reader))
-    elif kind == _NOTIFICATION:
+    elif kind == NOTIFICATION:
         change = reader.number(_U8)
-        if not 1 <= change <= len(_CHANGES):
+        if not 1 <= change <= len(CHANGES):
             raise BrokenMessageError(f"metadata notification of unknown kind {change}")
-        message = Notification(_CHANGES[change - 1], reader.text())
+        message = Notification(CHANGES[change - 1], reader.text())
     elif kind == _PONG:
         message = Pong()
     elif kind == _EXPIRED:
@@ -343,11 +371,11 @@ def _failure(reader: _Reader) -> CallFailure:
 
 
 _RESULTS: Final[dict[int, Callable[[_Reader], Result]]] = {
-    _DONE: lambda _: None,
-    _NODE: _node,
+    DONE: lambda _: None,
+    NODE: _node,
     _NUMBER: lambda reader: reader.number(_U64),
     _NAMES: _names,
-    _WRITTEN: _written,
+    WRITTEN: _written,
     _FAILED: _failure,
     _NUMBERS: _numbers,
 }
@@ -375,26 +403,34 @@ class Decoder(Generic[T]):
         messages: list[T] = []
         if self.is_broken:
             return messages, None
+        # Mostly there is nothing before it, and it is whole messages: then they are cut out of it as they are.
         buffer = self._buffer
-        buffer += data
-        place = 0
+        source: bytes | bytearray = data
+        if buffer:
+            buffer += data
+            source = buffer
+        place, length = 0, len(source)
         try:
-            while len(buffer) - place >= _SIZE.size:
-                (size_bytes,) = _SIZE.unpack_from(buffer, place)
+            while length - place >= _SIZE.size:
+                (size_bytes,) = _SIZE.unpack_from(source, place)
                 if not 1 <= size_bytes <= self._frame_bytes_max:
                     raise BrokenMessageError(
                         f"metadata message of {size_bytes} bytes, expected 1 to {self._frame_bytes_max}"
                     )
                 end = place + _SIZE.size + size_bytes
-                if len(buffer) < end:
+                if length < end:
                     break
-                messages.append(self._decode(bytes(memoryview(buffer)[place + _SIZE.size : end])))
+                frame = source[place + _SIZE.size : end]
+                messages.append(self._decode(frame if isinstance(frame, bytes) else bytes(frame)))
                 place = end
         except BrokenMessageError as error:
             self.is_broken = True
             buffer.clear()
             return messages, error
-        del buffer[:place]
+        if source is buffer:
+            del buffer[:place]
+        elif place < length:
+            buffer += source[place:]
         return messages, None
 
 

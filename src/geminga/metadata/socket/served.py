@@ -49,6 +49,8 @@ HELLO_S: Final = 10.0
 UNREAD_S_MAX: Final = 30.0
 CLOSE_GRACE_S: Final = 5.0
 
+_TASK_NAMES: Final = {operation: f"metadata-{operation.name.lower()}" for operation in StoreOperation}
+
 _log = get_logger(__name__)
 
 
@@ -255,7 +257,7 @@ class ServedConnection(asyncio.Protocol):
         if self._under_way >= UNDER_WAY_MAX or self._under_way_bytes >= UNDER_WAY_BYTES_MAX:
             self._is_full = True
             self._transport.pause_reading()
-        spawn(self._serve(session, request), name=f"metadata-{request.operation.name.lower()}")
+        spawn(self._serve(session, request), name=_TASK_NAMES[request.operation])
 
     async def _serve(self, session: ServedSession, request: StoreRequest) -> None:
         try:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, cast
 
 from geminga.metadata.core.faults import MetadataFaults
-from geminga.metadata.core.socket_codec import TEXT_BYTES_MAX
+from geminga.metadata.core.socket_hot import TEXT_BYTES_MAX
 from geminga.metadata.core.socket_messages import Numbers, Reason, Refused, Result, StoreOperation, Watch, Welcome
 from geminga.metadata.core.tree import check_count, check_path, check_value
 from geminga.metadata.ports import Node, Notification, PutResult, SessionEvent, Unsubscribe
@@ -31,6 +31,9 @@ RETRY_MS_MIN: Final = 20
 RETRY_MS_MAX: Final = 1_000
 #: Nodes and lists of children watched at once.
 WATCHED_MAX: Final = 50_000
+
+#: Of UTF-8.
+_CHARACTER_BYTES_MAX: Final = 4
 
 _log = get_logger(__name__)
 
@@ -318,6 +321,8 @@ class SocketMetadataStore:
 def _check_path(path: str) -> None:
     """Raise MetadataError for what is no path, or can not be sent."""
     check_path(path)
+    if len(path) <= TEXT_BYTES_MAX // _CHARACTER_BYTES_MAX:
+        return
     size_bytes = len(path.encode())
     if size_bytes > TEXT_BYTES_MAX:
         raise MetadataError(f"a metadata path of {size_bytes} bytes, at most {TEXT_BYTES_MAX} are sent")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+import pytest
+
 from geminga.bookkeeper import MemoryBookie
 from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.managed_ledger import ManagedLedgerConfig
@@ -13,6 +15,7 @@ from geminga.metadata.ports import Node, PutResult
 from geminga.model.topic_name import TopicName
 from geminga.sim import SimNode, SimWorld
 from geminga.sim import run as run_world
+from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import BrokerWorld
 
 TOPIC = "persistent://public/default/topic"
@@ -76,7 +79,7 @@ def run(scenario) -> None:
     run_world(main, seed=1)
 
 
-def test_first_send_to_a_new_topic_reads_five_nodes_and_writes_three() -> None:
+def test_first_send_to_a_new_topic_reads_four_nodes_and_writes_three() -> None:
     async def scenario(world: BrokerWorld, store: CountingMetadata) -> None:
         client = await world.client()
         assert await world.broker.registry.partitioned_count(TopicName.parse(TOPIC), create=True) == 0
@@ -84,10 +87,15 @@ def test_first_send_to_a_new_topic_reads_five_nodes_and_writes_three() -> None:
         await client.create_producer(TOPIC)
         # The namespace's policies are read again behind the topic's node: see broker/registry/new_topics.py.
         assert store.take() == Counter(
-            {PARTITIONED: 1, f"get {LEDGER}": 1, f"put {LEDGER}": 1, "get /admin/policies/public/default": 1, DELAYS: 1}
+            {PARTITIONED: 1, f"get {LEDGER}": 1, f"put {LEDGER}": 1, "get /admin/policies/public/default": 1}
         )
         await client.publish(0)
         assert store.take() == NEW_LEDGER
+        # Who waits for a message has to be there: what is known to wait is looked for once.
+        await client.subscribe(TOPIC)
+        assert store.take() == Counter({DELAYS: 1, f"put {LEDGER}/sub": 1})
+        await client.subscribe(TOPIC, consumer_id=2, subscription="other")
+        assert store.take() == Counter({f"put {LEDGER}/other": 1})
 
     run(scenario)
 
@@ -100,8 +108,36 @@ def test_load_of_a_topic_that_is_there_writes_nothing() -> None:
         await world.broker.registry.unload(TopicName.parse(TOPIC))
         store.take()
         await client.create_producer(TOPIC)
-        loaded = Counter({PARTITIONED: 1, f"get {LEDGER}": 1, f"children {LEDGER}": 1, DELAYS: 1})
+        loaded = Counter({PARTITIONED: 1, f"get {LEDGER}": 1, f"children {LEDGER}": 1})
         assert store.take() == loaded
+        await client.subscribe(TOPIC)
+        await world.broker.registry.unload(TopicName.parse(TOPIC))
+        store.take()
+        await client.create_producer(TOPIC, producer_id=2)
+        cursor = f"get {LEDGER}/sub"
+        assert store.take() == loaded + Counter({cursor: 1, DELAYS: 1})
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("name", "shared"),
+    [
+        ("new-{}", "get /admin/policies/public/default"),
+        ("whole-partition-{}", f"{PARTITIONED.removesuffix('topic')}whole"),
+    ],
+)
+def test_what_topics_that_are_made_together_share_is_read_for_all_of_them(name, shared) -> None:
+    async def scenario(world: BrokerWorld, store: CountingMetadata) -> None:
+        client = await world.client()
+        await world.resources.partitioned_topics.create(TopicName.parse(TOPIC.replace("topic", "whole")), 100)
+        store.take()
+        for number in range(100):
+            client.request_producer(TOPIC.replace("topic", name.format(number)), producer_id=number)
+        for _ in range(100):
+            await client.expect(pb.BaseCommand.PRODUCER_SUCCESS)
+        # Each of them asks once, or, of partitions, three times.
+        assert store.take()[shared] <= 10
 
     run(scenario)
 

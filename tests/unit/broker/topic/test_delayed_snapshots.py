@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from geminga.bookkeeper import MetadataLiveLedgers
@@ -9,10 +11,11 @@ from geminga.broker.core.delayed import snapshot as delayed_snapshot
 from geminga.broker.subscription.subscription import TICK_PROPERTY
 from geminga.broker.topic import delayed_snapshots
 from geminga.broker.topic.delayed_snapshots import ROOT, SAVE_INTERVAL_S, SnapshotNode
-from geminga.broker.topic.delays import delays_stats
+from geminga.broker.topic.delays import DelayedDelivery, delays_stats
 from geminga.metadata.ports import MUST_NOT_EXIST
 from geminga.model.errors import CorruptionError, DiskFullError
 from geminga.model.topic_name import TopicName
+from geminga.runtime import next_turn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import split_entry
 from support.worlds.broker_world import ENDPOINTS, TOPIC, BrokerWorld, Client, run_with_broker
@@ -21,6 +24,7 @@ from support.worlds.subscriptions import settle
 
 NAME = TopicName.parse(TOPIC)
 PATH = f"{ROOT}/{NAME.managed_ledger_name}"
+LEDGER = f"/managed-ledgers/{NAME.managed_ledger_name}"
 COUNT = 2000
 
 
@@ -298,6 +302,49 @@ def test_snapshot_is_written_again_when_messages_wait_again():
         after = SnapshotNode.decode((await world.metadata.get(PATH)).value).ledger_id
         live = await MetadataLiveLedgers(world.metadata).live_ledger_ids()
         assert live & {before, after} == {after} != {before}
+
+    run_with_broker(scenario, keep_alive_interval_s=100_000)
+
+
+def test_snapshot_of_a_topic_without_subscriptions_is_read_for_the_first_who_subscribe():
+    async def scenario(world: BrokerWorld):
+        client = await shared(world)
+        await publish_delayed(world, COUNT, 600_000)
+        await settle(SAVE_INTERVAL_S + 1)
+        client.lose()
+        await world.restart()
+        # As where the broker died, and the subscription was deleted by another one.
+        await world.metadata.delete(f"{LEDGER}/sub")
+        topic = await world.broker.registry.get(NAME, create=False)
+        assert (delays_stats(topic), len(topic.subscriptions)) == ({}, 0)
+        part = topic.parts.find(DelayedDelivery)
+        called_off = asyncio.ensure_future(part.ready())
+        await next_turn()
+        called_off.cancel()
+
+        async def waiting() -> int:
+            await part.ready()
+            return part.stats()["entries"]
+
+        assert await asyncio.gather(waiting(), waiting()) == [COUNT, COUNT]
+        client = await world.client()
+        await client.subscribe(subscription="other", subType=pb.CommandSubscribe.Shared)
+        stats = delays_stats(topic)
+        assert (stats["entries"], stats["readers"]) == (COUNT, 1)
+
+    run_with_broker(scenario, keep_alive_interval_s=100_000)
+
+
+def test_snapshot_goes_with_a_topic_that_nobody_subscribed_to():
+    async def scenario(world: BrokerWorld):
+        quorums = {"ensemble_size": 1, "write_quorum": 1, "ack_quorum": 1}
+        ledger = await world.ledgers.bookkeeper.create_ledger(**quorums)
+        await world.metadata.put(PATH, SnapshotNode(ledger.ledger_id, -1).encode(), expected_version=MUST_NOT_EXIST)
+        client = await world.client()
+        await client.create_producer()
+        await world.broker.registry.delete(NAME, force=True)
+        assert await world.metadata.get(PATH) is None
+        assert ledger.ledger_id not in await MetadataLiveLedgers(world.metadata).live_ledger_ids()
 
     run_with_broker(scenario, keep_alive_interval_s=100_000)
 

@@ -316,6 +316,10 @@ class _TracedBookie:
         """See ``Bookie``."""
         self._bookie.fence(ledger_id, master_key=master_key, done=done)
 
+    def fence_and_read_lac(self, ledger_id: int, *, master_key: bytes, done: LacDone) -> None:
+        """See ``Bookie``."""
+        self._bookie.fence_and_read_lac(ledger_id, master_key=master_key, done=done)
+
     def readmit(self, ledger_id: int, *, master_key: bytes, done: FenceDone) -> None:
         """See ``Bookie``."""
         self._bookie.readmit(ledger_id, master_key=master_key, done=done)
