@@ -583,8 +583,8 @@ class Broker:
                     subscription.settings_changed()
 
     def _policies_watched(self, namespace: str) -> None:
-        is_served = any(topic.name.namespace == namespace for topic in self.topics.values())
-        if is_served or self.authorization is not None:
+        self.policies.topics.namespace_changed(namespace)
+        if self.authorization is not None or any(topic.name.namespace == namespace for topic in self.topics.values()):
             spawn(self.policies_changed(namespace), name=f"follow policies of {namespace}", part=self)
 
 

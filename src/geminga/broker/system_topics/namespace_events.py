@@ -36,15 +36,25 @@ class NamespaceEvents:
         "_is_loaded",
         "_kept",
         "_table",
+        "made_ms",
         "name",
         "policies",
     )
 
     def __init__(
-        self, broker: EventsBroker, namespace: str, changed: Callable[[set[TopicName]], None], cluster: str = ""
+        self,
+        broker: EventsBroker,
+        namespace: str,
+        changed: Callable[[set[TopicName]], None],
+        cluster: str = "",
+        made_ms: int = 0,
     ) -> None:
-        """``changed``: somebody else stored policies of these (partitioned) topics. ``cluster``: this one's name."""
+        """``changed``: somebody else stored policies of these (partitioned) topics. ``cluster``: this one's name.
+
+        ``made_ms``: when the namespace was made whose events they are.
+        """
         self._broker = broker
+        self.made_ms = made_ms
         #: Whom an event is for that goes nowhere else; none: nobody asked for a name.
         self._here: Sequence[str] = (cluster,) if cluster else ()
         self._changed = changed
@@ -84,13 +94,17 @@ class NamespaceEvents:
                 schema_name=SCHEMA_NAME,
                 own_schema=events.SCHEMA,
                 parse=events.schema_of,
-                exists=_is_to_be,
+                exists=self._is_to_be,
                 registry=broker.schemas.registry,
             )
         await self._table.read(self._take, self._tell)
         if self._table.was_compacted:
             await self._rewrite()
         self._is_loaded = True
+
+    async def _is_to_be(self, name: TopicName) -> bool:
+        """Events elsewhere are followed before there are any: their topic is made, as Apache's brokers do."""
+        return await self._broker.namespaces.policies(name.namespace) is not None
 
     def end(self) -> None:
         """Nothing is heard any more."""
@@ -219,8 +233,3 @@ class NamespaceEvents:
             self._kept[event] = change.kept
         else:
             self._kept.pop(event, None)
-
-
-async def _is_to_be(_name: TopicName) -> bool:
-    """Events elsewhere are followed before there are any: their topic is made, as Apache's brokers do."""
-    return True

@@ -106,6 +106,11 @@ class EventsBroker(LoadedTopics, Protocol):
         ...
 
     @property
+    def namespaces(self) -> NamespacePolicies:
+        """Whose events are read."""
+        ...
+
+    @property
     def schemas(self) -> Schemas:
         """Schemas of the events."""
         ...
