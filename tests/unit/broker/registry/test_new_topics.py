@@ -14,6 +14,8 @@ from support.worlds.broker_world import BrokerWorld, run_with_broker
     [
         ("persistent://public/default/one", True),
         ("persistent://public/default/one-partition-0", True),
+        ("persistent://public/default/whole", False),
+        ("persistent://public/default/going", False),
         ("persistent://public/default/whole-partition-0", True),
         ("persistent://public/default/going-partition-0", False),
         ("persistent://public/going/one", False),
