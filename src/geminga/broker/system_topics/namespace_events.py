@@ -10,7 +10,7 @@ from geminga.broker.ownership.ports import is_served_here
 from geminga.broker.resources.topic_policies import NO_TOPIC_POLICIES, TopicPolicies
 from geminga.broker.system_topics import events
 from geminga.broker.system_topics.table import Table, TableMessage, TableValue, TopicTable
-from geminga.model.errors import CorruptionError, InvalidTopicNameError
+from geminga.model.errors import CorruptionError, GemingaError, InvalidTopicNameError
 from geminga.model.topic_name import CHANGE_EVENTS, EVENTS_CURSOR, TopicName
 from geminga.runtime import get_logger
 
@@ -192,6 +192,13 @@ class NamespaceEvents:
         return TableValue(key, data, schema.definition, self._here if is_here_alone else clusters)
 
     async def _rewrite(self) -> None:
+        """What was stored before holds, whether this can be done now or with a later change."""
+        try:
+            await self._table.rewrite(self._live())
+        except GemingaError as error:
+            _log.warning("%s: its live events can not be written again now: %s", self.name, error)
+
+    def _live(self) -> list[TableValue]:
         live = []
         for key, found in self.policies.items():
             name = TopicName.parse(key)
@@ -200,7 +207,7 @@ class NamespaceEvents:
                     # What another cluster is setting anew would be undone there by what was read before.
                     one = self._change(name, dict(document), is_global=is_global)
                     live.append(self._event(one, is_here_alone=is_global))
-        await self._table.rewrite(live)
+        return live
 
     async def _apply(self, event: TableMessage, policies: dict[str, TopicPolicies]) -> TopicName | None:
         """Take note of an event; whose policies it holds."""
