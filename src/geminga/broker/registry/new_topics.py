@@ -68,7 +68,9 @@ async def make_with(
     """
     await ledgers.create(name.managed_ledger_name, properties)
     if not await may_be_new(resources, name):
-        await ledgers.delete(name.managed_ledger_name)
+        if ledgers.get(name.managed_ledger_name) is None or not await _is_kept(resources, name.namespace):
+            await ledgers.delete(name.managed_ledger_name)
+        # Else a client has it already: what that published stays.
         raise TopicNotFoundError(
             f"Topic {name} not found: its namespace was deleted meanwhile, or a partitioned topic of that name made"
         )
