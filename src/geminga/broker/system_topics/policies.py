@@ -78,10 +78,9 @@ class PolicyService:
         """By the namespace's policies as they are stored now; None: there is no such namespace, or it lives in other
         clusters alone, and what is left here of it is nobody's to delete unasked. Raises StorageError.
 
-        For what can not be undone: a watch may be late or lost.
+        For what can not be undone: a watch may be late or lost, and a metadata server lag behind.
         """
-        self._namespaces.forget(name.namespace)
-        policies = await self._namespaces.policies(name.namespace)
+        policies = await self._namespaces.policies_now(name.namespace)
         if policies is None or not policies.lives_in(self._cluster):
             return None
         return await self.rules(name)

@@ -26,8 +26,8 @@ class NamespacePolicies(Protocol):
         """Policies of ``tenant/namespace``; None if there is no such namespace. Raises MetadataError."""
         ...
 
-    def forget(self, namespace: str) -> None:
-        """Read them again when they are next asked for."""
+    async def policies_now(self, namespace: str) -> Policies | None:
+        """As they are stored now. Raises MetadataError."""
         ...
 
 
