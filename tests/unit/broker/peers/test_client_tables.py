@@ -246,3 +246,27 @@ def test_events_of_a_namespace_that_is_gone_are_not_followed_for_ever(caplog: py
         assert not [record for record in caplog.records if GONE in record.getMessage()]
 
     run(story)
+
+
+@pytest.mark.parametrize("late_s", [0.5, 0.55, 0.6])
+def test_events_that_are_let_go_of_while_they_are_opened_again_are_not_followed(late_s: float) -> None:
+    async def story(stage: Stage) -> None:
+        await stage.make_namespace()
+        await stage.set_gone_ttl(7)
+        assert await stage.gone_ttl_ms("b") == 7000
+        await stage.cluster.table.give([GONE_NAME], "a")
+        # They can not be read for a while, and are tried again and again.
+        await stage.at("a", lambda one: one.resources.namespaces.set_policy(GONE, "deleted", True))
+        await stage.at("a", lambda one: one.registry.unload(GONE_EVENTS))
+        await stage.world.sleep(3)
+        await stage.at("a", lambda one: one.resources.namespaces.set_policy(GONE, "deleted", False))
+        await stage.world.sleep(late_s)
+        await stage.cluster.table.brokers["b"].tell_taken(lambda name: name == GONE_EVENTS)
+        await stage.world.sleep(60)
+
+        async def readers(one: Broker) -> list[str]:
+            return list((await one.registry.get(GONE_EVENTS, create=True)).subscriptions)
+
+        assert await stage.at("a", readers) == []
+
+    run(story)
