@@ -59,8 +59,13 @@ class TopicPolicyStore:
         self._forget_moved(topics)
 
     async def taken(self, topics: Topics) -> None:
-        """Another broker stores what comes next."""
+        """Another broker stores what comes next; and who has nothing of a namespace does not follow its events."""
         self._forget_moved(topics)
+        elsewhere = {namespace for namespace, known in self._namespaces.items() if not known.is_here}
+        if elsewhere:
+            kept = {topic.name.namespace for topic in self._broker.topics.values() if not topics(topic.name)}
+            for namespace in elsewhere - kept:
+                self.forget_namespace(namespace)
 
     def _forget_moved(self, topics: Topics) -> None:
         self._moves += 1

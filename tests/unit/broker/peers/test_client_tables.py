@@ -270,3 +270,32 @@ def test_events_that_are_let_go_of_while_they_are_opened_again_are_not_followed(
         assert await stage.at("a", readers) == []
 
     run(story)
+
+
+def test_events_are_followed_as_long_as_something_of_their_namespace_is_here() -> None:
+    other = TopicName.parse(f"{NAME}-beside")
+
+    async def story(stage: Stage) -> None:
+        stage.cluster.table.owners[str(other)] = "b"
+        await stage.set_ttl("a", 7)
+        assert await stage.ttl_ms() == 7000
+        await stage.at("b", lambda one: one.registry.get(other, create=True))
+
+        async def readers(one: Broker) -> int:
+            return len((await one.registry.get(EVENTS, create=False)).subscriptions)
+
+        assert await stage.at("a", readers) == 1
+        await stage.cluster.table.give([NAME], "a")
+        await stage.world.sleep(SOON_S)
+        assert await stage.at("a", readers) == 1
+        await stage.cluster.table.give([other], "a")
+        await stage.world.sleep(SOON_S)
+        assert await stage.at("a", readers) == 0
+        await stage.set_ttl("a", 8)
+        await stage.cluster.table.give([NAME], "b")
+        assert await stage.ttl_ms("b") == 8000
+        await stage.set_ttl("a", 9)
+        await stage.world.sleep(SOON_S)
+        assert await stage.ttl_ms("b") == 9000
+
+    run(story)
