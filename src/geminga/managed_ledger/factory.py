@@ -60,8 +60,8 @@ LAKE_DELETIONS: Final = "/geminga/lake-deletions"
 #: How often ledgers are looked at for their age, seconds.
 ROLLOVER_CHECK_SECONDS: Final = 60.0
 
-#: Lists that are watched: half of what a metadata store takes, which policies, bundles and owners share.
-LIST_WATCHES_MAX: Final = 25_000
+#: Lists that are watched: of the watches that a metadata store takes namespaces, bundles and owners need most.
+LIST_WATCHES_MAX: Final = 15_000
 
 #: The value of a managed ledger that was made and never written to; Apache's brokers write an empty one.
 _EMPTY: Final = encode_managed_ledger_info(ManagedLedgerRecord())
