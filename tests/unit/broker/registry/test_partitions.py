@@ -20,7 +20,6 @@ from geminga.model.errors import (
     ConflictError,
     InvalidTopicNameError,
     MetadataError,
-    NotAllowedError,
     PreconditionFailedError,
     TopicNotFoundError,
     UnavailableError,
@@ -72,33 +71,6 @@ def test_partition_that_is_used_while_it_is_made_is_made_once() -> None:
         for index in range(40):
             topic = await world.broker.registry.get(NAME.with_partition(index), create=False)
             assert list(topic.subscriptions) == ["sub"]
-
-    run_with_broker(scenario)
-
-
-@pytest.mark.parametrize("properties", [None, {"key": "value"}])
-def test_topic_is_either_partitioned_or_not_though_two_make_it_at_once(properties: dict[str, str] | None) -> None:
-    async def scenario(world: BrokerWorld) -> None:
-        async def make(name: TopicName, turns: int, *, partitions: int) -> bool:
-            for _ in range(turns):
-                await next_turn()
-            with suppress(ConflictError, TopicNotFoundError, NotAllowedError):
-                if partitions:
-                    await world.broker.partitions.create(name, partitions)
-                elif properties is None:
-                    await world.broker.registry.get(name, create=True)
-                else:
-                    await world.broker.registry.create(name, properties)
-                return True
-            return False
-
-        for turns in range(-10, 10):
-            name = TopicName.parse(f"public/default/topic{turns}")
-            whole, plain = await asyncio.gather(make(name, turns, partitions=2), make(name, -turns, partitions=0))
-            found = await world.broker.resources.partitioned_topics.find(name)
-            assert (found is not None, await world.broker.registry.exists(name)) == (whole, plain)
-            # With properties both may go back.
-            assert whole is not plain or (properties and not whole)
 
     run_with_broker(scenario)
 
