@@ -82,8 +82,8 @@ def test_first_send_to_a_new_topic_reads_six_nodes_and_writes_three() -> None:
         assert await world.broker.registry.partitioned_count(TopicName.parse(TOPIC), create=True) == 0
         assert store.take() == Counter({PARTITIONED: 1})
         await client.create_producer(TOPIC)
-        # The namespace's policies, and whether a partitioned topic was made meanwhile, are read again behind the topic's
-        # node: see broker/registry/new_topics.py.
+        # The namespace's policies, and whether a partitioned topic was made meanwhile, are read again behind the
+        # topic's node: see broker/registry/new_topics.py.
         assert store.take() == Counter(
             {PARTITIONED: 2, f"get {LEDGER}": 1, f"put {LEDGER}": 1, "get /admin/policies/public/default": 1, DELAYS: 1}
         )
