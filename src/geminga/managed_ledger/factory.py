@@ -60,6 +60,9 @@ LAKE_DELETIONS: Final = "/geminga/lake-deletions"
 #: How often ledgers are looked at for their age, seconds.
 ROLLOVER_CHECK_SECONDS: Final = 60.0
 
+#: Lists that are watched: of the watches that a metadata store takes namespaces, bundles and owners need most.
+LIST_WATCHES_MAX: Final = 15_000
+
 #: The value of a managed ledger that was made and never written to; Apache's brokers write an empty one.
 _EMPTY: Final = encode_managed_ledger_info(ManagedLedgerRecord())
 
@@ -180,7 +183,7 @@ class ManagedLedgerFactory:
             result = await load(self._services, self, name)
             self._open[name] = result
             if self._services.is_shared:
-                result.watch_list()
+                result.watch_list(is_watched=len(self._open) <= LIST_WATCHES_MAX)
             return result
         except GemingaError as error:
             result = again(error)

@@ -143,11 +143,13 @@ class ManagedLedger:
             return TopicTerminatedError("Topic was already terminated")
         return self.tenure.refusal()
 
-    def watch_list(self) -> None:
+    def watch_list(self, *, is_watched: bool = True) -> None:
         """Hear of it when another owner claims the list, also where nothing is written here (:mod:`.list_watch`)."""
         from geminga.managed_ledger.log.list_watch import ListWatch
 
-        self._list_watch = ListWatch(self.tenure, self.stored.check, self._services.metadata, ledger_path(self.name))
+        self._list_watch = ListWatch(
+            self.tenure, self.stored.check, self._services.metadata, ledger_path(self.name), is_watched=is_watched
+        )
 
     async def open_ledger(self) -> None:
         """Have a ledger that takes entries, as the next append would; there is none if it can not be made now."""

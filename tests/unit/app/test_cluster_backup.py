@@ -17,6 +17,7 @@ from geminga.app.storage.cluster_backup import ClusterBackup, ClusterConnection,
 from geminga.app.storage.core.ledger_segments import by_ledger
 from geminga.bookie import BookieConfig
 from geminga.bookkeeper import BookKeeper, LedgerHandle, LocalBookiePool
+from geminga.managed_ledger.rules.attached import ATTACHED_PROPERTY
 from geminga.metadata import MemoryMetadataStore, MetadataStore, SqliteMetadataStore
 from geminga.metadata.ports import Node
 from geminga.metadata.sqlite_tree import SqliteTree
@@ -30,6 +31,8 @@ from geminga.wire.managed_ledger import (
     encode_cursor_info,
     encode_managed_ledger_info,
 )
+from geminga.wire.managed_ledger.cursor_info import SegmentRecord, encode_position, encode_segment
+from geminga.wire.pulsar.compacted import COMPACTED_LEDGER
 from support.worlds.ledgers import Cluster
 
 TOPICS = "/managed-ledgers/public/default/persistent"
@@ -186,6 +189,69 @@ def test_ledger_that_the_cluster_lost_is_told_and_one_that_can_not_be_read_ends_
             await story.back_up()
         assert await story.runtime.disk.read_file(f"{story.copy}/geminga-backup.json") == manifest, "it stays"
         assert (await backup_reading.verify(story.runtime, story.copy)).faults == []
+
+    run(tmp_path, main)
+
+
+@pytest.mark.parametrize("is_pulsars", [False, True])
+def test_what_was_compacted_of_a_topic_comes_back(tmp_path: Path, is_pulsars: bool) -> None:
+    """Where the log was trimmed since it is all that there is of it; a topic's node names it, or a cursor's ledger."""
+
+    async def main(story: Story) -> None:
+        log, compacted = await story.ledger(b"log"), await story.ledger(b"compacted")
+        records, noted = (LedgerRecord(log.ledger_id),), {ATTACHED_PROPERTY: f"{compacted.ledger_id}"}
+        value = encode_managed_ledger_info(ManagedLedgerRecord(records, properties={} if is_pulsars else noted))
+        await story.metadata.put(f"{TOPICS}/t", value, expected_version=None)
+        properties = {COMPACTED_LEDGER: compacted.ledger_id} if is_pulsars else {}
+        entries = [
+            encode_position(Position(log.ledger_id, -1), properties={}),
+            encode_position(Position(log.ledger_id, 0), properties=properties),
+        ]
+        if is_pulsars:
+            entries.append(encode_segment(entries[0], SegmentRecord(log.ledger_id, 0, 0, 1, b"")))
+        state = await story.ledger(*entries)
+        cursor = encode_cursor_info(CursorInfoRecord(state.ledger_id, Position(-1, -1)))
+        await story.metadata.put(f"{TOPICS}/t/__compaction", cursor, expected_version=None)
+        await story.back_up()
+        assert story.made is not None
+        assert story.made.lost_ledgers == set()
+
+        async def look(client: BookKeeper, metadata: MetadataStore) -> None:
+            del metadata
+            assert await read(client, compacted.ledger_id) == [b"compacted"]
+            assert await client.ledger_ids() == [log.ledger_id, compacted.ledger_id, state.ledger_id]
+
+        await story.restored(look)
+
+    run(tmp_path, main)
+
+
+def test_newer_compacted_ledger_is_copied_where_one_goes_while_the_topic_is_copied(tmp_path: Path) -> None:
+    async def main(story: Story) -> None:
+        log, old = await story.ledger(b"log"), await story.ledger(b"old")
+
+        async def note(compacted: LedgerHandle) -> None:
+            properties = {ATTACHED_PROPERTY: f"{compacted.ledger_id}"}
+            record = ManagedLedgerRecord((LedgerRecord(log.ledger_id),), properties=properties)
+            await story.metadata.put(f"{TOPICS}/t", encode_managed_ledger_info(record), expected_version=None)
+
+        async def compact(path: str) -> None:
+            if path == f"{TOPICS}/t":
+                story.metadata.on_read = None
+                await note(await story.ledger(b"new"))
+                await story.client.delete_ledger(old.ledger_id)
+
+        await note(old)
+        story.metadata.on_read = compact
+        await story.back_up()
+        assert story.made is not None
+        assert story.made.lost_ledgers == set()
+
+        async def look(client: BookKeeper, metadata: MetadataStore) -> None:
+            del metadata
+            assert sorted([await read(client, one) for one in await client.ledger_ids()]) == [[b"log"], [b"new"]]
+
+        await story.restored(look)
 
     run(tmp_path, main)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.managed_ledger.log.list_watch import FIRST_LOOK_S, ListWatch
+from geminga.managed_ledger import factory
+from geminga.managed_ledger.log.list_watch import FIRST_LOOK_S, LOOK_S, ListWatch
 from geminga.managed_ledger.log.stored_list import StoredList
 from geminga.managed_ledger.shared.metadata_io import ledger_path
-from geminga.model.errors import LedgerFencedError
+from geminga.metadata.memory import MemoryMetadataStore
+from geminga.model.errors import LedgerFencedError, MetadataUnavailableError
 from support.worlds.ledger_world import NAME, append
 
 COVERED = (ListWatch,)
@@ -52,6 +54,32 @@ def test_what_was_claimed_before_the_watch_was_there_is_found_out(in_world):
         ml.watch_list()
         await w.world.sleep(FIRST_LOOK_S + 0.1)
         assert ml.tenure.is_fenced
+
+    in_world(scenario)
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_more_lists_than_are_watched_are_looked_at_from_time_to_time(in_world, monkeypatch, is_refused):
+    def refuse(*_: object) -> None:
+        raise MetadataUnavailableError("50000 metadata nodes are watched already")
+
+    async def scenario(w):
+        if is_refused:
+            monkeypatch.setattr(MemoryMetadataStore, "watch_node", refuse)
+        else:
+            monkeypatch.setattr(factory, "LIST_WATCHES_MAX", 0)
+        ml = await opened(w)
+        await append(ml, [b"0"])
+        await w.world.sleep(3 * LOOK_S)
+        assert not ml.tenure.is_fenced
+        other = await opened(w)
+        await w.world.sleep(LOOK_S + 1)
+        assert ml.tenure.is_fenced
+        await other.close()
+        looks = []
+        monkeypatch.setattr(StoredList, "check", lambda stored: looks.append(stored.name))
+        await w.world.sleep(3 * LOOK_S)
+        assert looks == []
 
     in_world(scenario)
 

@@ -9,7 +9,7 @@ their coordinators, and where one was, all is brought up to date once more.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -17,6 +17,8 @@ from geminga.app.storage.backup_writing import COPY_BYTES, LANE, ManifestWriter,
 from geminga.app.storage.cluster_tree import (
     TopicCursors,
     TreeCopy,
+    attached_of,
+    compacted_in,
     each,
     ledgers_of,
     offloaded_of,
@@ -42,7 +44,7 @@ from geminga.metadata import SqliteMetadataStore, cas
 from geminga.metadata.ports import MetadataStore
 from geminga.metadata.sqlite_file import SNAPSHOT_SUFFIX
 from geminga.model.crc32c import crc32c
-from geminga.model.errors import DataDirectoryError, NoSuchLedgerError, StorageError
+from geminga.model.errors import CorruptionError, DataDirectoryError, NoSuchLedgerError, StorageError
 from geminga.runtime import Runtime, answer_of, get_logger
 from geminga.version import __version__
 from geminga.wire.bookkeeper.bookie_registration import INSTANCE_ID_PATH
@@ -196,11 +198,14 @@ class ClusterBackup(ManifestWriter):
         for _ in range(TOPIC_ATTEMPTS):
             cursors = await self._cursors(path)
             lost = await self._copy(target, cursors.ledger_ids())
+            compacted = await self._compacted(cursors.of_compaction)
+            lost += await self._copy(target, compacted)
             node = await self._metadata.get(path)
             if node is None:
                 return  # it was deleted
             if node.value:
-                lost += await self._copy(target, [record.ledger_id for record in ledgers_of(node.value)])
+                own = [record.ledger_id for record in ledgers_of(node.value)]
+                lost += await self._copy(target, [*own, *attached_of(node.value)])
                 await self._copy(target, [record.ledger_id for record in offloaded_of(node.value)])
             now = cursors, node.value
             if not lost or now == before:
@@ -212,12 +217,35 @@ class ClusterBackup(ManifestWriter):
         if lost:
             _log.error("%s names ledgers that are not in the cluster: %s", path, lost)
             self.lost_ledgers.update(lost)
-        self._named.update(cursors.ledger_ids())
+        self._named.update(cursors.ledger_ids(), compacted)
         if node.value:
+            self._named.update(attached_of(node.value))
             self._named.update(record.ledger_id for record in (*ledgers_of(node.value), *offloaded_of(node.value)))
         await target.put(path, node.value, expected_version=None)
         for name, value in cursors.values.items():
             await target.put(f"{path}/{name}", value, expected_version=None)
+
+    async def _compacted(self, ledger_id: int) -> Sequence[int]:
+        """What the cursor of compaction with this ledger names, as far as that was copied: its node says it late, and
+        of a broker of another make nothing else does."""
+        segments = self._ledgers.get(ledger_id)
+        if not segments:
+            return ()
+        try:
+            handle = await self._bookkeeper.copied_ledger(ledger_id)
+            for entry_id in range(segments[-1].last_entry_id, -1, -1):
+                try:
+                    found = compacted_in((await handle.read_entries(entry_id, entry_id))[0])
+                except CorruptionError:
+                    continue  # as whoever brings the cursor back
+                if found is not None:
+                    return found
+        except StorageError:
+            if await self._is_there(ledger_id):
+                raise
+            # Another one took its place: it is found to be lost, and looked for again.
+            return (ledger_id,)
+        return ()
 
     async def _cursors(self, path: str) -> TopicCursors:
         names = await self._metadata.children(path)

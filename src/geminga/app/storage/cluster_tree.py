@@ -14,15 +14,17 @@ from geminga.app.storage.core.restore_marks import RESTORED_PATH, RESTORER_PATH
 from geminga.broker.handlers.producer_names import PRODUCER_NAMES_PATH
 from geminga.broker.resources.configuration_paths import NOTED_PATH
 from geminga.broker.schema.core.storage_format import decode_locator
+from geminga.managed_ledger.rules.attached import attached_ids
 from geminga.managed_ledger.shared.metadata_io import ROOT as MANAGED_LEDGERS
 from geminga.metadata.copying import WINDOW_NODES
 from geminga.metadata.core.copying import MARKER_PATH, RESTORING_PATH
 from geminga.metadata.counters import use_up
 from geminga.metadata.ports import MetadataStore
-from geminga.model.topic_name import TRANSACTION_LOG_PREFIX
+from geminga.model.topic_name import COMPACTION_CURSOR, TRANSACTION_LOG_PREFIX
 from geminga.wire.bookkeeper.bookie_registration import BOOKIE_MARKS_PATH
 from geminga.wire.bookkeeper.ledger_path import LEDGERS_ROOT
 from geminga.wire.managed_ledger import CursorInfoRecord, decode_cursor_info, decode_managed_ledger_info
+from geminga.wire.managed_ledger.cursor_info import decode_position_info
 from geminga.wire.managed_ledger.ledger_info import LedgerRecord, is_complete
 from geminga.wire.pulsar.compacted import COMPACTED_LEDGER
 
@@ -57,6 +59,12 @@ class TopicCursors(NamedTuple):
         for value in self.values.values():
             yield from _of_cursor(decode_cursor_info(value))
 
+    @property
+    def of_compaction(self) -> int:
+        """The ledger of the cursor of compaction; -1: there is none. Raises CorruptionError."""
+        value = self.values.get(COMPACTION_CURSOR)
+        return -1 if value is None else decode_cursor_info(value).cursor_ledger_id
+
 
 def _of_cursor(record: CursorInfoRecord) -> Iterator[int]:
     if record.cursor_ledger_id >= 0:
@@ -73,6 +81,23 @@ def ledgers_of(value: bytes) -> Sequence[LedgerRecord]:
     """Those of a managed ledger whose entries are to be on bookies. Raises CorruptionError."""
     records = decode_managed_ledger_info(value).ledgers
     return [record for record in records if not record.offload_context or not is_complete(record.offload_context)]
+
+
+def attached_of(value: bytes) -> Sequence[int]:
+    """Ids of those that a managed ledger has beside its list: what was compacted of it. Raises CorruptionError."""
+    return attached_ids(decode_managed_ledger_info(value).properties)
+
+
+def compacted_in(entry: bytes) -> Sequence[int] | None:
+    """What an entry of the ledger of a cursor of compaction says that was compacted; None: it says nothing by itself.
+
+    Raises CorruptionError.
+    """
+    record = decode_position_info(entry)
+    if record.segment is not None:
+        return None
+    found = record.properties.get(COMPACTED_LEDGER, -1)
+    return [found] if found >= 0 else []
 
 
 def offloaded_of(value: bytes) -> Sequence[LedgerRecord]:

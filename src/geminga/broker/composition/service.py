@@ -256,6 +256,7 @@ class Broker:
             drop_soon=self.registry.drop_soon,
             departure_of=self.ownership.departure_of,
             rules=moves.around(self.policies.rules),
+            rules_now=self.policies.rules_now,
             moves=moves,
             admit_consumer=self.schemas.admit_consumer,
             find_schema=self.schemas.find,
@@ -499,15 +500,13 @@ class Broker:
                 total += subscription.unacked_count
         self.unacked_budget.recount(total)
 
-    # ---- connections
+    # ---- connections, and where they come
 
     def new_connection(self, listener: str = "", *, turn_commands_max: int = TURN_COMMANDS_MAX) -> Connection:
         """The protocol of a new connection, loaded with the first of them; see :class:`Connection`."""
         from geminga.broker.connection.connection import Connection
 
         return Connection(self.connection_services, self.commands, listener, turn_commands_max=turn_commands_max)
-
-    # ---- lookup
 
     @property
     def endpoints(self) -> Endpoints:
@@ -583,8 +582,8 @@ class Broker:
                     subscription.settings_changed()
 
     def _policies_watched(self, namespace: str) -> None:
-        is_served = any(topic.name.namespace == namespace for topic in self.topics.values())
-        if is_served or self.authorization is not None:
+        self.policies.topics.namespace_changed(namespace)
+        if self.authorization is not None or any(topic.name.namespace == namespace for topic in self.topics.values()):
             spawn(self.policies_changed(namespace), name=f"follow policies of {namespace}", part=self)
 
 

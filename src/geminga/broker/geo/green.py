@@ -63,8 +63,14 @@ async def prepare(http: PeerHttp, resources: Resources, topic: PartTopic | Topic
         if not is_made and name.is_persistent:
             # Whoever made it may have died before its partitions were.
             await make(f"partitions of {whole}", f"{topic_path(whole)}/createMissedPartitions", method="POST")
-    elif name.is_persistent:
-        await make(f"{whole}", topic_path(whole))
+    elif not (name.is_persistent and await make(f"{whole}", topic_path(whole))) and not name.is_partition:
+        answer = await ask("GET", f"{topic_path(whole)}/partitions?checkAllowAutoCreation=false")
+        if not answer.is_good and answer.status != HTTPStatus.NOT_FOUND:
+            raise UnavailableError(f"the other cluster does not tell partitions of {whole}: {answer.reason}")
+        there = answer.json() if answer.is_good else None
+        if isinstance(there, dict) and there.get("partitions"):
+            # Its name would take no clients.
+            raise UnavailableError(f"{whole} has no partitions here and others there: {there}")
     if not name.is_persistent:
         return  # what nobody stores is made by who uses it
     for subscription in [*topic.subscriptions.values()]:

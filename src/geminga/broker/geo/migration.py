@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from geminga.broker.geo.part import GeoReplication
 from geminga.broker.publishing.stamps import message_count
-from geminga.broker.topic.parts import AdmitsSubscriptions, OtherPlace, PartTopic, Stats
+from geminga.broker.topic.parts import AdmitsSubscriptions, OtherPlace, PartTopic, Stats, TakesLeave
 from geminga.broker.topic.publish import BatchProducer, PublishBatch
 from geminga.model.errors import GemingaError, TopicMovedError, UnavailableError
 from geminga.runtime import get_logger, spawn, wait_ms
@@ -68,7 +68,7 @@ class Stage(Enum):
     MOVED = "moved"
 
 
-class TopicMigration(AdmitsSubscriptions):
+class TopicMigration(AdmitsSubscriptions, TakesLeave):
     """See the module."""
 
     __slots__ = ("_leaving", "_made", "_midst", "_place", "_task", "_topic", "_was_tried", "reason", "stage")
@@ -112,6 +112,12 @@ class TopicMigration(AdmitsSubscriptions):
         if self._task is None and not self._topic.is_closing:
             self._task = spawn(self._run(), name=f"move {self._topic.name}", part=self._topic)
 
+    async def leave(self) -> None:
+        """Those of whom something was dropped are gone when nothing moves any more: they would overtake that."""
+        self.drop()
+        self.stage = Stage.PREPARING
+        await self._all_left()
+
     async def close(self) -> None:
         """Its next owner goes on."""
         self.drop()
@@ -141,7 +147,7 @@ class TopicMigration(AdmitsSubscriptions):
         """From the draining on nothing is but the rest of a message in parts that began here: its producer is sent away
         behind the answers of what came before, and sends again what was not taken."""
         producer = batch.producer
-        if self.stage is Stage.PREPARING:
+        if self.stage is Stage.PREPARING and producer not in self._leaving:
             self._follow_parts(batch)
             return (batch,)
         count = 0 if producer in self._leaving or not batch.chunks else _rest_count(batch.entries)
@@ -180,8 +186,9 @@ class TopicMigration(AdmitsSubscriptions):
         self._admit()
 
     def producer_left(self, producer: Producer) -> None:
-        """The rest of what it began will not come."""
+        """The rest of what it began will not come, nor anything else."""
         self._midst.discard(producer)
+        self._leaving.discard(producer)
 
     async def admit_subscription(self) -> None:
         """The same: a new one is made in the other cluster alone."""
@@ -207,9 +214,7 @@ class TopicMigration(AdmitsSubscriptions):
             except GemingaError as error:
                 self._fails(error)
                 self._was_tried.set()
-                while not all(producer.is_closed for producer in self._leaving):
-                    await wait_ms(LEAVING_MS)  # what they send now would overtake what was dropped
-                self._leaving.clear()
+                await self._all_left()
                 self.stage = Stage.PREPARING
                 await wait_ms(again_ms)
                 again_ms = min(2 * again_ms, AGAIN_MAX_MS)
@@ -258,6 +263,12 @@ class TopicMigration(AdmitsSubscriptions):
         await self._make_and_note()
         self.stage = Stage.MOVED
         self._was_tried.set()
+
+    async def _all_left(self) -> None:
+        """What they send until then would overtake what was dropped."""
+        while not all(producer.is_closed for producer in self._leaving):
+            await wait_ms(LEAVING_MS)
+        self._leaving.clear()
 
     async def _subscriptions_made(self) -> None:
         for _ in range(SUBSCRIPTIONS_MS_MAX // LEAVING_MS):

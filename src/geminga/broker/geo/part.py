@@ -93,7 +93,8 @@ class GeoReplication(TakesLeave):
                 return  # by now they may be the next owner's, and its rules others
             is_made_before = cursor.cursor_properties == MADE_BEFORE
             if name.startswith(CURSOR_PREFIX) and name.removeprefix(CURSOR_PREFIX) not in wanted:
-                if not is_made_before:
+                # It may have been named a moment ago, by who had the topic.
+                if not is_made_before and await topic.services.holds(topic.name, topic.rules) and not topic.is_closing:
                     await topic.ledger.delete_cursor(name)
             elif is_made_before:
                 await cursor.set_cursor_properties({})

@@ -241,6 +241,9 @@ class BundleOwnership:
             if bundles is None or not bundles.has(bundle):
                 await self._remove_node(bundle, session)
                 return _RESTLESS
+            if self._is_closing:
+                # Its session may live for minutes yet, and whoever looks the bundle up would be sent here.
+                await self._remove_node(bundle, session)
             if session != self._session or self._is_closing:
                 return _AWAY
             owned = self._own[bundle] = _Owned(bundle, unwatch)

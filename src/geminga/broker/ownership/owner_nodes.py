@@ -12,7 +12,7 @@ from geminga.metadata.ports import MetadataStore, Node, Unsubscribe
 from geminga.runtime import Clock
 
 #: Owners remembered and watched; the one that was read longest ago is forgotten first.
-OWNERS_REMEMBERED_MAX: Final = 100_000
+OWNERS_REMEMBERED_MAX: Final = 10_000
 #: Milliseconds after which an owner is read again, in case the news of its end was lost.
 OWNERS_AGE_MS_MAX: Final = 10_000
 

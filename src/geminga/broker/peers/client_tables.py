@@ -75,6 +75,7 @@ class ClientTable(Generic[S]):
         "_exists",
         "_following",
         "_heard",
+        "_is_ended",
         "_last",
         "_name",
         "_opening",
@@ -127,6 +128,8 @@ class ClientTable(Generic[S]):
         #: Held while one is.
         self._taking = asyncio.Lock()
         self._following: asyncio.Task[None] | None = None
+        #: Nobody has it any more: what is being opened for it is closed.
+        self._is_ended = False
         #: By schema.
         self._producers: dict[bytes, Producer[bytes]] = {}
         self._schemas: dict[int, S] = {}
@@ -174,12 +177,18 @@ class ClientTable(Generic[S]):
             return
 
     async def _open(self) -> Reader[Any] | None:
-        """None: there is no such topic, and it is not to be made. Raises PulsarException, StorageError."""
+        """None: there is no such topic, and it is not to be made. Raises PulsarException, StorageError,
+        UnavailableError."""
         async with self._opening:
+            self._require_in_use()
             if self._reader is None and await self._exists(self.name):
-                self._reader = await self._client().create_reader(
+                reader: Reader[Any] = await self._client().create_reader(
                     str(self.name), self._last, is_read_compacted=True, stats_interval_ms=0
                 )
+                if self._is_ended:
+                    await reader.close()
+                    self._require_in_use()
+                self._reader = reader
                 self._following = spawn(self._follow(self._reader), name=f"follow {self.name}", part=self._part)
             return self._reader
 
@@ -218,6 +227,7 @@ class ClientTable(Generic[S]):
 
     def end(self) -> None:
         """As of the port."""
+        self._is_ended = True
         following, self._following, self._heard = self._following, None, None
         if following is not None:
             following.cancel()
@@ -280,16 +290,25 @@ class ClientTable(Generic[S]):
         return False
 
     async def _producer(self, schema: bytes) -> Producer[bytes]:
+        self._require_in_use()
         producer = self._producers.get(schema)
         if producer is None:
             while len(self._producers) >= PRODUCERS_MAX:
                 await self._producers.pop(next(iter(self._producers))).close()
-            producer = self._producers[schema] = await self._client().create_producer(
+            producer = await self._client().create_producer(
                 str(self.name),
                 schema=EncodedSchema(SchemaInfo(self._schema_name, SchemaType.AVRO, schema)),
                 batching_enabled=False,
             )
+            if self._is_ended:
+                await producer.close()
+                self._require_in_use()
+            self._producers[schema] = producer
         return producer
+
+    def _require_in_use(self) -> None:
+        if self._is_ended:
+            raise UnavailableError(f"{self.name} changed hands meanwhile")
 
     def is_worn(self, live: int, live_bytes: int | None = None) -> bool:
         """As of the port: its owner sees to that."""

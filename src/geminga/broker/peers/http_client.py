@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import SplitResult, urljoin, urlsplit
 
 import h11
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 #: Seconds that a request may take, redirections and waiting for its turn included.
 REQUEST_S_MAX: Final = 60.0
-#: Requests under way at the same time; others wait.
+#: Requests under way at the same time at one place; others wait. One that hangs keeps none from another.
 REQUESTS_AT_ONCE: Final = 32
 #: To the leader, from there to whom it chose; more where brokers change meanwhile.
 REDIRECTS_MAX: Final = 5
@@ -79,20 +80,21 @@ def addresses_of(web_url: str) -> list[str]:
 class PeerHttp:
     """See the module."""
 
-    __slots__ = ("_held_bytes", "_runtime", "_turns", "links")
+    __slots__ = ("_held_bytes", "_places", "_runtime", "links")
 
     def __init__(self, runtime: Runtime, links: PeerLinks = PLAIN) -> None:
         self._runtime = runtime
         #: With TLS or without, and as whom.
         self.links = links
-        self._turns = asyncio.Semaphore(REQUESTS_AT_ONCE)
+        #: Where somebody asks or waits for a turn, and how many do.
+        self._places: dict[str, tuple[asyncio.Semaphore, int]] = {}
         #: Of answers that are being read.
         self._held_bytes = 0
 
     async def request(self, method: str, url: str, body: bytes = b"") -> PeerAnswer:
         """Raises UnavailableError where nobody answers in time."""
         try:
-            async with asyncio.timeout(REQUEST_S_MAX), self._turns:
+            async with asyncio.timeout(REQUEST_S_MAX):
                 return await self._follow(method, url, body)
         except TimeoutError as error:
             raise UnavailableError(f"no answer to {method} {url} within {REQUEST_S_MAX:g} s") from error
@@ -129,7 +131,7 @@ class PeerHttp:
         try:
             # What a client said is no fragment: it is asked for whole.
             parts = urlsplit(url, allow_fragments=False)
-            port = parts.port
+            _ = parts.port  # raises for what is no number
         except ValueError as error:
             raise UnavailableError(f"{url} is no address of a web service: {error}") from error
         if not url.isascii():
@@ -141,12 +143,17 @@ class PeerHttp:
         target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
         if not _VISIBLE.fullmatch(f"{parts.netloc}{target}"):
             raise UnavailableError(f"{url[:200]!r} is no address of a web service")
+        async with self._turn(parts.netloc):
+            return await self._ask(method, parts, target, body)
+
+    async def _ask(self, method: str, parts: SplitResult, target: str, body: bytes) -> tuple[int, str, bytes]:
+        links = self.links
         proof = await links.headers(self._runtime)
         reader = asyncio.StreamReader()
         transport, protocol = await self._runtime.network.connect(
             lambda: StreamProtocol(reader),
-            parts.hostname,
-            port or (443 if links.uses_tls else 80),
+            parts.hostname or "",
+            parts.port or (443 if links.uses_tls else 80),
             tls=self._tls(),
         )
         assert isinstance(protocol, StreamProtocol)
@@ -165,6 +172,18 @@ class PeerHttp:
             return await self._answer(http, reader)
         finally:
             transport.abort()
+
+    @asynccontextmanager
+    async def _turn(self, place: str) -> AsyncIterator[None]:
+        turns, users = self._places.get(place) or (asyncio.Semaphore(REQUESTS_AT_ONCE), 0)
+        self._places[place] = (turns, users + 1)
+        try:
+            async with turns:
+                yield
+        finally:
+            turns, users = self._places.pop(place)
+            if users > 1:
+                self._places[place] = (turns, users - 1)
 
     def _tls(self) -> ssl.SSLContext | None:
         """Raises UnavailableError: files of certificates are exchanged, or gone, for a moment."""

@@ -134,6 +134,12 @@ class Namespaces:
             del self._policies[next(iter(self._policies))]
         return found
 
+    async def policies_now(self, namespace: str) -> Policies | None:
+        """As :meth:`policies`, and not older than this call: not remembered, nor of a server that lags behind."""
+        await self._resources.sync()
+        self.forget(namespace)
+        return await self.policies(namespace)
+
     async def require_life_in(self, namespace: str, cluster: str) -> None:
         """Raise NotInThisClusterError if the namespace lives in other clusters alone; MetadataError."""
         policies = await self.policies(namespace)

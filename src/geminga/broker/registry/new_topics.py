@@ -1,9 +1,9 @@
 """Topics that were made a moment ago: whether namespace and partitioned topic still want them.
 
 Brokers remember policies, and hear of a deletion late or, for a minute, never. Whoever deletes a namespace or a
-partitioned topic writes so first, and looks at what is there then; whoever makes a topic makes its ledger first, and
-reads then whether it may: one of the two finds what the other one wrote. What is left of one whose deletion was cut off
-goes before there is one of that name again.
+partitioned topic, or makes a partitioned one, writes so first, and looks at what is there then; whoever makes a topic
+makes its ledger first, and reads then whether it may: one of the two finds what the other one wrote. What is left of
+one whose deletion was cut off goes before there is one of that name again.
 """
 
 from __future__ import annotations
@@ -68,22 +68,24 @@ async def make_with(
     """
     await ledgers.create(name.managed_ledger_name, properties)
     if not await may_be_new(resources, name):
-        await ledgers.delete(name.managed_ledger_name)
-        raise TopicNotFoundError(f"Topic {name} not found: its namespace was deleted meanwhile")
+        if ledgers.get(name.managed_ledger_name) is None or not await _is_kept(resources, name.namespace):
+            await ledgers.delete(name.managed_ledger_name)
+        # Else a client has it already: what that published stays.
+        raise TopicNotFoundError(
+            f"Topic {name} not found: its namespace was deleted meanwhile, or a partitioned topic of that name made"
+        )
 
 
 async def may_be_new(resources: Resources, name: TopicName) -> bool:
-    """False: the topic's namespace, or the topic of which it is a partition, is deleted. Raises MetadataError."""
-    policies = await resources.find_namespace_policies(name.namespace)
-    if policies is None or policies.is_deleted:
+    """False: the topic's namespace, or the topic of which it is a partition, is deleted; or there is a partitioned one
+    of that name, whose consumers would get nothing of this one. Raises MetadataError."""
+    if not await _is_kept(resources, name.namespace):
         return False
-    if not name.is_partition:
-        return True
     found = await resources.partitioned_topics.find_stored(name)
-    if found is None:
+    if found is None or (name.is_system and not name.is_partition):
         return True
     # The partitions of a shadow topic are made with it, or as missed ones: what they show is said then.
-    return not found.is_deleted and not found.properties.get(SHADOW_SOURCE)
+    return name.is_partition and not found.is_deleted and not found.properties.get(SHADOW_SOURCE)
 
 
 async def may_have_partitions(resources: Resources, name: TopicName) -> bool:
@@ -92,7 +94,12 @@ async def may_have_partitions(resources: Resources, name: TopicName) -> bool:
     Raises MetadataError.
     """
     found = await resources.partitioned_topics.find_stored(name)
-    return found is not None and not found.is_deleted and await may_be_new(resources, name)
+    return found is not None and not found.is_deleted and await _is_kept(resources, name.namespace)
+
+
+async def _is_kept(resources: Resources, namespace: str) -> bool:
+    policies = await resources.find_namespace_policies(namespace)
+    return policies is not None and not policies.is_deleted
 
 
 async def delete_rest(topic: Topic, belongings: Belongings) -> None:

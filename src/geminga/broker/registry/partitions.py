@@ -117,12 +117,24 @@ class Partitions:
             with await registry.room_for(name, range(partitions)):
                 await self._resources.create_partitioned_topic(name, partitions, properties)
                 try:
+                    await self._require_whole(name)
                     await self._make(name, range(partitions))
-                except TopicNotFoundError:
+                except (ConflictError, TopicNotFoundError):
                     found = await self._resources.partitioned_topics.find_stored(name)
                     if found is not None and not found.is_deleted:
                         await self._resources.delete_partitioned_topic(name, expected_version=found.version)
                     raise
+
+    async def _require_whole(self, name: TopicName) -> None:
+        """Raise ConflictError if a topic of that name, without partitions, was made meanwhile.
+
+        Who looks whether it may make one behind this finds the partitioned one (``new_topics``).
+        """
+        load = self._registry.loads.find(str(name))
+        if load is not None:
+            await asyncio.wait([load.done])
+        if await self._registry.exists(name):
+            raise ConflictError("This topic already exists")
 
     async def create_missing(self, name: TopicName) -> None:
         """Create those partitions that are not there, with the subscriptions of the first; raises NotFoundError."""

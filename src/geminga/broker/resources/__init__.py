@@ -123,6 +123,10 @@ class Resources:
             self._vacancies = Vacancies()
         return self._vacancies
 
+    async def sync(self) -> None:
+        """What is read from now on is not older than this call. Raises MetadataError."""
+        await self._metadata.sync()
+
     async def find_namespace_policies(self, namespace: str) -> Policies | None:
         """Policies of ``tenant/namespace``, or None if there is no such namespace; read for all who ask together."""
         return await self._asked.ask(namespace, lambda: self.namespaces.find(namespace))

@@ -40,6 +40,8 @@ class VersionedDocument(NamedTuple):
 
     document: Document
     version: int
+    #: When its node was made, ms since the epoch: one that was deleted and made again has another.
+    created_ms: int
 
 
 def encode(document: Mapping[str, Json]) -> bytes:
@@ -72,7 +74,7 @@ class DocumentStore:
         node = await self._metadata.get(path)
         if node is None or not node.value:
             return None
-        return VersionedDocument(decode(path, node.value), node.stat.version)
+        return VersionedDocument(decode(path, node.value), node.stat.version, node.stat.created_ms)
 
     async def children(self, path: str) -> list[str]:
         """Names of the direct children, sorted."""
@@ -116,13 +118,13 @@ class DocumentStore:
             wanted = put(found)
             value = encode(wanted)
             if node is not None and value == before:
-                return VersionedDocument(wanted, node.stat.version)
+                return VersionedDocument(wanted, node.stat.version, node.stat.created_ms)
             version = MUST_NOT_EXIST if node is None else node.stat.version
             try:
                 result = await self._metadata.put(path, value, expected_version=version)
             except (BadVersionError, UnknownOutcomeError):
                 continue
-            return VersionedDocument(wanted, result.stat.version)
+            return VersionedDocument(wanted, result.stat.version, result.stat.created_ms)
         raise ConflictError(f"{path} kept changing while it was updated; try again")
 
     async def delete(self, path: str, *, missing: str, not_empty: str, expected_version: int | None = None) -> None:

@@ -57,7 +57,7 @@ class Namespaces:
     async def find(self, namespace: str) -> Policies | None:
         """The namespace's policies, or None if there is no such namespace."""
         found = await self._store.find(_path(namespace))
-        return Policies(found.document, found.version) if found else None
+        return Policies(found.document, found.version, created_ms=found.created_ms) if found else None
 
     async def get(self, namespace: str) -> Policies:
         """The namespace's policies; raises :class:`NotFoundError`."""
@@ -111,7 +111,7 @@ class Namespaces:
         Raises NotFoundError (404) with the sentence ``missing``, and what ``change`` raises: then nothing is changed.
         """
         found = await self._store.change(_path(namespace), change, missing)
-        return Policies(found.document, found.version)
+        return Policies(found.document, found.version, created_ms=found.created_ms)
 
     async def set_policy(self, namespace: str, key: str, value: Json) -> Policies:
         """Set one field, or remove it with None; raises NotFoundError (404)."""

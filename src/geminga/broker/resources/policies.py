@@ -37,6 +37,8 @@ class Policies(NamedTuple):
     version: int = -1
     #: Of the namespace's local policies; None: it keeps to no bookies.
     bookies: IsolationGroups | None = None
+    #: When the node was made, ms since the epoch: a later namespace of the same name has another.
+    created_ms: int = 0
 
     @property
     def replication_clusters(self) -> tuple[str, ...]:

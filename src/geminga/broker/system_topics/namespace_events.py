@@ -10,7 +10,7 @@ from geminga.broker.ownership.ports import is_served_here
 from geminga.broker.resources.topic_policies import NO_TOPIC_POLICIES, TopicPolicies
 from geminga.broker.system_topics import events
 from geminga.broker.system_topics.table import Table, TableMessage, TableValue, TopicTable
-from geminga.model.errors import CorruptionError, InvalidTopicNameError
+from geminga.model.errors import CorruptionError, GemingaError, InvalidTopicNameError
 from geminga.model.topic_name import CHANGE_EVENTS, EVENTS_CURSOR, TopicName
 from geminga.runtime import get_logger
 
@@ -36,15 +36,25 @@ class NamespaceEvents:
         "_is_loaded",
         "_kept",
         "_table",
+        "made_ms",
         "name",
         "policies",
     )
 
     def __init__(
-        self, broker: EventsBroker, namespace: str, changed: Callable[[set[TopicName]], None], cluster: str = ""
+        self,
+        broker: EventsBroker,
+        namespace: str,
+        changed: Callable[[set[TopicName]], None],
+        cluster: str = "",
+        made_ms: int = 0,
     ) -> None:
-        """``changed``: somebody else stored policies of these (partitioned) topics. ``cluster``: this one's name."""
+        """``changed``: somebody else stored policies of these (partitioned) topics. ``cluster``: this one's name.
+
+        ``made_ms``: when the namespace was made whose events they are.
+        """
         self._broker = broker
+        self.made_ms = made_ms
         #: Whom an event is for that goes nowhere else; none: nobody asked for a name.
         self._here: Sequence[str] = (cluster,) if cluster else ()
         self._changed = changed
@@ -84,13 +94,17 @@ class NamespaceEvents:
                 schema_name=SCHEMA_NAME,
                 own_schema=events.SCHEMA,
                 parse=events.schema_of,
-                exists=_is_to_be,
+                exists=self._is_to_be,
                 registry=broker.schemas.registry,
             )
         await self._table.read(self._take, self._tell)
         if self._table.was_compacted:
             await self._rewrite()
         self._is_loaded = True
+
+    async def _is_to_be(self, name: TopicName) -> bool:
+        """Events elsewhere are followed before there are any: their topic is made, as Apache's brokers do."""
+        return await self._broker.namespaces.policies(name.namespace) is not None
 
     def end(self) -> None:
         """Nothing is heard any more."""
@@ -178,6 +192,13 @@ class NamespaceEvents:
         return TableValue(key, data, schema.definition, self._here if is_here_alone else clusters)
 
     async def _rewrite(self) -> None:
+        """What was stored before holds, whether this can be done now or with a later change."""
+        try:
+            await self._table.rewrite(self._live())
+        except GemingaError as error:
+            _log.warning("%s: its live events can not be written again now: %s", self.name, error)
+
+    def _live(self) -> list[TableValue]:
         live = []
         for key, found in self.policies.items():
             name = TopicName.parse(key)
@@ -186,7 +207,7 @@ class NamespaceEvents:
                     # What another cluster is setting anew would be undone there by what was read before.
                     one = self._change(name, dict(document), is_global=is_global)
                     live.append(self._event(one, is_here_alone=is_global))
-        await self._table.rewrite(live)
+        return live
 
     async def _apply(self, event: TableMessage, policies: dict[str, TopicPolicies]) -> TopicName | None:
         """Take note of an event; whose policies it holds."""
@@ -219,8 +240,3 @@ class NamespaceEvents:
             self._kept[event] = change.kept
         else:
             self._kept.pop(event, None)
-
-
-async def _is_to_be(_name: TopicName) -> bool:
-    """Events elsewhere are followed before there are any: their topic is made, as Apache's brokers do."""
-    return True

@@ -78,20 +78,21 @@ class PolicyService:
         """By the namespace's policies as they are stored now; None: there is no such namespace, or it lives in other
         clusters alone, and what is left here of it is nobody's to delete unasked. Raises StorageError.
 
-        For what can not be undone: a watch may be late or lost.
+        For what can not be undone: a watch may be late or lost, and a metadata server lag behind.
         """
-        self._namespaces.forget(name.namespace)
-        policies = await self._namespaces.policies(name.namespace)
+        policies = await self._namespaces.policies_now(name.namespace)
         if policies is None or not policies.lives_in(self._cluster):
             return None
-        return await self.rules(name)
+        return await self._rules(name, policies, is_exact=True)
 
     async def rules(self, name: TopicName) -> TopicRules:
         """The rules of a topic. Raises StorageError."""
-        namespace = await self._namespaces.policies(name.namespace)
+        return await self._rules(name, await self._namespaces.policies(name.namespace))
+
+    async def _rules(self, name: TopicName, namespace: Policies | None, *, is_exact: bool = False) -> TopicRules:
         if name.is_system:
             return self._rules_of_own(name, namespace)
-        topic = await self._of_topic(name, namespace)
+        topic = await self._of_topic(name, namespace, is_exact=is_exact)
         if topic:
             return self.levels(namespace, topic).rules(self._bookies_of(namespace))
         return self._rules_of(name.namespace, namespace)
@@ -105,11 +106,11 @@ class PolicyService:
 
         return EVERYWHERE if is_system else IN_NO_GROUP
 
-    async def _of_topic(self, name: TopicName, namespace: Policies | None) -> TopicPolicies:
+    async def _of_topic(self, name: TopicName, namespace: Policies | None, *, is_exact: bool = False) -> TopicPolicies:
         if namespace is not None and namespace.is_deleted:
             # Their events are not served any more, and go with all else: what is loaded is loaded to be deleted.
             return NO_TOPIC_POLICIES
-        return await self.topics.get(name) or NO_TOPIC_POLICIES
+        return await self.topics.get(name, is_exact=is_exact) or NO_TOPIC_POLICIES
 
     def _rules_of_own(self, name: TopicName, namespace: Policies | None) -> TopicRules:
         """Of what the broker keeps for itself; of that, policies for all clusters go where the namespace is copied."""

@@ -26,8 +26,8 @@ class NamespacePolicies(Protocol):
         """Policies of ``tenant/namespace``; None if there is no such namespace. Raises MetadataError."""
         ...
 
-    def forget(self, namespace: str) -> None:
-        """Read them again when they are next asked for."""
+    async def policies_now(self, namespace: str) -> Policies | None:
+        """As they are stored now. Raises MetadataError."""
         ...
 
 
@@ -103,6 +103,11 @@ class EventsBroker(LoadedTopics, Protocol):
     @property
     def config(self) -> PolicyConfig:
         """Whether topics have policies."""
+        ...
+
+    @property
+    def namespaces(self) -> NamespacePolicies:
+        """Whose events are read."""
         ...
 
     @property

@@ -6,7 +6,8 @@ before it holds.
 
 The broker that owns their topic reads and writes its log. Another one, which serves topics of that namespace, follows
 and writes them there as a client does; so does Apache's broker, whose events are heard by who owns the topic. When the
-topic changes hands, what was read is forgotten.
+topic changes hands, what was read is forgotten; so it is when the namespace was deleted, or deleted and made again,
+whichever broker did that: what a later namespace of the name has is what its own events say.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from geminga.broker.policies.retries import PolicyRetries
 from geminga.broker.resources.topic_policies import NO_TOPIC_POLICIES, TopicPolicies
-from geminga.model.errors import ConflictError, GemingaError, NotAllowedError
+from geminga.model.errors import ConflictError, GemingaError, MetadataError, NotAllowedError
 from geminga.runtime import again, get_logger, spawn
 
 if TYPE_CHECKING:
@@ -58,8 +59,13 @@ class TopicPolicyStore:
         self._forget_moved(topics)
 
     async def taken(self, topics: Topics) -> None:
-        """Another broker stores what comes next."""
+        """Another broker stores what comes next; and who has nothing of a namespace does not follow its events."""
         self._forget_moved(topics)
+        elsewhere = {namespace for namespace, known in self._namespaces.items() if not known.is_here}
+        if elsewhere:
+            kept = {topic.name.namespace for topic in self._broker.topics.values() if not topics(topic.name)}
+            for namespace in elsewhere - kept:
+                self.forget_namespace(namespace)
 
     def _forget_moved(self, topics: Topics) -> None:
         self._moves += 1
@@ -75,6 +81,31 @@ class TopicPolicyStore:
         if known is not None:
             known.told()
             spawn(self._catch_up(known), name=f"read policies of {namespace}", part=self._broker)
+
+    def namespace_changed(self, namespace: str) -> None:
+        """It may be gone, or another one of that name be there."""
+        if namespace in self._namespaces:
+            spawn(self._compare(namespace), name=f"look whether {namespace} is there still", part=self._broker)
+
+    async def _compare(self, namespace: str) -> None:
+        try:
+            made_ms = await self._made_ms(namespace)
+        except MetadataError:
+            return  # who asks for policies next compares
+        self._forget_unless(namespace, made_ms)
+
+    def _forget_unless(self, namespace: str, made_ms: int) -> NamespaceEvents | None:
+        """What is known of a namespace that was made then."""
+        known = self._namespaces.get(namespace)
+        if known is None or known.made_ms == made_ms:
+            return known
+        self.forget_namespace(namespace)
+        return None
+
+    async def _made_ms(self, namespace: str) -> int:
+        """When it was made; 0: it is not there. Raises MetadataError."""
+        found = await self._broker.namespaces.policies(namespace)
+        return 0 if found is None else found.created_ms
 
     async def _catch_up(self, known: NamespaceEvents) -> None:
         if self._namespaces.get(known.name.namespace) is not known:
@@ -121,7 +152,9 @@ class TopicPolicyStore:
         if name.is_system:
             raise NotAllowedError(f"{name} is the broker's own: it has no policies")
         whole = name.partitioned_topic
-        await (await self._namespace(name.namespace)).update(whole, change, is_global=is_global)
+        events_of = await self._namespace(name.namespace)
+        await events_of.update(whole, change, is_global=is_global)
+        self._stored_by(events_of)
         problems = await self._changed(whole)
         if problems:
             raise again(problems[0])
@@ -157,8 +190,16 @@ class TopicPolicyStore:
             if judged is not None and _judgement(found) != judged:
                 raise ConflictError(f"the policies of {name} changed while it was to be deleted")
 
-        await (await self._namespace(name.namespace)).forget(name.partitioned_topic, check)
+        events_of = await self._namespace(name.namespace)
+        await events_of.forget(name.partitioned_topic, check)
+        self._stored_by(events_of)
         self.changes += 1
+
+    def _stored_by(self, events_of: NamespaceEvents) -> None:
+        """Who read the events anew meanwhile, since they changed hands, may have done so before this was stored."""
+        namespace = events_of.name.namespace
+        if self._namespaces.get(namespace) is not events_of:
+            self.told(namespace)
 
     def forget_namespace(self, namespace: str) -> None:
         """The namespace was deleted, with its events."""
@@ -168,7 +209,12 @@ class TopicPolicyStore:
             known.end()
 
     async def _namespace(self, namespace: str) -> NamespaceEvents:
-        known = self._namespaces.get(namespace)
+        try:
+            known = self._forget_unless(namespace, await self._made_ms(namespace))
+        except MetadataError:
+            known = self._namespaces.get(namespace)
+            if known is None:
+                raise
         if known is not None:
             return known
         lock = self._loading.setdefault(namespace, asyncio.Lock())
@@ -183,7 +229,8 @@ class TopicPolicyStore:
 
             known = self._namespaces.get(namespace)
             while known is None:
-                moves, read = self._moves, NamespaceEvents(self._broker, namespace, self._heard, self.cluster)
+                made_ms, moves = await self._made_ms(namespace), self._moves
+                read = NamespaceEvents(self._broker, namespace, self._heard, self.cluster, made_ms)
                 try:
                     await read.load()
                 except GemingaError as error:

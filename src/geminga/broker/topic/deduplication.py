@@ -127,7 +127,10 @@ class TopicDeduplication(TopicPart):
     @classmethod
     async def prepare(cls, topic: PartTopic, *, is_wanted: bool) -> None:
         """The cursor that is left of an earlier one would keep everything from being trimmed."""
-        if not is_wanted and DEDUP_CURSOR in topic.ledger.cursors:
+        if is_wanted or DEDUP_CURSOR not in topic.ledger.cursors:
+            return
+        # It may have been switched on a moment ago, by who had the topic.
+        if await topic.services.holds(topic.name, topic.rules) and not topic.is_closing:
             await topic.ledger.delete_cursor(DEDUP_CURSOR)
 
     # ---- publishing

@@ -118,6 +118,8 @@ class TopicServices:
     # ---- policies
     #: The rules of a topic: its own, its namespace's, the broker's.
     rules: Callable[[TopicName], Awaitable[TopicRules]]
+    #: The same by what is stored now; None: nobody may conclude anything.
+    rules_now: Callable[[TopicName], Awaitable[TopicRules | None]]
     #: Raises IncompatibleSchemaError if the schema of a SUBSCRIBE does not fit.
     admit_consumer: Callable[[Topic, pb.CommandSubscribe], Awaitable[None]]
 
@@ -173,6 +175,13 @@ class TopicServices:
     def pending_ack_logs(self) -> PendingAckLogs | None:
         """Where subscriptions keep what they acknowledge in transactions; None: the broker has no transactions."""
         return self.transactions.pending_ack_logs if self.transactions is not None else None
+
+    async def holds(self, name: TopicName, rules: TopicRules) -> bool:
+        """Whether these rules are what is stored now: before something goes that later ones might keep.
+
+        Who brought others has the topic follow them. Raises GemingaError.
+        """
+        return await self.rules_now(name) == rules
 
     def watch_held(self, holding: HoldsBack) -> None:
         """It begins to wait for the end of a transaction."""

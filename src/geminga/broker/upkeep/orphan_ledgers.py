@@ -109,6 +109,8 @@ class OrphanLedgers:
         return found
 
     async def _named(self) -> set[int]:
+        # A list of a server that lags behind may lack what was named by now.
+        await self._metadata.sync()
         found = await all_named_ledgers(self._metadata)
         found |= await schema_store.named_ledgers(self._metadata)
         found |= await delayed_snapshots.named_ledgers(self._metadata)

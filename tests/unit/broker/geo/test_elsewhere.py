@@ -7,13 +7,17 @@ import json
 
 import pytest
 
+from geminga import sim
+from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.core.coercion import Json
 from geminga.broker.geo.residence import other_homes
 from geminga.broker.resources import Policies
+from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.model.topic_name import TopicName
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import TOPIC, BrokerWorld, Client, run_with_broker
+from support.worlds.metadata_behind import MetadataBehind
 from support.worlds.other_cluster import join
 from support.worlds.rest_world import ask, rest_application
 
@@ -181,3 +185,24 @@ def test_who_looks_at_a_topic_of_a_namespace_that_was_taken_out_changes_nothing_
         assert other.payloads == [b"kept"]
 
     run_with_broker(scenario, delete_inactive_topics_after_s=60)
+
+
+def test_what_a_namespace_that_came_back_has_is_not_left_over_whatever_a_server_that_lags_behind_says() -> None:
+    async def scenario(node: sim.SimNode) -> None:
+        store = MetadataBehind(node.runtime)
+        world = BrokerWorld(node.runtime, BrokerConfig(), ManagedLedgerConfig(), store=store)
+        await world.start()
+        await prepared(world)
+        await world.broker.registry.get(TopicName.parse(TOPIC), create=True)
+        await world.resources.namespaces.set_policy("public/default", "replication_clusters", ["far"])
+        before = await store.get("/admin/policies/public/default")
+        await world.resources.namespaces.set_policy("public/default", "replication_clusters", [*LOCAL])
+        store.nodes_before["/admin/policies/public/default"] = before
+        assert await asked(world, "DELETE", f"{NAMESPACE}/leftTopics?topics=1") == 412
+        assert await world.broker.registry.exists(TopicName.parse(TOPIC))
+        await world.stop()
+
+    async def main(world: sim.SimWorld) -> None:
+        await world.node("broker").run(scenario)
+
+    sim.run(main)

@@ -11,17 +11,20 @@ import pytest
 from geminga import sim
 from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.geo.clusters import OtherClusters
+from geminga.broker.geo.green import prepare
 from geminga.broker.geo.migration import MADE_PROPERTY, MOVED_PROPERTY, Stage
 from geminga.broker.geo.moves import MovedTo
 from geminga.broker.resources import Resources
 from geminga.metadata.memory import MemoryMetadataStore
+from geminga.model.errors import UnavailableError
+from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
 from support.worlds.policy_levels import set_namespace, topic_of
 from support.worlds.rest_world import ask, rest_application
-from unit.broker.geo.test_migration import GREEN, PLACE, Green, moved_of, moving, part_of, ready
+from unit.broker.geo.test_migration import GREEN, PLACE, Asked, Green, moved_of, moving, part_of, ready
 
 OTHER = {"serviceUrl": "http://other:8080", "brokerServiceUrl": "pulsar://other:6650"}
 OTHER_PLACE = MovedTo("http://other:8080", "", "pulsar://other:6650", "")
@@ -200,6 +203,27 @@ def test_an_address_that_no_client_can_take_is_refused_before_anybody_is_led_the
         for good in ("green:6650", "green", "a:1,b:65535,[::1]:6650", "10.0.0.1:6650/"):
             body = {**GREEN, "brokerServiceUrl": f"pulsar://{good}"}
             assert (await ask(application, "POST", path, json.dumps(body).encode())).status == 204
+
+    run_with_broker(scenario)
+
+
+@pytest.mark.parametrize("domain", ["persistent", "non-persistent"])
+@pytest.mark.parametrize("partitions", [0, 3])
+def test_a_topic_without_partitions_does_not_move_to_one_that_has_some(domain: str, partitions: int) -> None:
+    """Its clients would be led to a name that takes neither producers nor consumers."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        at = f"{domain}/public/default/topic"
+        topic = await world.broker.registry.load(TopicName.parse(f"{domain}://public/default/topic"))
+        await topic.create_subscription("s", EARLIEST)
+        there = {("GET", f"{at}/partitions?checkAllowAutoCreation=false"): (200, {"partitions": partitions})}
+        asked = Asked({("PUT", at): (409, {"reason": "it exists"}), **there})
+        if partitions:
+            with pytest.raises(UnavailableError, match=r"topic has no partitions here and others there.*3"):
+                await prepare(asked, world.resources, topic, PLACE)
+            assert [path for method, path, _ in asked.asked if "subscription" in path] == []
+        else:
+            await prepare(asked, world.resources, topic, PLACE)
 
     run_with_broker(scenario)
 

@@ -78,3 +78,17 @@ def test_a_leftover_that_is_asked_for_while_it_is_taken_away_is_not_served_witho
         assert pair.a.ownership.owned == [BUNDLE]
 
     run_pair(story, seed)
+
+
+@pytest.mark.parametrize("at_ms", range(0, 120, 10))
+def test_a_node_that_a_broker_made_while_it_began_to_close_does_not_stay_as_long_as_it_closes(at_ms: int):
+    async def story(pair: Pair):
+        pair.stores["a"].faults.delay_ms_max = 40
+        asking = asyncio.ensure_future(pair.a.ask(is_authoritative=True))
+        await pair.world.sleep(at_ms / 1000)
+        owned = pair.a.ownership.begin_close()
+        found = await asking
+        # It gives away what it has one after the other, which may take minutes.
+        assert (pair.owner() == "a") == (found is HERE) == (owned == [BUNDLE])
+
+    run_pair(story)

@@ -6,10 +6,15 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from geminga.broker.ownership import namespace_bundles
+from geminga.broker.ownership import namespace_bundles, owner_nodes
 from geminga.broker.ownership.namespace_bundles import NamespaceBundles
 from geminga.broker.ownership.ports import HERE
+from geminga.broker.registry import namespaces, tenant_infos
+from geminga.managed_ledger.factory import LIST_WATCHES_MAX
 from geminga.metadata import MemoryMetadata, MemoryMetadataStore, Node
+from geminga.metadata.socket import served
+from geminga.metadata.socket import store as socket_store
+from geminga.metadata.zookeeper import armed_watches
 from geminga.model.topic_name import TopicName
 from geminga.runtime import Runtime, next_turn
 from geminga.sim import SimNode, SimWorld
@@ -138,3 +143,11 @@ def test_bundles_that_are_split_while_they_are_read_are_not_remembered_as_they_w
         await node.run(lambda _: on_node(node))
 
     run_simulated(main, seed=1)
+
+
+def test_what_a_broker_watches_of_others_leaves_room_for_its_own_bundles() -> None:
+    """A metadata store takes so many watches: one more, and policies or owners could not be read."""
+    # Policies, and local policies, which say how a namespace is cut.
+    of_namespaces = 2 * max(namespaces.NAMESPACES_REMEMBERED_MAX, namespace_bundles.NAMESPACES_REMEMBERED_MAX)
+    watched = LIST_WATCHES_MAX + of_namespaces + owner_nodes.OWNERS_REMEMBERED_MAX + tenant_infos.TENANTS_REMEMBERED_MAX
+    assert watched <= 0.95 * min(armed_watches.WATCHED_MAX, socket_store.WATCHED_MAX, served.WATCHES_MAX)

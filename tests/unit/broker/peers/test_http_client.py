@@ -10,7 +10,13 @@ import pytest
 
 from geminga import sim
 from geminga.broker.peers import http_client
-from geminga.broker.peers.http_client import REDIRECTS_MAX, REQUEST_S_MAX, PeerHttp, addresses_of
+from geminga.broker.peers.http_client import (
+    REDIRECTS_MAX,
+    REQUEST_S_MAX,
+    REQUESTS_AT_ONCE,
+    PeerHttp,
+    addresses_of,
+)
 from geminga.broker.peers.links import PeerLinks
 from geminga.model.errors import UnavailableError
 from geminga.runtime import wait_ms
@@ -189,6 +195,37 @@ def test_a_peer_that_is_silent_or_gone_is_given_up(monkeypatch: pytest.MonkeyPat
             await http.request("GET", "https://peer/")
 
     run(Peer([b"HTTP/1.1 200 OK\r\n"], closes=False), main)
+
+
+@pytest.mark.parametrize("is_sent_on", [False, True])
+def test_a_peer_that_hangs_keeps_no_request_from_another(is_sent_on: bool) -> None:
+    hung, well = Peer([b""], closes=False), Peer([OK])
+    sends_on = Peer([b"HTTP/1.1 307 Temporary Redirect\r\nLocation: http://hung/\r\nContent-Length: 0\r\n\r\n"])
+
+    async def scenario(world: SimWorld) -> None:
+        for name, peer in (("hung", hung), ("well", well), ("on", sends_on)):
+
+            async def listen(node: SimNode, peer: Peer = peer) -> None:
+                await node.runtime.network.listen(peer.protocol, "0.0.0.0", 80)
+
+            await world.node(name).run(listen)
+
+        async def main(node: SimNode) -> None:
+            http = PeerHttp(node.runtime)
+            url = "http://on/" if is_sent_on else "http://hung/"
+            waiting = [asyncio.ensure_future(http.request("GET", url)) for _ in range(3 * REQUESTS_AT_ONCE)]
+            await wait_ms(1000)
+            assert b"".join(hung.asked).count(b"GET ") == REQUESTS_AT_ONCE
+            async with asyncio.timeout(1):
+                for address in ("http://well/", *(["http://on/"] if is_sent_on else [])):
+                    sends_on.answers = [OK]
+                    assert (await http.request("GET", address)).is_good
+            answers = await asyncio.gather(*waiting, return_exceptions=True)
+            assert {type(answer) for answer in answers} == {UnavailableError}
+
+        await world.node("asking").run(main)
+
+    sim.run(scenario, seed=3)
 
 
 def test_an_answer_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import json
 import fastavro
 import pytest
 
+from geminga.bookkeeper.memory import MemoryBookie
 from geminga.broker.registry.namespaces import TopicMode
 from geminga.broker.rest.namespace_routes.deletion import delete_namespace_and_topics
 from geminga.broker.schema.core.strategy import Strategy
@@ -143,6 +144,46 @@ def test_superseded_events_are_trimmed_and_the_live_ones_kept(monkeypatch) -> No
         ]
 
     run_quietly(scenario, ledger_config=SMALL_LEDGERS)
+
+
+@pytest.mark.parametrize("is_deletion", [False, True])
+def test_change_that_is_stored_holds_though_the_live_ones_can_not_be_written_again(monkeypatch, is_deletion) -> None:
+    monkeypatch.setattr(table, "SUPERSEDED_MAX", 0)
+
+    async def scenario(world: BrokerWorld) -> None:
+        topic, bookie = await topic_of(world), world.bookie
+        assert isinstance(bookie, MemoryBookie)
+        await set_topic(world, "messageTTLInSeconds", 5, TopicName.parse("other"))
+        for value in range(1, 4):
+            await set_topic(world, "messageTTLInSeconds", value)
+        add_entries = bookie.add_entries
+        added = 0
+
+        def one_alone(*call, **options) -> None:
+            nonlocal added
+            added += 1
+            bookie.add_error = None if added == 1 else DiskIOError("the disk failed")
+            add_entries(*call, **options)
+
+        monkeypatch.setattr(bookie, "add_entries", one_alone)
+        if is_deletion:
+            await world.broker.policies.topics.forget_topic(NAME)
+        else:
+            await set_topic(world, "messageTTLInSeconds", 4)
+        assert added > 1
+        monkeypatch.undo()
+        monkeypatch.setattr(table, "SUPERSEDED_MAX", 0)
+        bookie.add_error = None
+        if not is_deletion:
+            assert topic.rules.ttl_ms == 4000
+        # It is tried again with the next change, and nothing is lost.
+        await set_topic(world, "maxProducerPerTopic", 3)
+        await world.restart()
+        kept = {} if is_deletion else {"messageTTLInSeconds": 4}
+        assert await document_of(world) == {**kept, "maxProducerPerTopic": 3}
+        assert await document_of(world, TopicName.parse("other")) == {"messageTTLInSeconds": 5}
+
+    run_quietly(scenario)
 
 
 def test_events_are_kept_by_a_cursor_of_the_broker_until_superseded() -> None:

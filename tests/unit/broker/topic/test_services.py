@@ -70,6 +70,7 @@ def test_topic_lives_and_breaks_without_a_broker() -> None:
             unload_fenced=nothing,
             drop_soon=dropped.append,
             rules=rules,
+            rules_now=rules,
             admit_consumer=nothing,
             shadows=SimpleNamespace(),
             publish_latency=Latencies(),

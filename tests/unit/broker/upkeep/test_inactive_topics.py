@@ -8,11 +8,13 @@ from typing import TypeVar
 
 import pytest
 
+from geminga import sim
+from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.schema.core.strategy import Strategy
 from geminga.broker.schema.registry import schema_id_of
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.broker.upkeep import inactive_topics
-from geminga.managed_ledger import AppendResult, ManagedLedgerFactory
+from geminga.managed_ledger import AppendResult, ManagedLedgerConfig, ManagedLedgerFactory
 from geminga.managed_ledger.shared.metadata_io import ledger_path
 from geminga.model.errors import GemingaError
 from geminga.model.position import EARLIEST, Position
@@ -20,6 +22,7 @@ from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
+from support.worlds.metadata_behind import MetadataBehind
 from support.worlds.policy_levels import LEVELS, NAMESPACE, SMALL_LEDGERS, seconds, set_namespace, set_topic
 
 T = TypeVar("T")
@@ -246,6 +249,28 @@ def test_policy_that_no_watch_told_of_holds_at_the_moment_of_deletion() -> None:
         assert await stored_entries(world) == 10
 
     run_with_broker(scenario, **QUIET)
+
+
+def test_policy_that_a_server_which_lags_behind_does_not_know_holds_at_the_moment_of_deletion() -> None:
+    async def scenario(node: sim.SimNode) -> None:
+        store = MetadataBehind(node.runtime)
+        world = BrokerWorld(node.runtime, BrokerConfig(**QUIET), ManagedLedgerConfig(), store=store)
+        await world.start()
+        await fill(await opened(world), 10)
+        path = f"/admin/policies/{NAMESPACE}"
+        before = await store.get(path)
+        store.faults.watch_lost_percent = 100
+        await world.resources.namespaces.set_policy(NAMESPACE, "retention_policies", FOR_EVER)
+        store.nodes_before[path] = before
+        await seconds(10 * SWEEP_S)
+        assert await world.broker.registry.exists(NAME), "deleted under a policy that was stored before"
+        assert await stored_entries(world) == 10
+        await world.stop()
+
+    async def main(world: sim.SimWorld) -> None:
+        await world.node("broker").run(scenario)
+
+    sim.run(main)
 
 
 def test_policy_of_the_topic_set_while_it_is_closed_keeps_it() -> None:

@@ -21,6 +21,7 @@ from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetada
 from geminga.wire.bookkeeper.ledger_path import ledger_path
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 from support.worlds.ledger_world import unlisted
+from support.worlds.metadata_behind import MetadataBehind
 from support.worlds.policy_levels import seconds
 
 HOUR_S = 3600.0
@@ -188,6 +189,27 @@ def test_a_ledger_that_is_listed_at_the_last_moment_stays_and_keeps_what_was_ack
         refused = asyncio.get_running_loop().create_future()
         handle.append([b"too late"], lambda first, count, error: refused.set_result(error))
         assert isinstance(await refused, StorageError)
+
+    run_with_broker(scenario, delete_inactive_topics=False)
+
+
+def test_a_ledger_that_a_server_which_lags_behind_does_not_know_to_be_listed_stays() -> None:
+    """The lists may lie in another store than the ledgers: that these are written makes no server of those newer."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        made = await orphan(world)
+        lists = MetadataBehind(world.runtime, world.metadata.server)
+        world.broker.ledger_upkeep.close()
+        orphans = OrphanLedgers(world.runtime, lists, world.ledgers.bookkeeper, at_once_max=100)
+        await seconds(2 * HOUR_S)
+        await orphans.look()
+        await seconds(2 * HOUR_S)
+        before = await lists.children(delayed_snapshots.ROOT)
+        node = delayed_snapshots.SnapshotNode(made, -1).encode()
+        await world.metadata.put(f"{delayed_snapshots.ROOT}/t/n/persistent/late", node, expected_version=None)
+        lists.children_before[delayed_snapshots.ROOT] = before
+        assert not await orphans.look()
+        assert await world.metadata.exists(ledger_path(made))
 
     run_with_broker(scenario, delete_inactive_topics=False)
 

@@ -123,6 +123,8 @@ async def _require_gone(context: RestContext, namespace: str) -> None:
 
     NotFoundError, MetadataError: nothing may be concluded then.
     """
+    # They may lie in another store than the topics, of which a server that lags behind would tell what was before.
+    await context.resources.sync()
     policies = await context.resources.namespaces.get(namespace)
     if policies.is_deleted or policies.lives_in(context.cluster):
         raise RestError(412, f"{namespace} lives in cluster {context.cluster}: nothing of it is left over")
