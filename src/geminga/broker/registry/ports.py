@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from geminga.broker.resources import Document
@@ -26,6 +26,14 @@ class Belongings(NamedTuple):
     forget: Callable[[TopicName, Document | None], Awaitable[None]]
 
 
+class NewSubscription(NamedTuple):
+    """What a durable subscription is made with, beside where it begins."""
+
+    name: str
+    properties: Mapping[str, str]
+    is_replicated: bool
+
+
 class TopicsElsewhere(Protocol):
     """Topics that other brokers serve; all raise UnavailableError where those do not answer, StorageError."""
 
@@ -45,7 +53,7 @@ class TopicsElsewhere(Protocol):
         """Delete it at its owner; nothing if it is not there. Raises PreconditionFailedError if it is in use."""
         ...
 
-    async def subscribe(self, name: TopicName, subscriptions: Sequence[str]) -> None:
+    async def subscribe(self, name: TopicName, subscriptions: Sequence[NewSubscription]) -> None:
         """Durable subscriptions that begin with its first message, where there are none."""
         ...
 
