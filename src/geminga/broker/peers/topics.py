@@ -24,7 +24,7 @@ from geminga.model.topic_name import CHANGE_EVENTS, TopicName
 
 if TYPE_CHECKING:
     from geminga.broker.core.coercion import Json
-    from geminga.broker.registry.ports import NewSubscription
+    from geminga.broker.core.new_subscription import NewSubscription
     from geminga.client import Client
     from geminga.transaction.ports import BufferSnapshots, Participants, StandingsElsewhere
 

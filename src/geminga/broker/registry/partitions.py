@@ -18,7 +18,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from geminga.broker.registry.ports import NewSubscription
+from geminga.broker.core.new_subscription import NewSubscription
 from geminga.broker.upkeep.admin_steps import AdminSteps
 from geminga.managed_ledger.rules.cursor import REPLICATED, REPLICATED_PROPERTY
 from geminga.model.errors import (

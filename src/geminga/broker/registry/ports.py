@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from geminga.broker.resources import Document
 from geminga.model.topic_name import TopicName
 
 if TYPE_CHECKING:
+    from geminga.broker.core.new_subscription import NewSubscription
     from geminga.broker.topic.base import Topic
     from geminga.managed_ledger import ManagedLedger
 
@@ -24,14 +25,6 @@ class Belongings(NamedTuple):
     #: Delete them, and the schemas. With policies by which that was decided: ConflictError if they are others by now.
     #: Raises GemingaError.
     forget: Callable[[TopicName, Document | None], Awaitable[None]]
-
-
-class NewSubscription(NamedTuple):
-    """What a durable subscription is made with, beside where it begins."""
-
-    name: str
-    properties: Mapping[str, str]
-    is_replicated: bool
 
 
 class TopicsElsewhere(Protocol):

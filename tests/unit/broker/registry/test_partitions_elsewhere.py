@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
+from geminga.broker.core.new_subscription import NewSubscription
 from geminga.broker.peers.http_client import PeerAnswer
 from geminga.broker.peers.topics import PeerTopics, topic_path
 from geminga.broker.registry.partitions import Partitions
-from geminga.broker.registry.ports import NewSubscription
 from geminga.broker.subscription.seek import is_replicated
 from geminga.broker.subscription.subscription import Subscription
 from geminga.model.errors import PreconditionFailedError
