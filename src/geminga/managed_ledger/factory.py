@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
@@ -39,6 +40,7 @@ from geminga.runtime import again, get_logger
 from geminga.wire.managed_ledger import (
     CursorInfoRecord,
     ManagedLedgerRecord,
+    decode_cursor_info,
     encode_cursor_info,
     encode_managed_ledger_info,
 )
@@ -238,8 +240,21 @@ class ManagedLedgerFactory:
         """Names of the cursors that are stored, sorted; none if there is no managed ledger of that name."""
         return await self.metadata.children(ledger_path(name))
 
-    async def add_cursors(self, name: str, cursor_names: Sequence[str]) -> bool:
-        """Make cursors at the earliest position of a managed ledger that is not open and never had entries.
+    async def stored_cursors(self, name: str) -> dict[str, CursorInfoRecord]:
+        """The nodes of the cursors that are stored, by name, with what is saved along with the position of one that is
+        open here; of others a cursor's ledger may have that newer. Raises MetadataError, CorruptionError."""
+        found: dict[str, CursorInfoRecord] = {}
+        for cursor_name in await self.cursor_names(name):
+            node = await self.metadata.get(cursor_path(name, cursor_name))
+            if node is not None:
+                record, log = decode_cursor_info(node.value), self._open.get(name)
+                cursor = None if log is None else log.cursors.get(cursor_name)
+                found[cursor_name] = record if cursor is None else replace(record, properties=cursor.properties)
+        return found
+
+    async def add_cursors(self, name: str, cursors: Mapping[str, CursorInfoRecord]) -> bool:
+        """Make cursors with these properties at the earliest position of a managed ledger that is not open and never
+        had entries; by name.
 
         Those that are there stay as they are. False if it is not such a one: nothing was done. Raises MetadataError.
         """
@@ -248,9 +263,15 @@ class ManagedLedgerFactory:
         node = await self.metadata.get(ledger_path(name))
         if node is None or node.value not in (_EMPTY, b""):
             return False
-        record = encode_cursor_info(CursorInfoRecord(-1, EARLIEST, last_active_ms=self._services.clock.wall_ms()))
-        for cursor_name in cursor_names:
-            await self._put_new(cursor_path(name, cursor_name), record)
+        for cursor_name, like in cursors.items():
+            record = CursorInfoRecord(
+                -1,
+                EARLIEST,
+                properties=like.properties,
+                cursor_properties=like.cursor_properties,
+                last_active_ms=self._services.clock.wall_ms(),
+            )
+            await self._put_new(cursor_path(name, cursor_name), encode_cursor_info(record))
         return True
 
     async def is_unused(self, name: str) -> bool:

@@ -23,6 +23,8 @@ from geminga.model.errors import (
 from geminga.model.topic_name import CHANGE_EVENTS, TopicName
 
 if TYPE_CHECKING:
+    from geminga.broker.core.coercion import Json
+    from geminga.broker.core.new_subscription import NewSubscription
     from geminga.client import Client
     from geminga.transaction.ports import BufferSnapshots, Participants, StandingsElsewhere
 
@@ -176,11 +178,15 @@ class PeerTopics:
         each = subscriptions.values() if isinstance(subscriptions, dict) else ()
         return bool(stats.get("publishers")) or any(isinstance(one, dict) and one.get("consumers") for one in each)
 
-    async def subscribe(self, name: TopicName, subscriptions: Sequence[str]) -> None:
+    async def subscribe(self, name: TopicName, subscriptions: Sequence[NewSubscription]) -> None:
         """Durable subscriptions that begin with its first message. Raises UnavailableError, or the owner's refusal."""
         for subscription in subscriptions:
-            rest = f"/subscription/{quote(quote(subscription, safe=''), safe='')}"
-            answer = await self.ask(name, "PUT", rest, body=json.dumps("earliest").encode())
+            rest = f"/subscription/{quote(quote(subscription.name, safe=''), safe='')}"
+            start: Json = "earliest"
+            if subscription.properties:
+                start = {"ledgerId": -1, "entryId": -1, "properties": {**subscription.properties}}
+            query = "replicated=true" if subscription.is_replicated else ""
+            answer = await self.ask(name, "PUT", rest, query=query, body=json.dumps(start).encode())
             if answer.status != 409:
                 require_good(answer)
 

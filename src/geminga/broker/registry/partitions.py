@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from geminga.broker.core.new_subscription import NewSubscription
 from geminga.broker.upkeep.admin_steps import AdminSteps
+from geminga.managed_ledger.rules.cursor import REPLICATED, REPLICATED_PROPERTY
 from geminga.model.errors import (
     ConflictError,
     GemingaError,
@@ -34,9 +36,11 @@ from geminga.model.topic_name import (
     SYSTEM_NAMESPACE,
     TopicName,
     decode_name,
+    encode_name,
     is_internal_cursor,
 )
 from geminga.runtime import Clock, Part, get_logger, spawn
+from geminga.wire.managed_ledger import CursorInfoRecord
 
 if TYPE_CHECKING:
     from geminga.broker.configuration.broker_config import BrokerConfig
@@ -49,6 +53,8 @@ _log = get_logger(__name__)
 
 #: Partitions created or deleted at the same time: they share a commit of the metadata store.
 PARTITIONS_AT_ONCE: Final = 128
+#: What Pulsar's brokers keep for themselves among the properties of a subscription: it is of the one partition.
+_INTERNAL: Final = "#pulsar.internal."
 
 
 class Partitions:
@@ -439,18 +445,36 @@ class Partitions:
         if not name.is_persistent or not indexes:
             return
         steps = self._steps()
-        cursors = await self._ledgers.cursor_names(name.with_partition(0).managed_ledger_name)
-        wanted = [cursor for cursor in cursors if not is_internal_cursor(cursor)]
+        wanted = await self._subscriptions_of(name.with_partition(0))
         for index in indexes if wanted else ():
             await steps.next()
             await self._subscribe(name.with_partition(index), wanted)
 
-    async def _subscribe(self, partition: TopicName, cursors: Sequence[str]) -> None:
+    async def _subscriptions_of(self, partition: TopicName) -> list[NewSubscription]:
+        """Those that are durable, with what they get by: consumers bring it in vain to one that is there."""
+        found = []
+        for cursor, record in (await self._ledgers.stored_cursors(partition.managed_ledger_name)).items():
+            if not is_internal_cursor(cursor):
+                texts = {key: text for key, text in record.cursor_properties.items() if not key.startswith(_INTERNAL)}
+                is_replicated = record.properties.get(REPLICATED_PROPERTY) == REPLICATED
+                found.append(NewSubscription(decode_name(cursor), texts, is_replicated))
+        return found
+
+    async def _subscribe(self, partition: TopicName, wanted: Sequence[NewSubscription]) -> None:
         """Where nobody used the partition, a subscription is a node; else whoever owns the topic creates it."""
         registry = self._registry
         if self._elsewhere is not None and not await self._elsewhere.is_here(partition):
-            await self._elsewhere.subscribe(partition, [decode_name(cursor) for cursor in cursors])
+            await self._elsewhere.subscribe(partition, wanted)
             return
+        cursors = {
+            encode_name(one.name): CursorInfoRecord(
+                -1,
+                EARLIEST,
+                properties={REPLICATED_PROPERTY: REPLICATED} if one.is_replicated else {},
+                cursor_properties=one.properties,
+            )
+            for one in wanted
+        }
         if registry.is_free(partition) and await self._ledgers.add_cursors(partition.managed_ledger_name, cursors):
             if not registry.is_free(partition):
                 # Whoever opened it meanwhile may not have found them.
@@ -459,8 +483,9 @@ class Partitions:
             return
         was_free = registry.is_free(partition)
         topic = await registry.load(partition)
-        for cursor in cursors:
-            await topic.ensure_subscription(decode_name(cursor), EARLIEST)
+        for one in wanted:
+            with suppress(ConflictError):
+                await topic.create_subscription(one.name, EARLIEST, one.properties, is_replicated=one.is_replicated)
         if was_free and not topic.is_in_use:
             await registry.unload(partition)
 

@@ -9,6 +9,7 @@ from geminga.broker.resources import Document
 from geminga.model.topic_name import TopicName
 
 if TYPE_CHECKING:
+    from geminga.broker.core.new_subscription import NewSubscription
     from geminga.broker.topic.base import Topic
     from geminga.managed_ledger import ManagedLedger
 
@@ -45,7 +46,7 @@ class TopicsElsewhere(Protocol):
         """Delete it at its owner; nothing if it is not there. Raises PreconditionFailedError if it is in use."""
         ...
 
-    async def subscribe(self, name: TopicName, subscriptions: Sequence[str]) -> None:
+    async def subscribe(self, name: TopicName, subscriptions: Sequence[NewSubscription]) -> None:
         """Durable subscriptions that begin with its first message, where there are none."""
         ...
 

@@ -6,10 +6,17 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
+from geminga.broker.core.new_subscription import NewSubscription
+from geminga.broker.peers.http_client import PeerAnswer
+from geminga.broker.peers.topics import PeerTopics, topic_path
 from geminga.broker.registry.partitions import Partitions
+from geminga.broker.subscription.seek import is_replicated
+from geminga.broker.subscription.subscription import Subscription
 from geminga.model.errors import PreconditionFailedError
+from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
 from support.worlds.broker_world import BrokerWorld, run_with_broker
+from support.worlds.rest_world import ask, rest_application
 
 NAME = TopicName.parse("non-persistent://public/default/many")
 FIRST, SECOND = NAME.with_partition(0), NAME.with_partition(1)
@@ -37,7 +44,7 @@ class OtherBroker:
             raise PreconditionFailedError("it is in use")
         self.loaded.pop(name, None)
 
-    async def subscribe(self, name: TopicName, subscriptions: Sequence[str]) -> None:
+    async def subscribe(self, name: TopicName, subscriptions: Sequence[NewSubscription]) -> None:
         raise AssertionError(f"{name} keeps no {subscriptions}")
 
 
@@ -96,3 +103,29 @@ def test_a_deletion_asks_the_brokers_that_have_partitions_and_is_carried_out_the
         assert not await world.resources.partitioned_topic_metadata(NAME)
 
     run(story)
+
+
+def test_subscriptions_of_a_partition_elsewhere_are_made_with_what_they_get_by() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        application, name = rest_application(world.broker), TopicName.parse("persistent://public/default/single")
+        await world.broker.registry.create(name)
+
+        class Asking(PeerTopics):
+            def __init__(self) -> None:
+                """It asks this broker."""
+
+            async def ask(self, name, method, rest, *, query="", body=b"") -> PeerAnswer:
+                answer = await ask(application, method, f"{topic_path(name)}{rest}?{query}", body)
+                return PeerAnswer(answer.status, answer.body, "owner")
+
+        wanted = [NewSubscription("a red one", {"only": "red"}, True), NewSubscription("plain", {}, False)]
+        for _ in range(2):
+            await Asking().subscribe(name, wanted)
+        found = (await world.broker.registry.get(name, create=False)).subscriptions
+        for one in wanted:
+            there = found[one.name]
+            assert isinstance(there, Subscription)
+            assert there.cursor.mark_delete_position == EARLIEST
+            assert (dict(there.cursor.cursor_properties), is_replicated(there)) == one[1:]
+
+    run_with_broker(scenario)

@@ -15,6 +15,7 @@ from geminga.broker.registry import topic_registry
 from geminga.broker.registry.topic_loads import Load
 from geminga.broker.rest.calls.targets import partitions_or_self
 from geminga.broker.rest.namespace_routes.deletion import delete_empty_namespace, delete_namespace_and_topics
+from geminga.broker.subscription.seek import is_replicated, set_replicated
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.metadata.memory import MemoryMetadata
 from geminga.model.errors import GemingaError, NotFoundError, ServerError, TopicNotFoundError, TopicNotServedError
@@ -263,6 +264,31 @@ def test_partitions_grow_with_their_subscriptions_whoever_will_serve_them() -> N
             topic = await owner.broker.registry.get(NAME.with_partition(index), create=False)
             assert sorted(topic.subscriptions) == ["other / sub", "sub"]
             assert all(one.cursor.mark_delete_position == EARLIEST for one in topic.subscriptions.values())
+
+    run_two(scenario)
+
+
+@pytest.mark.parametrize("is_loaded", [True, False])
+def test_subscriptions_of_new_partitions_get_what_those_of_the_first_do(is_loaded: bool) -> None:
+    """Entry filters go by properties of a subscription, which are taken as it is made: consumers bring them in vain."""
+
+    async def scenario(a: BrokerWorld, b: BrokerWorld, table: OwnershipTable) -> None:
+        table.owners[str(NAME.with_partition(3))] = "b"
+        await a.broker.partitions.create(NAME, 2)
+        first = await a.broker.registry.get(NAME.with_partition(0), create=False)
+        await first.create_subscription("red", EARLIEST, {"only": "red", "#pulsar.internal.delayed.bucket0": "7"})
+        late = await first.create_subscription("late", EARLIEST)
+        await set_replicated(late, True)
+        if not is_loaded:
+            await a.broker.registry.unload(first.name)
+            await a.broker.registry.load(NAME.with_partition(2))
+        await a.broker.partitions.grow(NAME, 4)
+        for index in range(2, 4):
+            owner = b if index == 3 else a
+            topic = await owner.broker.registry.get(NAME.with_partition(index), create=False)
+            found = {name: dict(one.cursor.cursor_properties) for name, one in topic.subscriptions.items()}
+            assert found == {"late": {}, "red": {"only": "red"}}
+            assert [name for name, one in topic.subscriptions.items() if is_replicated(one)] == ["late"]
 
     run_two(scenario)
 
