@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -20,7 +19,7 @@ from geminga.model.topic_name import TopicName
 from geminga.runtime import delay, next_turn
 from geminga.sim import SimWorld, run
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.worlds.broker_world import Client, Type
+from support.worlds.broker_world import Type
 from support.worlds.rest_world import ask
 from support.worlds.rights_world import ACCESS, NAMESPACE, PATHS, TOPIC, Story, refusal, tell, was_sent
 
@@ -79,45 +78,6 @@ def test_change_of_policy_sends_nobody_away_who_keeps_the_right(role: str) -> No
         assert not was_sent(eater, Type.CLOSE_CONSUMER)
 
     tell(scenario, authorization_has_wildcards=True)
-
-
-def test_administrator_who_is_none_any_more_is_sent_away() -> None:
-    async def scenario(story: Story) -> None:
-        tenant = {"adminRoles": ["owner"], "allowedClusters": ["standalone"]}
-        await story.do("POST", "/admin/v2/tenants/public", tenant)
-        cook = await story.producer("owner")
-        await story.do("POST", "/admin/v2/tenants/public", {**tenant, "adminRoles": []})
-        # Before the answer, as by a permission: who was one can not use the moment to become one again.
-        assert not cook.connection.members.producers
-        back = await ask(
-            story.application, "POST", "/admin/v2/tenants/public", json.dumps(tenant).encode(), role="owner"
-        )
-        assert back.status == 401
-        await cook.expect(Type.CLOSE_PRODUCER)
-        await story.do("POST", "/admin/v2/tenants/public", tenant)
-        back = await ask(
-            story.application, "POST", "/admin/v2/tenants/public", json.dumps(tenant).encode(), role="owner"
-        )
-        assert back.status == 204
-
-    tell(scenario)
-
-
-def test_administrator_whom_another_broker_made_none_is_sent_away() -> None:
-    """As with a permission, it is heard of by the metadata store's watch."""
-
-    async def scenario(story: Story) -> None:
-        tenant = {"adminRoles": ["owner"], "allowedClusters": ["standalone"]}
-        await story.do("POST", "/admin/v2/tenants/public", tenant)
-        cook, other = await story.producer("owner"), await story.producer("root")
-        clock = story.world.runtime.clock
-        started = clock.monotonic()
-        await story.world.resources.tenants.update("public", {**tenant, "adminRoles": []})
-        await cook.expect(Type.CLOSE_PRODUCER)
-        assert clock.monotonic() - started <= 3
-        assert not was_sent(other, Type.CLOSE_PRODUCER)
-
-    tell(scenario)
 
 
 def test_grant_at_a_partitioned_topic_holds_for_partitions_added_later_and_is_taken_from_all() -> None:
@@ -416,75 +376,6 @@ def test_who_may_not_use_a_subscription_expires_none_with_all_others_of_the_topi
         assert subscription.cursor.backlog_count == 0
 
     tell(scenario, subscription_roles_required=given == "setting")
-
-
-TENANT = {"adminRoles": ["owner"], "allowedClusters": ["standalone"]}
-
-
-async def watching(story: Story, role: str) -> Client:
-    """A client that is told of the topics that come and go, none of which is served here."""
-    client = await story.world.client(role)
-    request = pb.CommandWatchTopicList(
-        namespace="public/default", request_id=1, watcher_id=7, topics_pattern="persistent://public/default/t.*"
-    )
-    client.send(pb.BaseCommand(type=Type.WATCH_TOPIC_LIST, watchTopicList=request))
-    await client.expect(Type.WATCH_TOPIC_LIST_SUCCESS)
-    assert not story.world.broker.topics
-    return client
-
-
-@pytest.mark.parametrize("role", ["owner", "super"])
-def test_watch_of_topics_ends_for_who_administers_no_more_where_no_topic_is_served_here(role: str) -> None:
-    """A watch needs no topic of its namespace here: other brokers serve them."""
-
-    async def scenario(story: Story) -> None:
-        await story.do("POST", "/admin/v2/tenants/public", TENANT)
-        client = await watching(story, role)
-        await take_administration(story)
-        assert not client.connection.members.watchers
-        await story.do("PUT", PATHS[TOPIC])
-        await delay(1000)
-        assert not was_sent(client, Type.WATCH_TOPIC_UPDATE)
-
-    tell(scenario, super_user_roles=("root", "super"))
-
-
-@pytest.mark.parametrize("role", ["owner", "super"])
-def test_producer_of_a_topic_that_is_still_loaded_is_sent_away_when_its_administrator_is_none_any_more(
-    role: str,
-) -> None:
-    async def scenario(story: Story) -> None:
-        await story.do("POST", "/admin/v2/tenants/public", TENANT)
-        client = await story.world.client(role)
-        client.request_producer()
-        while not client.connection.members.requests:
-            await next_turn()
-        assert not story.world.broker.topics
-        await take_administration(story)
-        await client.expect(Type.CLOSE_PRODUCER)
-        assert not client.connection.members.producers
-
-    tell(scenario, super_user_roles=("root", "super"))
-
-
-def test_watch_of_topics_stays_with_who_administers_another_tenant_too() -> None:
-    async def scenario(story: Story) -> None:
-        await story.do("POST", "/admin/v2/tenants/public", TENANT)
-        await story.do("PUT", "/admin/v2/tenants/publican", TENANT)
-        client = await watching(story, "owner")
-        await story.do("POST", "/admin/v2/tenants/publican", {**TENANT, "adminRoles": []})
-        await delay(1000)
-        assert list(client.connection.members.watchers) == [7]
-
-    tell(scenario)
-
-
-async def take_administration(story: Story) -> None:
-    """From the tenant's administrator, and from the super-user that is one by a setting."""
-    await story.do("POST", "/admin/v2/tenants/public", {**TENANT, "adminRoles": []})
-    object.__setattr__(story.world.broker.config, "super_user_roles", ("root",))
-    await story.world.broker.settings_changed()
-    await delay(100)
 
 
 def test_many_are_asked_about_in_turns_and_all_are_sent_away(monkeypatch) -> None:
