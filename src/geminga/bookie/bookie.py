@@ -234,7 +234,7 @@ class LocalBookie:
         ):
             if ledger_id not in self._master_keys:
                 add = _Add(ledger_id, entry_ids, entries, master_key, recovery, done)
-                if self._is_held(ledger_id, partial(self._let_in, add)):
+                if self._is_held(ledger_id, partial(self._add_again, add)):
                     return
             error = self._refusal(ledger_id, master_key, recovery=recovery)
             if error is not None:
@@ -267,13 +267,11 @@ class LocalBookie:
         self._newcomers.hold(ledger_id, go_on)
         return True
 
-    def _let_in(self, add: _Add, error: StorageError | None) -> None:
+    def _add_again(self, add: _Add, error: StorageError | None = None) -> None:
+        """It has waited; ``error``: in vain."""
         if error is not None:
             add.done(add.entry_ids, error)
-        else:
-            self._add_again(add)
-
-    def _add_again(self, add: _Add) -> None:
+            return
         self.add_entries(
             add.ledger_id,
             add.entry_ids,

@@ -343,6 +343,8 @@ class ManagedLedger:
             if handle is not None:
                 await handle.close()
                 self.stored.drop_empty()
+            if handle is not None or self.stored.is_in_doubt:
+                # In doubt it may name a ledger of entries that failed, which whoever opens it would find.
                 await self.stored.put(self.ledgers.infos)
         except StorageError as error:
             _log.warning("%s: the list was not closed: %s", self.name, error)

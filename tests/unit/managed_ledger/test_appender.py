@@ -16,6 +16,7 @@ from geminga.model.errors import (
     MetadataError,
 )
 from geminga.model.position import EARLIEST, Position
+from geminga.runtime import next_turn
 from geminga.wire.bookkeeper.ledger_path import ledger_path
 from support.worlds.ledger_world import NAME, append, read_all
 
@@ -194,6 +195,8 @@ def test_failed_ledger_is_closed_before_the_list_says_where_it_ends(in_world):
         first, second = (info.ledger_id for info in ml.ledgers.infos)
         assert [info.entries for info in ml.ledgers.infos] == [2, 1]
         paths = (ledger_path(first), ledger_path(second), list_path(NAME))
+        # The last one is told of when the append is done.
+        await next_turn()
         assert [path for path in changed if path in paths] == list(paths)
 
     in_world(scenario)

@@ -45,7 +45,8 @@ class FenceAndReadLac(NamedTuple):
     ensemble: tuple[str, ...]
 
 
-class ToldEnd(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ToldEnd:
     """What fenced bookies told of a ledger's end."""
 
     #: The largest.

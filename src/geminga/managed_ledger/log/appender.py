@@ -8,13 +8,17 @@ sends it again finds nothing in front of it that came later.
 
 A full ledger that can be written is left once the next one is made, not before: while none can be made (metadata
 out of reach, too few bookies) it takes entries beyond its limits, unless its quorums are no longer those wanted.
+
+What waits for a new ledger is sent to its bookies while the list that names it is written, and not after that: both are
+synced, and the first message of a topic would wait for one after the other. It is confirmed when both are done. Should
+the list not be written it failed, and the ledger goes; where that is not known, with the next list that is written.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -67,6 +71,24 @@ class AppenderState(Enum):
 _Pending = tuple[AppendDone, Sequence[bytes], int, int, float, float]
 
 
+class _Early:
+    """What became of entries that were sent before the list named their ledger; told when it does."""
+
+    __slots__ = ("appended", "ledger", "results")
+
+    def __init__(self, ledger: OpenLedger, appended: Callable[[int, int, StorageError | None], None]) -> None:
+        self.ledger = ledger
+        #: None: they were given up.
+        self.appended: Callable[[int, int, StorageError | None], None] | None = appended
+        #: Of these and of any behind them, in order.
+        self.results: deque[tuple[int, int, StorageError | None]] = deque()
+
+    def done(self, first_entry_id: int, count: int, error: StorageError | None) -> None:
+        """As of an append."""
+        if self.appended is not None:
+            self.appended(first_entry_id, count, error)
+
+
 class AppendedLog(RecoveredLog, Protocol):
     """The managed ledger that is appended to."""
 
@@ -89,6 +111,7 @@ class Appender:
     __slots__ = (
         "_clock",
         "_drained",
+        "_early",
         "_end",
         "_handle",
         "_info",
@@ -132,6 +155,8 @@ class Appender:
         self._refusing = 0
         self._refused: GemingaError | None = None
         self._drained: asyncio.Future[None] | None = None
+        #: While the list that names the new ledger is written.
+        self._early: _Early | None = None
         #: The next ledger is being made; the open one may be written meanwhile.
         self._is_making = False
         self._opened_ms = 0
@@ -210,6 +235,12 @@ class Appender:
         return position
 
     def _on_appended(self, first_entry_id: int, count: int, error: StorageError | None) -> None:
+        if self._early is not None:
+            self._early.results.append((first_entry_id, count, error))
+            return
+        self._appended(first_entry_id, count, error)
+
+    def _appended(self, first_entry_id: int, count: int, error: StorageError | None) -> None:
         done, entries, index, size_bytes, since_s, written_s = self._pending.popleft()
         info = self._info
         assert info is not None
@@ -324,11 +355,17 @@ class Appender:
                         made = await self._new.make()
                         made_it()
                         previous = await self._leave_for(made)
+                    self._send_early(made)
                     await self._new.add(made, self._open)
             finally:
                 made_it()
         except StorageError as error:
+            early = self._early
             self._switch_failed(error)
+            is_listed_perhaps = isinstance(error, LedgerFencedError) or self._managed.stored.is_in_doubt
+            if early is not None and not is_listed_perhaps:
+                # Else another owner may have it by now.
+                await self._new.give_up(early.ledger)
         else:
             if self._retry_error is not None:
                 _log.warning("%s: has a new ledger again", self._managed.name)
@@ -336,9 +373,47 @@ class Appender:
             if self.state is AppenderState.SWITCHING:
                 self.state = AppenderState.OPEN
             self._flush_waiting()
+            self._tell_early()
         if previous is not None:
             await close_quietly(previous)
             self._managed.trimmer.trim_later()
+
+    def _send_early(self, made: OpenLedger) -> None:
+        """Send what waits, as much as the ledger takes, though no list names it yet."""
+        waiting = self._waiting
+        self._room_entries, self._room_bytes = self._rollover.room(entries=0, size_bytes=0)
+        if not waiting:
+            return
+        early = self._early = _Early(made, self._on_appended)
+        while waiting and self._room_entries > 0 and self._room_bytes > 0:
+            entries, done, index, since_s = waiting.popleft()
+            end, size_bytes = part_that_fits(entries, index, Room(self._room_entries, self._room_bytes))
+            part = entries[index:end]
+            self._room_entries -= len(part)
+            self._room_bytes -= size_bytes
+            self._pending.append((done, part, index, size_bytes, since_s, self._clock.monotonic()))
+            if end < len(entries):
+                waiting.appendleft((entries, done, end, since_s))
+            made.append(part, early.done)
+
+    def _tell_early(self) -> None:
+        """The list names their ledger: what was stored is. What comes meanwhile is behind it."""
+        early = self._early
+        while early is not None and early.results:
+            self._appended(*early.results.popleft())
+        self._early = None
+
+    def _give_up_early(self, error: StorageError) -> None:
+        """No list names their ledger: what was sent into it failed, whatever becomes of it there."""
+        early, self._early = self._early, None
+        if early is None:
+            return
+        early.appended = None
+        pending, self._pending = self._pending, deque()
+        for done, entries, index, *_ in pending:
+            done(AppendResult(-1, -1, index, len(entries), again(error)))
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
 
     def _is_ledger_wanted(self) -> bool:
         """Whether one is to be made, now that the list may be changed: the open one may have been left meanwhile."""
@@ -376,9 +451,9 @@ class Appender:
         self._handle, self._info = handle, info
         self._managed.reader.open_ledger = handle
         self._opened_ms = int(self._clock.monotonic() * 1000)
-        self._measure_room()
 
     def _switch_failed(self, error: StorageError) -> None:
+        self._give_up_early(error)
         if self._retry_error is None or str(self._retry_error) != str(error):
             _log.warning("%s: no new ledger: %s", self._managed.name, error)
         if isinstance(error, LedgerFencedError):

@@ -115,6 +115,11 @@ class StoredList:
         return self._node.version
 
     @property
+    def is_in_doubt(self) -> bool:
+        """Whether the node may have what a write that failed was to give it."""
+        return self._node.is_in_doubt
+
+    @property
     def is_deleted(self) -> bool:
         """The managed ledger was deleted here."""
         return self._node.is_deleted

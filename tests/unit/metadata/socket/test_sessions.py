@@ -9,7 +9,8 @@ import stat
 import pytest
 
 from geminga.metadata import MUST_NOT_EXIST, MemoryMetadata, MemoryMetadataStore, SessionEvent
-from geminga.metadata.core.socket_codec import TEXT_BYTES_MAX, encode
+from geminga.metadata.core.socket_codec import encode
+from geminga.metadata.core.socket_hot import TEXT_BYTES_MAX
 from geminga.metadata.core.socket_messages import (
     SECRET_BYTES,
     VERSION,
