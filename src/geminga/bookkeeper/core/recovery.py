@@ -75,7 +75,7 @@ class WriteBack(NamedTuple):
 
 
 class CloseLedger(NamedTuple):
-    """Close by CAS on the metadata that were given, unless closed already. Reply: those after it, whoever wrote them."""
+    """Close by CAS on the metadata given, unless closed already. Reply: those after it, whoever wrote them."""
 
     fragments: tuple[LedgerFragment, ...]
     last_entry_id: int
