@@ -18,9 +18,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from geminga.broker.core.new_subscription import NewSubscription
 from geminga.broker.upkeep.admin_steps import AdminSteps
-from geminga.managed_ledger.rules.cursor import REPLICATED, REPLICATED_PROPERTY
 from geminga.model.errors import (
     ConflictError,
     GemingaError,
@@ -44,6 +42,7 @@ from geminga.wire.managed_ledger import CursorInfoRecord
 
 if TYPE_CHECKING:
     from geminga.broker.configuration.broker_config import BrokerConfig
+    from geminga.broker.core.new_subscription import NewSubscription
     from geminga.broker.registry.ports import SharingClusters, TopicsElsewhere
     from geminga.broker.registry.topic_registry import TopicRegistry
     from geminga.broker.resources import PartitionedTopic, Resources
@@ -452,6 +451,9 @@ class Partitions:
 
     async def _subscriptions_of(self, partition: TopicName) -> list[NewSubscription]:
         """Those that are durable, with what they get by: consumers bring it in vain to one that is there."""
+        from geminga.broker.core.new_subscription import NewSubscription
+        from geminga.managed_ledger.rules.cursor import REPLICATED, REPLICATED_PROPERTY
+
         found = []
         for cursor, record in (await self._ledgers.stored_cursors(partition.managed_ledger_name)).items():
             if not is_internal_cursor(cursor):
@@ -462,6 +464,8 @@ class Partitions:
 
     async def _subscribe(self, partition: TopicName, wanted: Sequence[NewSubscription]) -> None:
         """Where nobody used the partition, a subscription is a node; else whoever owns the topic creates it."""
+        from geminga.managed_ledger.rules.cursor import REPLICATED, REPLICATED_PROPERTY
+
         registry = self._registry
         if self._elsewhere is not None and not await self._elsewhere.is_here(partition):
             await self._elsewhere.subscribe(partition, wanted)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from geminga.broker.policies.retries import PolicyRetries
 from geminga.broker.resources.topic_policies import NO_TOPIC_POLICIES, TopicPolicies
-from geminga.model.errors import ConflictError, GemingaError, MetadataError, NotAllowedError
+from geminga.model.errors import ConflictError, GemingaError, NotAllowedError
 from geminga.runtime import again, get_logger, spawn
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class TopicPolicyStore:
     async def _compare(self, namespace: str) -> None:
         try:
             made_ms = await self._made_ms(namespace)
-        except MetadataError:
+        except GemingaError:
             return  # who asks for policies next compares
         self._forget_unless(namespace, made_ms)
 
@@ -103,7 +103,7 @@ class TopicPolicyStore:
         return None
 
     async def _made_ms(self, namespace: str) -> int:
-        """When it was made; 0: it is not there. Raises MetadataError."""
+        """When it was made; 0: it is not there. Raises MetadataError, CorruptionError."""
         found = await self._broker.namespaces.policies(namespace)
         return 0 if found is None else found.created_ms
 
@@ -211,7 +211,7 @@ class TopicPolicyStore:
     async def _namespace(self, namespace: str) -> NamespaceEvents:
         try:
             known = self._forget_unless(namespace, await self._made_ms(namespace))
-        except MetadataError:
+        except GemingaError:
             known = self._namespaces.get(namespace)
             if known is None:
                 raise
