@@ -66,10 +66,13 @@ def _take_down(world: SimWorld) -> None:
     loop.close()
     set_fatal_handler(None, loop)
     loop.lost_tasks = []
+    # Asked for, it refuses; without one, ``finally`` blocks that begin something would make, and leave, a real one.
+    asyncio.set_event_loop(loop)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for task in dict.fromkeys(tasks):
             _dispose(task)
+    asyncio.set_event_loop(None)
     for node in world.nodes.values():
         node.disk.discard()
 

@@ -31,6 +31,33 @@ def test_crashed_coroutines_that_await_in_finally_are_disposed_of_quietly(recwar
     assert not recwarn.list
 
 
+def test_what_disposed_coroutines_begin_in_finally_is_left_in_no_loop(monkeypatch):
+    """Without one that refuses, asyncio makes a real loop for it: that, and what never ran, would meet a later test."""
+    made = []
+    before, policy = asyncio.get_event_loop_policy(), asyncio.DefaultEventLoopPolicy()
+    monkeypatch.setattr(policy, "new_event_loop", lambda: made.append(1) or asyncio.SelectorEventLoop())
+
+    async def nothing():
+        pass
+
+    async def stuck():
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await asyncio.gather(nothing(), nothing())
+
+    async def scenario(world):
+        spawn(stuck(), name="stuck")
+        await world.sleep(1)
+
+    asyncio.set_event_loop_policy(policy)
+    try:
+        sim.run(scenario)
+    finally:
+        asyncio.set_event_loop_policy(before)
+    assert made == []
+
+
 def test_world_is_not_kept_after_its_run():
     async def scenario(world):
         world.node("a").run(lambda node: node.world.sleep(1000))
