@@ -184,22 +184,31 @@ def test_a_copy_that_a_crash_left_on_the_bookies_goes_with_the_first_look_of_the
     run(scenario)
 
 
+async def fails_behind_one_write(w, work) -> None:
+    w.faults.next_writes.extend([WriteFault.NONE, *[WriteFault.UNKNOWN_BEFORE] * 100])
+    with pytest.raises(StorageError):
+        await work()
+    w.faults.next_writes.clear()
+
+
+async def check_next_look_deletes(w, ml, offloading) -> None:
+    """Of a ledger that is registered as gone what bookies have of it."""
+    info = ml.ledgers.infos[0]
+    assert record_of(info).is_bookkeeper_deleted
+    assert info.ledger_id in await w.bookkeeper.ledger_ids()
+    offloading.look_later()
+    await w.world.sleep(1)
+    assert info.ledger_id not in await w.bookkeeper.ledger_ids()
+
+
 def test_a_copy_that_could_not_be_deleted_on_the_bookies_goes_with_the_next_look():
     """It is registered as gone: nobody else would come for it before the topic is loaded again."""
 
     async def scenario(w):
         ml, offloading = await w.offloaded(15)
-        ledger_id = ml.ledgers.infos[0].ledger_id
         offloading.policy = NOW
-        w.faults.next_writes.extend([WriteFault.NONE, *[WriteFault.UNKNOWN_BEFORE] * 100])
-        with pytest.raises(StorageError):
-            await offloading.look()
-        w.faults.next_writes.clear()
-        assert record_of(ml.ledgers.infos[0]).is_bookkeeper_deleted
-        assert ledger_id in await w.bookkeeper.ledger_ids()
-        offloading.look_later()
-        await w.world.sleep(1)
-        assert ledger_id not in await w.bookkeeper.ledger_ids()
+        await fails_behind_one_write(w, offloading.look)
+        await check_next_look_deletes(w, ml, offloading)
 
     run(scenario)
 
@@ -213,15 +222,8 @@ def test_what_an_attempt_to_restore_left_on_the_bookies_goes_with_the_next_look(
         assert ledger_id not in await w.bookkeeper.ledger_ids()
         offloading.policy = OffloadPolicy("filesystem", PROPERTIES)
         # The ledger is there by then; what made it and what deletes it fail.
-        w.faults.next_writes.extend([WriteFault.NONE, *[WriteFault.UNKNOWN_BEFORE] * 100])
-        with pytest.raises(StorageError):
-            await offloading.restore()
-        w.faults.next_writes.clear()
-        assert record_of(ml.ledgers.infos[0]).is_bookkeeper_deleted
-        assert ledger_id in await w.bookkeeper.ledger_ids()
-        offloading.look_later()
-        await w.world.sleep(1)
-        assert ledger_id not in await w.bookkeeper.ledger_ids()
+        await fails_behind_one_write(w, offloading.restore)
+        await check_next_look_deletes(w, ml, offloading)
 
     run(scenario)
 
