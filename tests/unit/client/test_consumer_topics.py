@@ -13,13 +13,13 @@ from geminga.client._consuming.last_message import has_message_available, last_m
 from geminga.client._consuming.listening import Listening
 from geminga.client._consuming.multi_consumer import TopicSet
 from geminga.client._consuming.pattern_consumer import PatternTopics
-from geminga.client._consuming.schema import SchemaGate
 from geminga.client._consuming.topic_list_watch import UPDATES_MAX, TopicListWatch
 from geminga.client._messages.consumer import Consumer
 from geminga.client._messages.consumer_options import ConsumerOptions
 from geminga.client._reader import Reader
 from geminga.client._table_view import TableView
 from geminga.client.consumer_rules.topic_pattern import TopicPattern
+from geminga.client.schema import BytesSchema
 from geminga.client.schema._protocol import SchemaInfo, SchemaType
 from geminga.model import TopicName
 from geminga.runtime import spawn, wait_ms
@@ -345,6 +345,58 @@ def test_partitions_of_a_topic_that_can_not_be_had_keep_no_other_topics_away() -
     run_with_broker(scenario)
 
 
+class RefusingSchema:
+    """Takes no topic whose name it holds, with an error of its own."""
+
+    def __init__(self) -> None:
+        self.refused: set[str] = set()
+
+    async def bind_consumer(self, topic, source):
+        if TopicName.parse(topic).local_name in self.refused:
+            raise ZeroDivisionError(topic)
+        return await BytesSchema().bind_consumer(topic, source)
+
+
+def test_what_a_schema_of_the_users_raises_ends_no_search_for_partitions() -> None:
+    async def scenario(client, broker):
+        resources = broker.broker.resources
+        for topic in ("a", "b"):
+            await resources.create_partitioned_topic(TopicName.parse(topic), 1)
+        schema = RefusingSchema()
+        options = {"schema": schema, "initial_position": EARLIEST, "auto_update_partitions_interval_ms": 1000}
+        consumer = await client.subscribe(["a", "b"], "s", **options)
+        schema.refused.add("a")
+        for topic in ("a", "b"):
+            await resources.update_partitioned_topic(TopicName.parse(topic), 2)
+        with pytest.raises(ZeroDivisionError):
+            await consumer.topic_set.update_partitions()
+        assert names(consumer) == ["a-partition-0", "b-partition-0", "b-partition-1"]
+        await wait_ms(3000)
+        schema.refused.clear()
+        await wait_ms(3000)
+        assert names(consumer) == ["a-partition-0", "a-partition-1", "b-partition-0", "b-partition-1"]
+
+    run_with_broker(scenario)
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_what_a_schema_of_the_users_raises_ends_no_search_for_topics(is_told) -> None:
+    async def scenario(client, broker):
+        await publish(client, "a-1", b"1")
+        schema = RefusingSchema()
+        consumer = await pattern_consumer(client, schema=schema, pattern_auto_discovery_period_ms=1000)
+        schema.refused.add("a-2")
+        for number in (2, 3):
+            await publish(client, f"a-{number}", b"%d" % number)
+        await wait_ms(12_000)
+        assert names(consumer) == ["a-1", "a-3"]
+        schema.refused.clear()
+        await wait_ms(12_000)
+        assert names(consumer) == ["a-1", "a-2", "a-3"]
+
+    run_with_broker(scenario, broker={"topic_list_watcher": is_told})
+
+
 def test_the_retry_letter_topic_of_a_pattern_stays() -> None:
     async def scenario(client, broker):
         await publish(client, "a-1", b"1")
@@ -471,35 +523,6 @@ def test_a_paused_listener_is_not_called() -> None:
     run_with_broker(scenario)
 
 
-class SlowDecoder:
-    """Needs its version fetched, which fails once."""
-
-    info = None
-
-    def __init__(self) -> None:
-        self.asked: list[bytes] = []
-
-    def is_ready(self, schema_version: bytes) -> bool:
-        return len(self.asked) >= 2
-
-    async def prepare(self, schema_version: bytes) -> None:
-        self.asked.append(schema_version)
-        await wait_ms(100)
-        if len(self.asked) == 1:
-            raise gc.NotConnected("once")
-
-    def decode(self, payload: bytes, *, schema_version: bytes = b"", key: bytes | None = None) -> str:
-        return f"{payload.decode()} of {key!r}"
-
-
-class SlowSchema:
-    def __init__(self) -> None:
-        self.decoder = SlowDecoder()
-
-    async def bind_consumer(self, topic, source):
-        return self.decoder
-
-
 def test_messages_are_available_from_where_a_consumer_stands() -> None:
     async def scenario(client, broker):
         consumer = await client.subscribe("t", "s")
@@ -518,18 +541,6 @@ def test_messages_are_available_from_where_a_consumer_stands() -> None:
         # Another consumer of the subscription goes by what is acknowledged.
         (topic,) = (await client.subscribe("t", "s")).held.all()
         assert not await has_message_available(topic)
-
-    run_with_broker(scenario)
-
-
-def test_messages_wait_for_their_schema_in_order() -> None:
-    async def scenario(client, broker):
-        await publish(client, "t", b"1", b"2", b"3")
-        schema = SlowSchema()
-        consumer = await client.subscribe("t", "s", schema=schema, initial_position=EARLIEST)
-        assert [(await consumer.receive(5000)).value() for _ in range(3)] == [f"{n} of b'k'" for n in (1, 2, 3)]
-        assert len(schema.decoder.asked) == 2
-        assert all(isinstance(topic._intake._gate, SchemaGate) for topic in consumer.held.all())
 
     run_with_broker(scenario)
 

@@ -53,3 +53,46 @@ def test_what_is_held_and_asked_for_again_comes(kind: gc.ConsumerType, queue: in
         ]
 
     run_with_broker(scenario)
+
+
+class SlowDecoder:
+    """Needs its version fetched, which fails once."""
+
+    info = None
+
+    def __init__(self) -> None:
+        self.asked: list[bytes] = []
+
+    def is_ready(self, schema_version: bytes) -> bool:
+        return len(self.asked) >= 2
+
+    async def prepare(self, schema_version: bytes) -> None:
+        self.asked.append(schema_version)
+        await wait_ms(100)
+        if len(self.asked) == 1:
+            raise gc.NotConnected("once")
+
+    def decode(self, payload: bytes, *, schema_version: bytes = b"", key: bytes | None = None) -> str:
+        return f"{payload.decode()} of {key!r}"
+
+
+class SlowSchema:
+    def __init__(self) -> None:
+        self.decoder = SlowDecoder()
+
+    async def bind_consumer(self, topic, source):
+        return self.decoder
+
+
+def test_messages_wait_for_their_schema_in_order() -> None:
+    async def scenario(client, broker):
+        async with await client.create_producer("t", batching_enabled=False) as producer:
+            for payload in (b"1", b"2", b"3"):
+                await producer.send(payload, partition_key="k")
+        schema = SlowSchema()
+        consumer = await client.subscribe("t", "s", schema=schema, initial_position=gc.InitialPosition.Earliest)
+        assert [(await consumer.receive(5000)).value() for _ in range(3)] == [f"{n} of b'k'" for n in (1, 2, 3)]
+        assert len(schema.decoder.asked) == 2
+        assert all(isinstance(topic._intake._gate, SchemaGate) for topic in consumer.held.all())
+
+    run_with_broker(scenario)

@@ -20,7 +20,7 @@ from geminga.client._messages.ports import Delivery
 from geminga.client._transport.cluster import Cluster
 from geminga.client.schema._protocol import SchemaSource, TopicSchema
 from geminga.model import TopicName
-from geminga.runtime import get_logger, spawn, wait_ms
+from geminga.runtime import Raised, attempt_await, get_logger, spawn, wait_ms
 
 _log = get_logger(__name__)
 
@@ -176,37 +176,38 @@ class TopicSet:
     async def _update(self) -> None:
         while True:
             await wait_ms(self._subscription.options.auto_update_partitions_interval_ms)
-            try:
-                await self.update_partitions()
-            except PulsarException as error:
-                _log.info("partitions of %s: %s", self._condition.name, error)
+            await self._look()
+
+    async def _look(self) -> None:
+        outcome = await attempt_await(self.update_partitions())
+        if isinstance(outcome, Raised):
+            _log.info("partitions of %s: %s", self._condition.name, outcome)
 
     async def update_partitions(self) -> None:
-        """Look for new partitions of every topic now; raises what went wrong first."""
-        failure: PulsarException | None = None
+        """Look for new partitions of every topic now; raises what went wrong first, which may be the schema's own."""
+        failure: Exception | None = None
         for topic in list(self._partitions):
-            try:
-                async with self._changing:
-                    await self._add_partitions(topic)
-            except PulsarException as error:
-                failure = failure or error
+            outcome = await attempt_await(self._add_partitions(topic))
+            if isinstance(outcome, Raised):
+                failure = failure or outcome.error
         if failure is not None:
             try:
                 raise failure
             finally:
-                del failure  # see runtime's value_of
+                del failure, outcome  # see runtime's value_of
 
     async def _add_partitions(self, topic: str) -> None:
-        count = self._partitions.get(topic)
-        if not count:
-            return  # it has none, or was left
-        now = await self._cluster.lookup.partitions(topic, auto_create=False)
-        if now > count:
-            names = _partition_names(TopicName.parse(topic), count, now)
-            await self._open(names, len(self._held) + len(names), are_added=True)
-            self._partitions[topic] = now
-            if self._subscription.interceptors is not None:
-                self._subscription.interceptors.partitions_changed(topic, now)
+        async with self._changing:
+            count = self._partitions.get(topic)
+            if not count:
+                return  # it has none, or was left
+            now = await self._cluster.lookup.partitions(topic, auto_create=False)
+            if now > count:
+                names = _partition_names(TopicName.parse(topic), count, now)
+                await self._open(names, len(self._held) + len(names), are_added=True)
+                self._partitions[topic] = now
+                if self._subscription.interceptors is not None:
+                    self._subscription.interceptors.partitions_changed(topic, now)
 
 
 def _partition_names(topic: TopicName, first: int, count: int) -> list[TopicName]:

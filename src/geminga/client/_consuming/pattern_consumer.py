@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final, cast
 
-from geminga.client._api.errors import NotAllowedError, OperationNotSupported, PulsarException, TopicNotFound
+from geminga.client._api.errors import NotAllowedError, OperationNotSupported, TopicNotFound
 from geminga.client._consuming.multi_consumer import TopicSet
 from geminga.client._consuming.topic_list_watch import TopicListWatch
 from geminga.client._messages.consumer_options import ConsumerOptions, RegexSubscriptionMode
@@ -21,7 +21,7 @@ from geminga.client._transport.cluster import Cluster
 from geminga.client.consumer_rules.topic_pattern import TopicPattern, changes
 from geminga.client.rules.backoff import Backoff
 from geminga.model import TopicName
-from geminga.runtime import get_logger, spawn
+from geminga.runtime import Raised, attempt_await, get_logger, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import topics_hash
 
@@ -135,14 +135,18 @@ class PatternTopics:
             except TimeoutError:
                 self._is_stale = True
             self._woken.clear()
-            try:
-                await self._catch_up()
-            except PulsarException as error:
-                _log.info("topics of %s: %s", self._about, error)
-                delay_ms = min(period_ms, self._backoff.next_ms(clock.monotonic() * 1000, rng.random()))
-            else:
+            if await self._is_caught_up():
                 self._backoff.reset()
                 delay_ms = period_ms * WATCHED_PERIODS if self.is_watching else period_ms
+            else:
+                delay_ms = min(period_ms, self._backoff.next_ms(clock.monotonic() * 1000, rng.random()))
+
+    async def _is_caught_up(self) -> bool:
+        outcome = await attempt_await(self._catch_up())
+        if isinstance(outcome, Raised):
+            _log.info("topics of %s: %s", self._about, outcome)
+            return False
+        return True
 
     async def _catch_up(self) -> None:
         gone, self._gone = self._gone, []
@@ -207,33 +211,30 @@ class PatternTopics:
             finally:
                 del failure  # see runtime's value_of
 
-    async def _add(self, topics: list[str]) -> PulsarException | None:
-        """Subscribe to topics, in which one that can not be had (others hold the subscription, say) keeps no other
-        away; what went wrong first."""
+    async def _add(self, topics: list[str]) -> Exception | None:
+        """Subscribe to topics, in which one that can not be had (others hold the subscription, the schema takes it
+        not) keeps no other away; what went wrong first."""
         if not topics:
             return None
-        try:
-            await self._topics.add(map(TopicName.parse, topics))
-        except TopicNotFound:
-            # One of them was deleted since it was listed.
-            return await self._add_one_by_one(topics)
-        except PulsarException as error:
-            # Who begins gets all of them, or is told.
-            return error if self._task is None else await self._add_one_by_one(topics)
-        self._found.update(topics)
-        return None
+        added = await attempt_await(self._topics.add(map(TopicName.parse, topics)))
+        if not isinstance(added, Raised):
+            self._found.update(topics)
+            return None
+        # Who begins gets all of them, or is told; but for one that was deleted since it was listed.
+        if self._task is None and not isinstance(added.error, TopicNotFound):
+            return added.error
+        return await self._add_one_by_one(topics)
 
-    async def _add_one_by_one(self, topics: list[str]) -> PulsarException | None:
-        failure: PulsarException | None = None
+    async def _add_one_by_one(self, topics: list[str]) -> Exception | None:
+        failure: Exception | None = None
         for topic in topics:
             self._refused.discard(topic)
-            try:
-                await self._topics.add([TopicName.parse(topic)])
-            except TopicNotFound:
-                self._is_stale = self._is_missed = True
-            except PulsarException as error:
-                self._refused.add(topic)
-                failure = failure or error
-            else:
+            added = await attempt_await(self._topics.add([TopicName.parse(topic)]))
+            if not isinstance(added, Raised):
                 self._found.add(topic)
+            elif isinstance(added.error, TopicNotFound):
+                self._is_stale = self._is_missed = True
+            else:
+                self._refused.add(topic)
+                failure = failure or added.error
         return failure
