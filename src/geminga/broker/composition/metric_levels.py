@@ -14,7 +14,7 @@ from geminga.managed_ledger.rules.write_stats import LATENCY_BOUNDS_US, SIZE_BOU
 
 if TYPE_CHECKING:
     from geminga.broker.statistics.topics import TopicStatistics
-    from geminga.broker.topic.base import Topic
+    from geminga.broker.topic.base import AnySubscription, Topic
     from geminga.model.exposition import Labels
     from geminga.model.topic_name import TopicName
 
@@ -110,23 +110,18 @@ class MetricLevels(NamedTuple):
 BY_TOPIC: Final = MetricLevels()
 
 
-def consumer_rows(topic: Topic, stats: Mapping[str, Mapping[str, object]]) -> Iterator[Row]:
-    """``stats``: of the subscriptions, whose consumers are in the order of theirs."""
-    for name, subscription in topic.subscriptions.items():
-        documents = stats[name]["consumers"]
-        assert isinstance(documents, list)
-        for consumer, document in zip(subscription.consumers, documents, strict=True):
-            labels = (
-                ("subscription", name),
-                ("consumer_name", consumer.name),
-                ("consumer_id", str(consumer.consumer_id)),
-            )
-            yield labels, {metric: float(document[field]) for metric, field in CONSUMER_METRICS.items()}
+def consumer_rows(subscription: AnySubscription, stats: Mapping[str, object]) -> Iterator[Row]:
+    """``stats``: of the subscription, whose consumers are in the order of its own."""
+    documents = stats["consumers"]
+    assert isinstance(documents, list)
+    for consumer, document in zip(subscription.consumers, documents, strict=True):
+        labels = (("consumer_name", consumer.name), ("consumer_id", str(consumer.consumer_id)))
+        yield labels, {metric: float(document[field]) for metric, field in CONSUMER_METRICS.items()}
 
 
 def producer_rows(topic: Topic, statistics: TopicStatistics) -> Iterator[Row]:
     """Of those that are let in."""
-    for producer in topic.producers.values():
+    for producer in [*topic.producers.values()]:  # others come and go meanwhile
         document = statistics.publisher(topic, producer)
         labels = (("producer_name", producer.name), ("producer_id", str(producer.producer_id)))
         yield labels, {metric: _number(document[field]) for metric, field in PRODUCER_METRICS.items()}
@@ -136,7 +131,7 @@ def cursor_rows(topic: Topic) -> Iterator[Row]:
     """Of durable subscriptions: how its acknowledgments are kept."""
     if not isinstance(topic, PersistentTopic):
         return
-    for name, subscription in topic.subscriptions.items():
+    for name, subscription in [*topic.subscriptions.items()]:  # others come and go meanwhile
         store = subscription.cursor.store if isinstance(subscription, Subscription) else None
         if store is None:
             continue

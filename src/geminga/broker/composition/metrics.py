@@ -29,7 +29,6 @@ from geminga.broker.statistics.topics import TopicStatistics, backlog_bytes, tot
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.subscription.stats import non_persistent_subscription_stats, subscription_stats
 from geminga.broker.subscription.subscription import Subscription
-from geminga.broker.topic.base import Topic
 from geminga.broker.topic.delays import delays_stats
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.model.histogram import Spread
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from geminga.broker.admission.topic_schemas import Schemas
     from geminga.broker.composition.metric_labels import TopicLabels
     from geminga.broker.composition.service import Broker
+    from geminga.broker.topic.base import AnySubscription, Topic
     from geminga.model.exposition import Labels, Page, Source
     from geminga.model.histogram import Quantiles
 
@@ -91,8 +91,8 @@ BY_SUBSCRIPTION: Final = {"pulsar_out_messages_total": "msgOutCounter", "pulsar_
 #: What is summed over topics and told of something else.
 NOT_OF_TOPICS: Final = ONLY_SUMMED.union(BY_SUBSCRIPTION)
 
-#: Topics of one turn at most, where their time does not end it sooner.
-TOPICS_PER_TURN: Final = 64
+#: Topics and subscriptions of one turn at most, where their time does not end it sooner.
+STEPS_PER_TURN: Final = 64
 #: Of topics without labels of their own.
 NO_LABELS: Final[Mapping[str, Labels]] = MappingProxyType({})
 
@@ -162,9 +162,10 @@ class Metrics:
             self._topic_labels = TopicLabels(self._broker)
         own = await self._topic_labels.now() if self._topic_labels is not None else {}
         walk = self._topic_by_topic(await self._elsewhere() if self._elsewhere is not None else (), own)
-        turns = Turns(self._broker.runtime.clock, steps_max=TOPICS_PER_TURN)
+        turns = Turns(self._broker.runtime.clock, steps_max=STEPS_PER_TURN)
         for whole in walk:
-            # Some 60 series a topic: a thousand topics at once would hold up everybody for a large part of a second.
+            # Some 60 series a topic, 30 a subscription: a thousand at once would hold up everybody for a large part of
+            # a second.
             if whole is None and turns.is_over():
                 await turns.next()
         return whole or ""
@@ -174,7 +175,8 @@ class Metrics:
         return [*self._topic_by_topic((), NO_LABELS)][-1] or ""
 
     def _topic_by_topic(self, elsewhere: Said, own: Mapping[str, Labels]) -> Iterator[str | None]:
-        """None before each topic, then the text. ``elsewhere``: what other processes said; ``own``: of topics."""
+        """None before each topic and subscription, then the text. ``elsewhere``: what other processes said; ``own``: of
+        topics."""
         from geminga.model.exposition import Page  # not at a start, for nobody has asked
 
         page, levels, left_out = Page(), self._levels, 0
@@ -185,50 +187,34 @@ class Metrics:
         loaded = self._broker.topics
         for name, topic in list(loaded.items()):
             yield None
+            is_told = page.series < levels.series_max
+            of_topic = (*levels.labels_of(topic.name), *own.get(name, ()))
+            labels = (*cluster, ("namespace", topic.name.namespace), *of_topic)
+            rates_out = [0.0, 0.0]
+            yield from self._subscription_by_subscription(page if is_told else None, topic, labels, rates_out)
             if loaded.get(name) is not topic:
                 continue  # it went meanwhile
-            stats = {
-                name: subscription_stats(item)
-                if isinstance(item, Subscription)
-                else non_persistent_subscription_stats(item)
-                for name, item in topic.subscriptions.items()
-            }
-            values = self._topic_values(topic, stats)
+            left_out += not is_told
+            values = self._topic_values(topic, *rates_out)
             replication = replication_stats(topic, self._broker.runtime.clock)
             for remote, document in replication.items():
                 of_remote = by_remote.setdefault((topic.name.namespace, remote), {})
-                for name, field in REPLICATION_METRICS.items():
-                    of_remote[name] = of_remote.get(name, 0) + _number_of(document, field)
+                for metric, field in REPLICATION_METRICS.items():
+                    of_remote[metric] = of_remote.get(metric, 0) + _number_of(document, field)
             of_namespace = by_namespace.setdefault(topic.name.namespace, {"pulsar_topics_count": 0})
             of_namespace["pulsar_topics_count"] += 1
-            for name, value in values.items():
-                of_namespace[name] = of_namespace.get(name, 0) + value
-            if page.series >= levels.series_max:
-                left_out += 1
-                continue
-            if levels.topics:
-                of_topic = (*levels.labels_of(topic.name), *own.get(str(topic.name), ()))
-                labels = (*cluster, ("namespace", topic.name.namespace), *of_topic)
-                page.add_all({name: value for name, value in values.items() if name not in NOT_OF_TOPICS}, labels)
-                self._add_subscriptions(page, topic, stats, labels)
+            for metric, value in values.items():
+                of_namespace[metric] = of_namespace.get(metric, 0) + value
+            if is_told and levels.topics:
+                page.add_all({metric: value for metric, value in values.items() if metric not in NOT_OF_TOPICS}, labels)
                 for remote, document in replication.items():
-                    for name, field in REPLICATION_METRICS.items():
-                        page.add(name, (*labels, ("remote_cluster", remote)), _number_of(document, field))
-            if levels.cursors:
-                _add_rows(page, cluster, cursor_rows(topic))
-        if not levels.topics:
-            for (namespace, remote), values in by_remote.items():
-                page.add_all(values, (*cluster, ("namespace", namespace), ("remote_cluster", remote)))
-        for namespace, values in by_namespace.items():
-            labels = (*cluster, ("namespace", namespace))
-            # Series with and without a topic label must not be mixed: a sum over them would count twice.
-            page.add("pulsar_topics_count", labels, values["pulsar_topics_count"])
-            if levels.managed_ledgers:
-                _add_rows(page, cluster, ledger_rows(namespace, values))
-            if not levels.topics:
-                self._add_namespace(page, labels, values)
-            for name, value in values.items():
-                totals[name] = totals.get(name, 0) + value
+                    for metric, field in REPLICATION_METRICS.items():
+                        page.add(metric, (*labels, ("remote_cluster", remote)), _number_of(document, field))
+                if levels.producers:
+                    yield from _rows_in_turns(page, labels, producer_rows(topic, self._statistics))
+            if is_told and levels.cursors:
+                yield from _rows_in_turns(page, cluster, cursor_rows(topic))
+        self._add_sums(page, cluster, by_namespace, by_remote, totals)
         self._add_broker(page, cluster, totals)
         self._add_transactions(page, cluster)
         self._add_schemas(page, cluster)
@@ -243,7 +229,32 @@ class Metrics:
         for labels, said in elsewhere:
             page.add_said(said, (*cluster, *labels))
         self._tell_left_out(page, cluster, left_out)
+        yield None
         yield page.text()
+
+    def _add_sums(
+        self,
+        page: Page,
+        cluster: Labels,
+        by_namespace: Mapping[str, Mapping[str, float]],
+        by_remote: Mapping[tuple[str, str], Mapping[str, float]],
+        totals: dict[str, float],
+    ) -> None:
+        """Of namespaces, and of clusters that they are copied to; ``totals`` gets the broker's."""
+        levels = self._levels
+        if not levels.topics:
+            for (namespace, remote), values in by_remote.items():
+                page.add_all(values, (*cluster, ("namespace", namespace), ("remote_cluster", remote)))
+        for namespace, values in by_namespace.items():
+            labels = (*cluster, ("namespace", namespace))
+            # Series with and without a topic label must not be mixed: a sum over them would count twice.
+            page.add("pulsar_topics_count", labels, values["pulsar_topics_count"])
+            if levels.managed_ledgers:
+                _add_rows(page, cluster, ledger_rows(namespace, values))
+            if not levels.topics:
+                self._add_namespace(page, labels, values)
+            for name, value in values.items():
+                totals[name] = totals.get(name, 0) + value
 
     @property
     def _host(self) -> str:
@@ -263,20 +274,26 @@ class Metrics:
         page.add("geminga_metrics_topics_left_out", cluster, left_out)
         page.add("geminga_metrics_series", cluster, page.series + 1)
 
-    def _add_subscriptions(self, page: Page, topic: Topic, stats: Mapping[str, Stats], labels: Labels) -> None:
-        """And consumers and producers, where they are wanted."""
-        _add_subscriptions(page, topic, stats, labels)
-        if self._levels.subscription_backlog_size:
-            for name, document in stats.items():
-                page.add(
-                    "geminga_subscription_backlog_bytes",
-                    (*labels, ("subscription", name)),
-                    _number_of(document, "backlogSize"),
-                )
-        if self._levels.consumers:
-            _add_rows(page, labels, consumer_rows(topic, stats))
-        if self._levels.producers:
-            _add_rows(page, labels, producer_rows(topic, self._statistics))
+    def _subscription_by_subscription(
+        self, page: Page | None, topic: Topic, labels: Labels, rates_out: list[float]
+    ) -> Iterator[None]:
+        """Their series, and consumers', where they are wanted; ``rates_out`` gets the sums of messages and bytes."""
+        levels = self._levels
+        for name, subscription in [*topic.subscriptions.items()]:
+            yield None
+            if topic.subscriptions.get(name) is not subscription:
+                continue  # it went meanwhile
+            stats = _stats_of(subscription)
+            for index, field in enumerate(("msgRateOut", "msgThroughputOut")):
+                rates_out[index] += _number_of(stats, field)
+            if page is None or not levels.topics:
+                continue
+            own = (*labels, ("subscription", name))
+            _add_subscription(page, own, len(subscription.consumers), stats)
+            if levels.subscription_backlog_size:
+                page.add("geminga_subscription_backlog_bytes", own, _number_of(stats, "backlogSize"))
+            if levels.consumers:
+                _add_rows(page, own, consumer_rows(subscription, stats))
 
     @staticmethod
     def _add_namespace(page: Page, labels: Labels, values: Mapping[str, float]) -> None:
@@ -399,7 +416,7 @@ class Metrics:
             values |= _spread_values("pulsar_storage_ledger_write_latency", of_ledger, LATENCY_ENDINGS)
         return values
 
-    def _topic_values(self, topic: Topic, stats: Mapping[str, Stats]) -> dict[str, float]:
+    def _topic_values(self, topic: Topic, rate_out: float, throughput_out: float) -> dict[str, float]:
         rate_in, throughput_in = self._statistics.rates_in(topic)
         messages_out, bytes_out = totals_out(topic)
         subscriptions = topic.subscriptions
@@ -408,6 +425,8 @@ class Metrics:
             "pulsar_producers_count": len(topic.producers),
             "pulsar_consumers_count": sum(len(item.consumers) for item in subscriptions.values()),
             "pulsar_rate_in": rate_in,
+            "pulsar_rate_out": rate_out,
+            "pulsar_throughput_out": throughput_out,
             "pulsar_throughput_in": throughput_in,
             "pulsar_in_messages_total": topic.publishing.messages_in,
             "pulsar_in_bytes_total": topic.publishing.bytes_in,
@@ -415,8 +434,6 @@ class Metrics:
             "pulsar_out_bytes_total": bytes_out,
             "pulsar_average_msg_size": throughput_in / rate_in if rate_in else 0.0,
         }
-        values["pulsar_rate_out"] = sum(_number_of(item, "msgRateOut") for item in stats.values())
-        values["pulsar_throughput_out"] = sum(_number_of(item, "msgThroughputOut") for item in stats.values())
         if isinstance(topic, PersistentTopic):
             values["pulsar_storage_size"] = topic.ledger.ledgers.size_bytes
             values["pulsar_storage_logical_size"] = topic.ledger.ledgers.size_bytes
@@ -467,23 +484,33 @@ def _spread_values(name: str, spread: Spread, endings: Iterable[str]) -> dict[st
     return values
 
 
-def _add_subscriptions(page: Page, topic: Topic, stats: Mapping[str, Stats], labels: Labels) -> None:
-    for name, subscription in topic.subscriptions.items():
-        own = (*labels, ("subscription", name))
-        page.add("pulsar_subscription_consumers_count", own, len(subscription.consumers))
-        for metric, field in (*SUBSCRIPTION_METRICS.items(), *BY_SUBSCRIPTION.items()):
-            page.add(metric, own, _number_of(stats[name], field))
-        for metric, kind in (("msg", "Msg"), ("bytes", "Bytes")):
-            for level in ("Subscription", "Topic", "Broker"):
-                count = _number_of(stats[name], f"dispatchThrottled{kind}EventsBy{level}Limit")
-                if count:  # six more series for each subscription, of which most never are held
-                    reason = (*own, ("reason", level.lower()))
-                    page.add(f"pulsar_subscription_dispatch_throttled_{metric}_events", reason, count)
+def _stats_of(subscription: AnySubscription) -> Stats:
+    if isinstance(subscription, Subscription):
+        return subscription_stats(subscription)
+    return non_persistent_subscription_stats(subscription)
+
+
+def _add_subscription(page: Page, labels: Labels, consumers: int, stats: Stats) -> None:
+    page.add("pulsar_subscription_consumers_count", labels, consumers)
+    for metric, field in (*SUBSCRIPTION_METRICS.items(), *BY_SUBSCRIPTION.items()):
+        page.add(metric, labels, _number_of(stats, field))
+    for metric, kind in (("msg", "Msg"), ("bytes", "Bytes")):
+        for level in ("Subscription", "Topic", "Broker"):
+            count = _number_of(stats, f"dispatchThrottled{kind}EventsBy{level}Limit")
+            if count:  # six more series for each subscription, of which most never are held
+                reason = (*labels, ("reason", level.lower()))
+                page.add(f"pulsar_subscription_dispatch_throttled_{metric}_events", reason, count)
 
 
 def _add_rows(page: Page, labels: Labels, rows: Iterable[Row]) -> None:
     for own, values in rows:
         page.add_all(values, (*labels, *own))
+
+
+def _rows_in_turns(page: Page, labels: Labels, rows: Iterable[Row]) -> Iterator[None]:
+    for own, values in rows:
+        page.add_all(values, (*labels, *own))
+        yield None
 
 
 def _number_of(stats: Mapping[str, object], field: str) -> float:

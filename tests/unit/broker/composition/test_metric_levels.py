@@ -7,7 +7,7 @@ import pytest
 from geminga.app.configuration.server_config import ServerConfig
 from geminga.app.servers.metric_settings import metric_levels
 from geminga.broker.composition.metric_levels import MetricLevels
-from geminga.broker.composition.metrics import TOPICS_PER_TURN, Metrics
+from geminga.broker.composition.metrics import STEPS_PER_TURN, Metrics
 from geminga.broker.statistics.topics import TopicStatistics
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.model import TopicName
@@ -44,7 +44,7 @@ def test_a_page_of_many_topics_is_made_in_turns() -> None:
 
     async def scenario(world: BrokerWorld) -> None:
         client = await world.client()
-        for number in range(3 * TOPICS_PER_TURN):
+        for number in range(3 * STEPS_PER_TURN):
             await client.create_producer(f"{TOPIC}-{number}", producer_id=number)
         statistics = TopicStatistics(world.broker.runtime.clock, world.broker)
         metrics = Metrics(world.broker, statistics, cluster="c")
@@ -55,15 +55,49 @@ def test_a_page_of_many_topics_is_made_in_turns() -> None:
         assert turns >= 3
         assert made.result() == metrics.text()
         counted = [sample.value for sample in samples(made.result()) if sample.name == "pulsar_topics_count"]
-        assert counted == [3 * TOPICS_PER_TURN]
+        assert counted == [3 * STEPS_PER_TURN]
         # One that goes amid the page is not on it, and ends nothing.
-        last = f"{TOPIC}-{3 * TOPICS_PER_TURN - 1}"
+        last = f"{TOPIC}-{3 * STEPS_PER_TURN - 1}"
         made = spawn(metrics.page(), name="scrape")
         await next_turn()
         await world.broker.registry.unload(TopicName.parse(last))
         page = await made
         assert f'topic="{last}"' not in page
         assert f'topic="{TOPIC}-0"' in page
+
+    run_with_broker(scenario)
+
+
+def test_a_page_of_a_topic_with_many_subscriptions_is_made_in_turns() -> None:
+    """It was made in one: a topic with 10,000 of them held everybody up for most of a second, at each scrape."""
+    levels = MetricLevels(consumers=True, producers=True, cursors=True, subscription_backlog_size=True)
+
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        count = 3 * STEPS_PER_TURN
+        for number in range(count):
+            await client.subscribe(consumer_id=number, subscription=f"s{number:03}")
+        leaving = await world.client()
+        await leaving.subscribe(subscription="leaves", durable=False)
+        statistics = TopicStatistics(world.broker.runtime.clock, world.broker)
+        metrics = Metrics(world.broker, statistics, cluster="c", levels=levels)
+        made, turns = spawn(metrics.page(), name="scrape"), 0
+        while not made.done():
+            await next_turn()
+            turns += 1
+        assert turns >= 6  # series of them all, and of their cursors
+        assert made.result() == metrics.text()
+        # What comes and goes amid the page ends nothing: there it is what it was when its turn came.
+        made = spawn(metrics.page(), name="scrape")
+        await next_turn()
+        leaving.lose()
+        await client.subscribe(consumer_id=count, subscription="later")
+        assert not made.done()
+        page = samples(await made)
+        told = {dict(sample.labels).get("subscription") for sample in named(page, "pulsar_subscription_back_log")}
+        assert told == {f"s{number:03}" for number in range(count)}
+        (counted,) = named(page, "pulsar_subscriptions_count")
+        assert counted.value == count + 1
 
     run_with_broker(scenario)
 
