@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Unpack
 
 from kazoo import exceptions as zk
 from kazoo.protocol.states import KazooState
@@ -17,8 +17,17 @@ from kazoo.protocol.states import KazooState
 from geminga.metadata.core.faults import MetadataFaults
 from geminga.metadata.core.tree import check_count, check_value, split_path
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress, check_request, check_zookeeper_path
-from geminga.metadata.ports import MUST_NOT_EXIST, Node, Notification, PutResult, SessionEvent, Stat, Unsubscribe
-from geminga.metadata.watches import Watches
+from geminga.metadata.ports import (
+    MUST_NOT_EXIST,
+    Node,
+    Notification,
+    PutOptions,
+    PutResult,
+    SessionEvent,
+    Stat,
+    Unsubscribe,
+)
+from geminga.metadata.watches import WatchedStore, Watches
 from geminga.metadata.zookeeper.armed_watches import ArmedWatches
 from geminga.metadata.zookeeper.connection import ZooKeeperConnection
 from geminga.metadata.zookeeper.kazoo_thread import Inbox, Kazoo
@@ -56,7 +65,7 @@ REFUSED: Final = "the servers refuse this client's user or password (metadataSto
 _log = get_logger(__name__)
 
 
-class ZooKeeperMetadataStore:
+class ZooKeeperMetadataStore(WatchedStore):
     """Implements ``metadata.ports.MetadataStore``; made by :meth:`open`."""
 
     def __init__(self, runtime: Runtime, address: ZooKeeperAddress, session_timeout_ms: int) -> None:
@@ -166,21 +175,15 @@ class ZooKeeperMetadataStore:
 
     # ---- writes
 
-    async def put(
-        self,
-        path: str,
-        value: bytes,
-        *,
-        expected_version: int | None,
-        ephemeral: bool = False,
-        sequential: bool = False,
-    ) -> PutResult:
+    async def put(self, path: str, value: bytes, **options: Unpack[PutOptions]) -> PutResult:
         """See ``MetadataStore.put``."""
         check_zookeeper_path(path)
         check_value(path, value)
         full = self._connection.full(path)
         check_request(full, value)
         value = bytes(value)
+        expected_version, ephemeral = options["expected_version"], options.get("ephemeral", False)
+        sequential = options.get("sequential", False)
         try:
             if sequential or expected_version == MUST_NOT_EXIST:
                 return await self._create(path, value, ephemeral=ephemeral, sequential=sequential)
@@ -320,10 +323,6 @@ class ZooKeeperMetadataStore:
         """See ``MetadataStore.watch_children``."""
         check_zookeeper_path(path)
         return self._armed.watch(path, self._watches.add_children(path, callback), of_children=True)
-
-    def on_session_event(self, callback: Callable[[SessionEvent], None]) -> Unsubscribe:
-        """See ``MetadataStore.on_session_event``."""
-        return self._watches.add_session_listener(callback)
 
     async def close(self) -> None:
         """See ``MetadataStore.close``; ends in time whatever the ensemble does. Closing twice is fine."""
