@@ -102,6 +102,16 @@ def _hear(future: asyncio.Future[T | GemingaError], answer: T | GemingaError) ->
         future.set_result(answer)
 
 
+def settle(future: asyncio.Future[T], result: T, error: BaseException | None) -> None:
+    """Tell who waits for ``future``, unless he was called off: ``result``, or ``error`` in its place."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
+
+
 async def carried_out(work: Coroutine[Any, Any, T], *, name: str, part: Part | None = None) -> T:
     """What ``work`` gives or raises, which goes on to its end though who waits for it is called off.
 

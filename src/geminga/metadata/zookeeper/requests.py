@@ -22,6 +22,7 @@ from geminga.model.errors import (
     StorageError,
     UnknownOutcomeError,
 )
+from geminga.runtime.waiting import settle
 
 #: Requests handed to kazoo and not answered. It is woken by a byte each through a pipe that holds more than these.
 IN_FLIGHT_MAX: Final = 128
@@ -34,15 +35,6 @@ READ_ATTEMPTS_MAX: Final = 5
 #: Told what came, or what went wrong.
 Done: TypeAlias = Callable[[Kazoo, BaseException | None], None]
 _LOST: Final = (zk.ConnectionLoss, zk.ConnectionClosedError, zk.OperationTimeoutError, zk.SessionMovedError)
-
-
-def _tell(reply: asyncio.Future[Kazoo], value: Kazoo, error: BaseException | None) -> None:
-    if reply.done():
-        return  # whoever asked was cancelled
-    if error is None:
-        reply.set_result(value)
-    else:
-        reply.set_exception(error)
 
 
 def _nobody(_value: Kazoo, _error: BaseException | None) -> None:
@@ -103,7 +95,7 @@ class Requests:
     async def ask(self, what: str, payload: Kazoo, *, is_write: bool, size_bytes: int = 0) -> Kazoo:
         """Send and wait. Raises kazoo's errors that are answers, else StorageError."""
         reply: asyncio.Future[Kazoo] = asyncio.get_running_loop().create_future()
-        request = self.start(what, payload, partial(_tell, reply), is_write=is_write, size_bytes=size_bytes)
+        request = self.start(what, payload, partial(settle, reply), is_write=is_write, size_bytes=size_bytes)
         try:
             return await reply
         except asyncio.CancelledError:
