@@ -40,7 +40,17 @@ from geminga.runtime.rng import SystemRng
 from geminga.runtime.spawn import report_unexpected, set_fatal_handler, spawn
 from geminga.runtime.threads import LaneThreads
 from geminga.runtime.turns import Turns
-from geminga.runtime.waiting import AskedTogether, Bell, answer_of, carried_out, delay, next_turn, settle, wait_ms
+from geminga.runtime.waiting import (
+    AskedTogether,
+    Bell,
+    answer_of,
+    carried_out,
+    delay,
+    next_turn,
+    set_within,
+    settle,
+    wait_ms,
+)
 
 if TYPE_CHECKING:
     from geminga.runtime.disk_threads import ThreadedDisk
@@ -92,6 +102,7 @@ __all__ = [
     "report_unexpected",
     "set_fatal_handler",
     "set_strict",
+    "set_within",
     "settle",
     "sometimes",
     "spawn",

@@ -44,6 +44,15 @@ async def next_turn() -> None:
     await future
 
 
+async def set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Whether ``event`` is set within so many seconds; told as soon as it is."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    except TimeoutError:
+        return False
+
+
 class Bell:
     """An ``asyncio.Event`` for one who waits: of a hundredth of its size, where there are ten thousand of them."""
 

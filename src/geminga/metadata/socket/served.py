@@ -137,12 +137,7 @@ class ServedConnection(asyncio.Protocol):
         """Carry out what is whole."""
         if self._is_lost:
             return
-        messages, error = self._decoder.feed(data)
-        try:
-            for message in messages:
-                self._handle(message)
-        except BrokenMessageError as broken:
-            error = broken
+        error = self._decoder.pass_on(data, self._handle)
         if error is not None:
             _log.warning("a connection of the metadata socket ends: %s", error)
             self._transport.abort()
