@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.answers import tell
 from bench.lake_ids import NUMBER_BYTES, IdSink, check_runs
 from bench.lake_queries import ALL, QUERIES
 from bench.spark_load import BATCH_BYTES, cpu_of_children
@@ -98,17 +99,5 @@ def run_read(session_: Any, o: Answer, scratch: Path) -> Answer:
     }
 
 
-def main() -> int:
-    """One run; 1 if it failed."""
-    o: Answer = json.loads(sys.argv[1])
-    try:
-        answer = asyncio.run(fill(o)) if o["mode"] == "fill" else spark(o)
-    except Exception as error:
-        print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
-        return 1
-    print(json.dumps(answer), flush=True)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(tell(lambda o: asyncio.run(fill(o)) if o["mode"] == "fill" else spark(o)))

@@ -45,34 +45,38 @@ class Bench:
         return path
 
     @contextlib.contextmanager
+    def directory(self, name: str) -> Iterator[Path]:
+        """A new one, which goes at the end with all that is in it."""
+        path = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.scratch))
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+    @contextlib.contextmanager
     def product(self, **settings: str) -> Iterator[StandaloneProcess]:
         """A fresh standalone."""
-        directory = Path(tempfile.mkdtemp(prefix="product-", dir=self.scratch))
         merged = {"gemingaEventLoop": self.loop, **self.settings, **settings}
-        broker = StandaloneProcess(
-            directory / "data", log=directory / "log", settings=merged, environment=environment(self.source)
-        )
-        try:
-            broker.start()
+        told = environment(self.source)
+        with (
+            self.directory("product") as directory,
+            StandaloneProcess(directory / "data", log=directory / "log", settings=merged, environment=told) as broker,
+        ):
             yield broker
-        finally:
-            broker.kill()
-            shutil.rmtree(directory, ignore_errors=True)
 
     @contextlib.contextmanager
     def floor(self, *, codec: str = "generated") -> Iterator[int]:
         """The bare floor; its port."""
-        directory = Path(tempfile.mkdtemp(prefix="floor-", dir=self.scratch))
-        command = [sys.executable, "-m", "bench.floor", str(directory), "--loop", self.loop, "--codec", codec]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, env=environment())
-        assert process.stdout is not None
-        try:
-            yield json.loads(process.stdout.readline())["port"]
-        finally:
-            process.kill()
-            process.wait()
-            process.stdout.close()
-            shutil.rmtree(directory, ignore_errors=True)
+        with self.directory("floor") as directory:
+            command = [sys.executable, "-m", "bench.floor", str(directory), "--loop", self.loop, "--codec", codec]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, env=environment())
+            assert process.stdout is not None
+            try:
+                yield json.loads(process.stdout.readline())["port"]
+            finally:
+                process.kill()
+                process.wait()
+                process.stdout.close()
 
 
 def environment(source: Path = ROOT / "src") -> dict[str, str]:

@@ -30,6 +30,7 @@ from typing import Any, Final
 
 from tools.process_tree import children_of
 
+from bench.answers import tell
 from bench.spark_session import serve
 
 Options = dict[str, Any]
@@ -206,17 +207,5 @@ def cpu_of_children() -> dict[str, float]:
 _MODES: Final = {"alone": alone, "send": send, "spark": spark}
 
 
-def main() -> int:
-    """One run; 1 if it failed."""
-    o: Options = json.loads(sys.argv[1])
-    try:
-        answer = asyncio.run(fill(o)) if o["mode"] == "fill" else _MODES[o["mode"]](o)
-    except Exception as error:
-        print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
-        return 1
-    print(json.dumps(answer), flush=True)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(tell(lambda o: asyncio.run(fill(o)) if o["mode"] == "fill" else _MODES[o["mode"]](o)))

@@ -434,7 +434,7 @@ class Decoder(Generic[T]):
         return messages, None
 
     def pass_on(self, data: bytes, handle: Callable[[T], None]) -> BrokenMessageError | None:
-        """Hand on the messages of :meth:`feed`, up to the one that ``handle`` refuses; what is wrong, if anything is."""
+        """Hand on the messages of :meth:`feed`, up to the one that ``handle`` refuses; what is wrong, or None."""
         messages, error = self.feed(data)
         try:
             for message in messages:
