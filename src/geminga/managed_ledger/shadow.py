@@ -33,7 +33,7 @@ from geminga.runtime import get_logger, spawn
 from geminga.wire.managed_ledger import LedgerRecord, ManagedLedgerRecord, decode_managed_ledger_info
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     from geminga.managed_ledger.log.attached import AttachedLedgers
     from geminga.managed_ledger.offload.offloading import FindAborted, FindSchema, Offloading
@@ -251,13 +251,8 @@ class SourceList(StoredList):
         """Raises NotAllowedError."""
         raise _only_there()
 
-    def _encode(
-        self,
-        records: tuple[LedgerRecord, ...],
-        terminated: Position | None,
-        properties: Mapping[str, str] | None = None,
-    ) -> bytes:
-        return super()._encode((), None, properties)
+    def _own_record(self, record: ManagedLedgerRecord) -> ManagedLedgerRecord:
+        return ManagedLedgerRecord(properties=record.properties)
 
 
 class KeptBySource(Trimmer):

@@ -238,25 +238,19 @@ def producer_success(
     return encode_command(pb.BaseCommand(type=pb.BaseCommand.PRODUCER_SUCCESS, producer_success=answer))
 
 
+def _assigned(url: str, url_tls: str) -> dict[str, str | None]:
+    return {"assignedBrokerServiceUrl": url or None, "assignedBrokerServiceUrlTls": url_tls or None}
+
+
 def close_producer(producer_id: int, request_id: int, url: str = "", url_tls: str = "") -> bytes:
     """CLOSE_PRODUCER, as a broker tells a client to look its topic up again, or that the broker at ``url`` has it."""
-    close = pb.CommandCloseProducer(
-        producer_id=producer_id,
-        request_id=request_id,
-        assignedBrokerServiceUrl=url or None,
-        assignedBrokerServiceUrlTls=url_tls or None,
-    )
+    close = pb.CommandCloseProducer(producer_id=producer_id, request_id=request_id, **_assigned(url, url_tls))
     return encode_command(pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER, close_producer=close))
 
 
 def close_consumer(consumer_id: int, request_id: int, url: str = "", url_tls: str = "") -> bytes:
     """CLOSE_CONSUMER, as a broker tells a client to look its topic up again, or that the broker at ``url`` has it."""
-    close = pb.CommandCloseConsumer(
-        consumer_id=consumer_id,
-        request_id=request_id,
-        assignedBrokerServiceUrl=url or None,
-        assignedBrokerServiceUrlTls=url_tls or None,
-    )
+    close = pb.CommandCloseConsumer(consumer_id=consumer_id, request_id=request_id, **_assigned(url, url_tls))
     return encode_command(pb.BaseCommand(type=pb.BaseCommand.CLOSE_CONSUMER, close_consumer=close))
 
 
