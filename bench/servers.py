@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,44 @@ def start_load(mode: str, *, module: str = "bench.load", **options: Any) -> subp
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment()
     )
+
+
+@dataclass(slots=True)
+class SparkLoads:
+    """Generators that import the sources of the bench, as Spark's workers below them do."""
+
+    bench: Bench
+    module: str
+    #: Of the broker.
+    url: str
+    variables: dict[str, str] = field(default_factory=dict)
+
+    def start(self, mode: str, **options: Any) -> subprocess.Popen[str]:
+        """One, which takes lines; what a session writes beside its answers goes to ``spark.log``."""
+        return subprocess.Popen(
+            [sys.executable, "-m", self.module, json.dumps({"mode": mode, "url": self.url, **options})],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE if mode != "spark" else self._log.open("w"),
+            text=True,
+            cwd=ROOT,
+            env={**environment(), "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", **self.variables},
+        )
+
+    def start_session(self) -> subprocess.Popen[str]:
+        """One with a session that is ready. Raises BenchError."""
+        scratch = self.bench.scratch / "spark"
+        scratch.mkdir()
+        process = self.start("spark", scratch=str(scratch))
+        assert process.stdout is not None
+        answer = json.loads(process.stdout.readline() or "{}")
+        if "ready" not in answer:
+            raise BenchError(f"Spark did not start: {answer.get('error', self._log.read_text()[-500:])}")
+        return process
+
+    @property
+    def _log(self) -> Path:
+        return self.bench.scratch / "spark.log"
 
 
 def finish_load(process: subprocess.Popen[str], timeout_s: float = 600.0) -> dict[str, Any]:

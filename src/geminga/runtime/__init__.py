@@ -43,6 +43,7 @@ from geminga.runtime.turns import Turns
 from geminga.runtime.waiting import (
     AskedTogether,
     Bell,
+    all_ended,
     answer_of,
     carried_out,
     delay,
@@ -85,6 +86,7 @@ __all__ = [
     "Threads",
     "Turns",
     "again",
+    "all_ended",
     "answer_of",
     "attempt",
     "attempt_await",

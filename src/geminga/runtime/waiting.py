@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
@@ -119,6 +119,17 @@ def settle(future: asyncio.Future[T], result: T, error: BaseException | None) ->
         future.set_result(result)
     else:
         future.set_exception(error)
+
+
+async def all_ended(calls: Iterable[Awaitable[T]]) -> list[T]:
+    """What they give, begun at once, in their order; the first error is raised when none is under way any more."""
+    ended = await asyncio.gather(*calls, return_exceptions=True)
+    try:
+        # Not a comprehension: its frame would hold the error.
+        taken: Callable[[T | BaseException], T] = value_of
+        return list(map(taken, ended))
+    finally:
+        del ended  # see value_of
 
 
 async def carried_out(work: Coroutine[Any, Any, T], *, name: str, part: Part | None = None) -> T:

@@ -200,12 +200,8 @@ class ZooKeeperMetadataStore(WatchedStore):
                     pass
         except zk.NoNodeError as error:
             raise BadVersionError(f"{path} does not exist, expected version {expected_version}") from error
-        except zk.NodeExistsError as error:
-            raise BadVersionError(f"{path} exists, must not exist") from error
-        except zk.BadVersionError as error:
-            raise BadVersionError(f"{path} has another version, expected version {expected_version}") from error
         except zk.ZookeeperError as error:
-            raise _unexpected(f"put {path}", error) from error
+            raise _refused(f"put {path}", path, expected_version, error) from error
         raise MetadataUnavailableError(f"put {path}: it came and went {PUT_ATTEMPTS_MAX} times")
 
     async def _set(self, path: str, value: bytes, version: int | None) -> PutResult:
@@ -305,12 +301,8 @@ class ZooKeeperMetadataStore(WatchedStore):
             await self._requests.ask(f"delete {path}", self._connection.delete(path, sent), is_write=True)
         except zk.NoNodeError as error:
             raise NoSuchNodeError(f"{path} does not exist") from error
-        except zk.BadVersionError as error:
-            raise BadVersionError(f"{path} has another version, expected version {expected_version}") from error
-        except zk.NotEmptyError as error:
-            raise NodeNotEmptyError(f"{path} has children") from error
         except zk.ZookeeperError as error:
-            raise _unexpected(f"delete {path}", error) from error
+            raise _refused(f"delete {path}", path, expected_version, error) from error
 
     # ---- listeners and the session
 
@@ -416,6 +408,17 @@ class ZooKeeperMetadataStore(WatchedStore):
     def _stat(self, stat: Kazoo) -> Stat:
         owner = stat.ephemeralOwner
         return Stat(stat.version, stat.ctime, stat.mtime, owner != 0, owner != 0 and owner == self._session)
+
+
+def _refused(what: str, path: str, expected_version: int | None, error: zk.ZookeeperError) -> MetadataError:
+    """Of a write to ``path``."""
+    if isinstance(error, zk.NodeExistsError):
+        return BadVersionError(f"{path} exists, must not exist")
+    if isinstance(error, zk.BadVersionError):
+        return BadVersionError(f"{path} has another version, expected version {expected_version}")
+    if isinstance(error, zk.NotEmptyError):
+        return NodeNotEmptyError(f"{path} has children")
+    return _unexpected(what, error)
 
 
 def _unexpected(what: str, error: zk.ZookeeperError) -> MetadataError:
