@@ -24,7 +24,7 @@ import numpy as np
 from bench.answers import tell
 from bench.lake_ids import NUMBER_BYTES, IdSink, check_runs
 from bench.lake_queries import ALL, QUERIES
-from bench.spark_load import BATCH_BYTES, cpu_of_children
+from bench.spark_load import BATCH_BYTES, cpu_of_children, hand_over
 from bench.spark_session import serve
 
 Answer = dict[str, Any]
@@ -36,7 +36,7 @@ KEYS = 1000
 
 async def fill(o: Answer) -> Answer:
     """``count`` messages of ``size`` bytes; every fourth has a key."""
-    from geminga.client import MemoryBufferIsFull, connect
+    from geminga.client import connect
 
     rest_bytes = o["size"] - NUMBER_BYTES
     noise = np.random.default_rng(7).bytes(NOISE_BYTES + rest_bytes)
@@ -53,11 +53,7 @@ async def fill(o: Answer) -> Answer:
             at = number * rest_bytes % NOISE_BYTES
             value = number.to_bytes(NUMBER_BYTES, "big") + noise[at : at + rest_bytes]
             fields = {} if number % 4 else {"partition_key": keys[number % KEYS]}
-            try:
-                producer.send_nowait(value, **fields)
-            except MemoryBufferIsFull:
-                await producer.flush()
-                producer.send_nowait(value, **fields)
+            await hand_over(producer, value, **fields)
             if number % 1000 == 0:
                 await producer.drain()
         await producer.flush()

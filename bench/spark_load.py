@@ -59,9 +59,20 @@ def payloads() -> list[bytes]:
 # ---- fill
 
 
+async def hand_over(producer: Any, content: bytes, **fields: Any) -> None:
+    """Send a message, once there is room for it."""
+    from geminga.client import MemoryBufferIsFull
+
+    try:
+        producer.send_nowait(content, **fields)
+    except MemoryBufferIsFull:
+        await producer.flush()
+        producer.send_nowait(content, **fields)
+
+
 async def fill(o: Options) -> Answer:
     """``count`` messages with key and event time into each topic."""
-    from geminga.client import CompressionType, MemoryBufferIsFull, connect
+    from geminga.client import CompressionType, connect
 
     contents = payloads()
     size = 0
@@ -78,11 +89,7 @@ async def fill(o: Options) -> Answer:
                 content = contents[index % PAYLOADS]
                 size += len(content)
                 fields = {"partition_key": f"key-{index % KEYS}", "event_timestamp": FIRST_EVENT_MS + index}
-                try:
-                    producer.send_nowait(content, **fields)
-                except MemoryBufferIsFull:
-                    await producer.flush()
-                    producer.send_nowait(content, **fields)
+                await hand_over(producer, content, **fields)
                 if index % 100 == 0:
                     await producer.drain()
             await producer.flush()

@@ -309,46 +309,28 @@ def _lookup_response(
 
 def lookup_failed(request_id: int, code: ServerError, message: str) -> bytes:
     """LOOKUP_RESPONSE with an error."""
-    return encode_command(
-        pb.BaseCommand(
-            type=pb.BaseCommand.LOOKUP_RESPONSE,
-            lookupTopicResponse=pb.CommandLookupTopicResponse(
-                request_id=request_id,
-                response=pb.CommandLookupTopicResponse.Failed,
-                error=error_code(code),
-                message=message,
-            ),
-        )
-    )
+    kinds = pb.CommandLookupTopicResponse
+    answer = kinds(request_id=request_id, response=kinds.Failed, error=error_code(code), message=message)
+    return encode_command(pb.BaseCommand(type=pb.BaseCommand.LOOKUP_RESPONSE, lookupTopicResponse=answer))
 
 
 def partitions(request_id: int, count: int) -> bytes:
     """PARTITIONED_METADATA_RESPONSE; ``count`` 0 for a topic without partitions."""
-    return encode_command(
-        pb.BaseCommand(
-            type=pb.BaseCommand.PARTITIONED_METADATA_RESPONSE,
-            partitionMetadataResponse=pb.CommandPartitionedTopicMetadataResponse(
-                request_id=request_id,
-                partitions=count,
-                response=pb.CommandPartitionedTopicMetadataResponse.Success,
-            ),
-        )
-    )
+    kinds = pb.CommandPartitionedTopicMetadataResponse
+    return _partitions_answer(kinds(request_id=request_id, partitions=count, response=kinds.Success))
 
 
 def partitions_failed(request_id: int, code: ServerError, message: str) -> bytes:
     """PARTITIONED_METADATA_RESPONSE with an error."""
-    return encode_command(
-        pb.BaseCommand(
-            type=pb.BaseCommand.PARTITIONED_METADATA_RESPONSE,
-            partitionMetadataResponse=pb.CommandPartitionedTopicMetadataResponse(
-                request_id=request_id,
-                response=pb.CommandPartitionedTopicMetadataResponse.Failed,
-                error=error_code(code),
-                message=message,
-            ),
-        )
+    kinds = pb.CommandPartitionedTopicMetadataResponse
+    return _partitions_answer(
+        kinds(request_id=request_id, response=kinds.Failed, error=error_code(code), message=message)
     )
+
+
+def _partitions_answer(answer: pb.CommandPartitionedTopicMetadataResponse) -> bytes:
+    command = pb.BaseCommand(type=pb.BaseCommand.PARTITIONED_METADATA_RESPONSE, partitionMetadataResponse=answer)
+    return encode_command(command)
 
 
 def topics_hash(topics: Sequence[str]) -> str:
