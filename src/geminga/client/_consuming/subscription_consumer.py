@@ -264,17 +264,17 @@ class SubscriptionConsumer(Consumer[T]):
 
     def pause_message_listener(self) -> None:
         """See :meth:`Consumer.pause_message_listener`."""
-        self._place.check()
-        if self.listening is None:
-            raise InvalidConfiguration("the consumer has no message_listener")
-        self.listening.pause()
+        self._message_listener().pause()
 
     def resume_message_listener(self) -> None:
         """See :meth:`Consumer.resume_message_listener`."""
+        self._message_listener().resume()
+
+    def _message_listener(self) -> Listening:
         self._place.check()
         if self.listening is None:
             raise InvalidConfiguration("the consumer has no message_listener")
-        self.listening.resume()
+        return self.listening
 
     # ---- moving
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -41,20 +42,19 @@ def _nobody(_value: Kazoo, _error: BaseException | None) -> None:
     """Nobody is told."""
 
 
+@dataclass(slots=True, eq=False)
 class ZooKeeperRequest:
     """One request; ``payload`` is kazoo's."""
 
-    __slots__ = ("attempts", "done", "is_write", "payload", "size_bytes", "what")
-
-    def __init__(self, what: str, payload: Kazoo, done: Done, *, is_write: bool, size_bytes: int) -> None:
-        #: For errors: ``put /a``.
-        self.what = what
-        self.payload = payload
-        self.is_write = is_write
-        self.size_bytes = size_bytes
-        self.attempts = 0
-        #: None: it was told already.
-        self.done: Done | None = done
+    #: For errors: ``put /a``.
+    what: str
+    payload: Kazoo
+    #: None: it was told already.
+    done: Done | None
+    _: KW_ONLY
+    is_write: bool
+    size_bytes: int
+    attempts: int = 0
 
     def end(self, value: Kazoo, error: BaseException | None = None) -> None:
         """Tell once."""
