@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Self
@@ -159,7 +160,7 @@ async def _others(admin: geminga.admin.AdminClient, client: geminga.client.Clien
     await shipments.close()
 
 
-class Background:
+class Background(ABC):
     """Clients on a thread of their own, from when they are ready until the block ends."""
 
     def __init__(self, service_url: str, *, patience_s: float) -> None:
@@ -178,9 +179,9 @@ class Background:
         self._over.set()
         self._thread.join(self._patience_s)
 
+    @abstractmethod
     async def _run(self) -> None:
         """Set ``_ready``, and end soon after ``_over`` is set."""
-        raise NotImplementedError
 
 
 class Traffic(Background):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
@@ -24,7 +25,7 @@ AGAIN_S: Final = 1.0
 READ_S: Final = 120.0
 
 
-class Publisher:
+class Publisher(ABC):
     """One topic's producer on a thread of its own; it numbers its messages, and knows which were acknowledged."""
 
     def __init__(self, client: pulsar.Client, topic: str, *, batching: bool) -> None:
@@ -47,17 +48,17 @@ class Publisher:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """Of the producer."""
-        raise NotImplementedError
 
     def start(self) -> None:
         """Publish until told to stop."""
         self._thread.start()
 
+    @abstractmethod
     def _run(self) -> None:
         """Send until ``_stop`` is set."""
-        raise NotImplementedError
 
     def _answer(self, number: int, result: pulsar.Result) -> None:
         if result == pulsar.Result.Ok:
@@ -128,7 +129,7 @@ class Delivered:
         return len(self.numbers) >= len(wanted) and wanted <= self.numbers
 
 
-class Taking:
+class Taking(ABC):
     """An Exclusive subscription's consumer on a thread of its own."""
 
     def __init__(self, client: pulsar.Client, topic: str) -> None:
@@ -142,9 +143,9 @@ class Taking:
         while not self._stop.is_set():
             self._take()
 
+    @abstractmethod
     def _take(self) -> None:
         """Receive a message, and acknowledge it."""
-        raise NotImplementedError
 
     def stop(self) -> None:
         """Take nothing more."""
