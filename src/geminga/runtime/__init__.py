@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from geminga.model.late_names import late_names
 from geminga.runtime.attempt import Raised, again, attempt, attempt_await, tell, value_of
 from geminga.runtime.clock import SystemClock
 from geminga.runtime.containment import Contained, Part, contain, set_strict, unwound, unwound_storage, where
-from geminga.runtime.disk_memory import MemoryDisk
 from geminga.runtime.log import SparseWarnings, get_logger
 from geminga.runtime.network import (
     AsyncioNetwork,
@@ -54,6 +54,7 @@ from geminga.runtime.waiting import (
 )
 
 if TYPE_CHECKING:
+    from geminga.runtime.disk_memory import MemoryDisk
     from geminga.runtime.disk_threads import ThreadedDisk
     from geminga.runtime.real import real_runtime
 
@@ -117,15 +118,12 @@ __all__ = [
     "where",
 ]
 
-
-def __getattr__(name: str) -> object:
-    # Loaded where they are used: a client has no disk, and need not wait for ctypes.
-    if name == "ThreadedDisk":
-        from geminga.runtime.disk_threads import ThreadedDisk
-
-        return ThreadedDisk
-    if name == "real_runtime":
-        from geminga.runtime.real import real_runtime
-
-        return real_runtime
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Loaded where they are used: a client has no disk on threads, and need not wait for ctypes.
+__getattr__ = late_names(
+    __name__,
+    {
+        "MemoryDisk": "geminga.runtime.disk_memory",
+        "ThreadedDisk": "geminga.runtime.disk_threads",
+        "real_runtime": "geminga.runtime.real",
+    },
+)
