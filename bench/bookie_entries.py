@@ -9,14 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from tools.chaos.cluster import BookieProcess
@@ -64,19 +61,12 @@ class AloneBookie(BookieProcess):
 @contextlib.contextmanager
 def bookie(bench: Bench) -> Iterator[BookieProcess]:
     """A fresh one, as a process."""
-    directory = Path(tempfile.mkdtemp(prefix="bookie-", dir=bench.scratch))
-    process = AloneBookie(
-        directory / "data",
-        log=directory / "log",
-        settings={"gemingaEventLoop": bench.loop},
-        environment=environment(bench.source),
-    )
-    try:
-        process.start()
+    settings, told = {"gemingaEventLoop": bench.loop}, environment(bench.source)
+    with (
+        bench.directory("bookie") as directory,
+        AloneBookie(directory / "data", log=directory / "log", settings=settings, environment=told) as process,
+    ):
         yield process
-    finally:
-        process.kill()
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def stream_rate(bench: Bench, sync_bytes: int, total: int = STREAM_BYTES) -> float:
@@ -152,13 +142,10 @@ def _megabytes(case: Row, key: str) -> int | str:
 
 
 def _inside(bench: Bench, total: int) -> Row:
-    directory = Path(tempfile.mkdtemp(prefix="inside-", dir=bench.scratch))
-    try:
+    with bench.directory("inside") as directory:
         return entry_load(
             "inside", directory=directory, size=LARGE, in_flight=LARGE_IN_FLIGHT, bytes=total, loop=bench.loop
         )
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _over_the_wire(bench: Bench, total: int) -> Row:
@@ -251,11 +238,8 @@ WAYS = {
 def _wire_turn(bench: Bench, name: str, turn: int, size: int, count: int, in_flight: int) -> Row:
     common = {"size": size, "in_flight": in_flight, "bytes": size * count, "loop": bench.loop}
     if name == "inside":
-        directory = Path(tempfile.mkdtemp(prefix="inside-", dir=bench.scratch))
-        try:
+        with bench.directory("inside") as directory:
             return entry_load("inside", directory=directory, **common)
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
     with bookie(bench) as process:
         before = process.cpu_seconds()
         if name == "client":

@@ -8,11 +8,8 @@ processes of their own, all on this machine: what that costs is in ``CPU us``, o
 from __future__ import annotations
 
 import contextlib
-import shutil
 import statistics
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from tools.chaos.cluster import Cluster
@@ -51,21 +48,20 @@ def settings_of(quorums: tuple[int, int, int]) -> dict[str, str]:
 @contextlib.contextmanager
 def cluster(bench: Bench, quorums: tuple[int, int, int], bookies: int = BOOKIES, **settings: str) -> Iterator[Cluster]:
     """ZooKeeper, bookies and a broker as processes; ZooKeeper syncs its log as well."""
-    directory = Path(tempfile.mkdtemp(prefix="cluster-", dir=bench.scratch))
-    made = Cluster(
-        directory,
-        bookies=bookies,
-        session_ms=SESSION_MS,
-        broker_settings={"gemingaEventLoop": bench.loop, **settings_of(quorums), **bench.settings, **settings},
-        bookie_settings={"gemingaEventLoop": bench.loop},
-        sync=True,
-    )
-    try:
-        made.start()
-        yield made
-    finally:
-        made.close()
-        shutil.rmtree(directory, ignore_errors=True)
+    with bench.directory("cluster") as directory:
+        made = Cluster(
+            directory,
+            bookies=bookies,
+            session_ms=SESSION_MS,
+            broker_settings={"gemingaEventLoop": bench.loop, **settings_of(quorums), **bench.settings, **settings},
+            bookie_settings={"gemingaEventLoop": bench.loop},
+            sync=True,
+        )
+        try:
+            made.start()
+            yield made
+        finally:
+            made.close()
 
 
 @contextlib.contextmanager

@@ -27,17 +27,8 @@ def tail(bench: Bench) -> list[Row]:
         # asyncio's own loop takes from sockets by recv, which rchar leaves out.
         with bench.product(gemingaEventLoop="asyncio", **settings) as broker:
             count = int(RATE * (seconds + bench.warmup_s))
-            consumer = start_load(
-                "consume",
-                port=broker.broker_port,
-                topics=[LIVE],
-                subscription="tail",
-                count=count,
-                permits=PERMITS,
-                acks="cumulative",
-                in_order=True,
-                announce=True,
-            )
+            wanted: Row = {"topics": [LIVE], "count": count, "permits": PERMITS, "acks": "cumulative", "in_order": True}
+            consumer = start_load("consume", port=broker.broker_port, subscription="tail", announce=True, **wanted)
             assert consumer.stdout is not None
             consumer.stdout.readline()
             before, io = metrics(broker), io_of(broker.pid)
@@ -48,16 +39,7 @@ def tail(bench: Bench) -> list[Row]:
             _drop_cached_pages(broker)
             broker.start()
             before, io = metrics(broker), io_of(broker.pid)
-            load(
-                "consume",
-                port=broker.broker_port,
-                topics=[LIVE],
-                subscription="catch-up",
-                count=count,
-                permits=PERMITS,
-                acks="cumulative",
-                in_order=True,
-            )
+            load("consume", port=broker.broker_port, subscription="catch-up", **wanted)
             rows.append(_read_row("catch-up after a restart, cold pages", count, broker, before, io))
     return rows
 

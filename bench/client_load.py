@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import geminga.client as ours
+from bench.answers import tell
 from geminga.client import BatchReceivePolicy, ConsumerType, InitialPosition
 
 Options = dict[str, Any]
@@ -85,6 +86,11 @@ async def ours_send_nowait(client: ours.Client, o: Options) -> Answer:
             await producer.drain()
         await producer.flush()
 
+    return await rate_of(send, o)
+
+
+async def rate_of(send: Callable[[int], Awaitable[None]], o: Options) -> Answer:
+    """Of ``count`` messages that are sent after those that warm up."""
     await send(o["warmup"])
     watch = Watch()
     await send(o["count"])
@@ -103,10 +109,7 @@ async def ours_send(client: ours.Client, o: Options) -> Answer:
     async def send(count: int) -> None:
         await asyncio.gather(*(sender(count // CONCURRENT_SENDS) for _ in range(CONCURRENT_SENDS)))
 
-    await send(o["warmup"])
-    watch = Watch()
-    await send(o["count"])
-    return watch.stop().rate(o["count"])
+    return await rate_of(send, o)
 
 
 async def ours_fill(client: ours.Client, o: Options) -> Answer:
@@ -455,26 +458,18 @@ def run_official(o: Options) -> Answer:
         client.close()
 
 
-def main() -> int:
-    """One run; 1 if it failed."""
-    o: Options = json.loads(sys.argv[1])
-    try:
-        if o["mode"] == "negative_acks":
-            answer = negative_acks(o)
-        elif o["side"] == "official":
-            answer = run_official(o)
-        elif o.get("loop") == "uvloop":
-            import uvloop
+def run(o: Options) -> Answer:
+    """One run."""
+    if o["mode"] == "negative_acks":
+        return negative_acks(o)
+    if o["side"] == "official":
+        return run_official(o)
+    if o.get("loop") == "uvloop":
+        import uvloop
 
-            answer = uvloop.run(run_ours(o))
-        else:
-            answer = asyncio.run(run_ours(o))
-    except Exception as error:
-        print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
-        return 1
-    print(json.dumps(answer), flush=True)
-    return 0
+        return uvloop.run(run_ours(o))
+    return asyncio.run(run_ours(o))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(tell(run))

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from bench.answers import tell
 from bench.frames import connect_frame, frame, send_frame
 from bench.load import PONG, RECEIVE_BYTES, SILENCE_S, LoadError, describe, open_connection
 from geminga.broker.ownership.core.bundles import topic_hash
@@ -307,16 +308,5 @@ def first(o: dict[str, Any]) -> dict[str, Any]:
 MODES = {"lookup": lookup, "takeover": takeover, "first": first}
 
 
-def main() -> None:
-    """Run one mode; the answer is the last line, an error is a line with the key ``error``."""
-    options = json.loads(sys.argv[1])
-    try:
-        answer = MODES[options["mode"]](options)
-    except (LoadError, OSError) as error:
-        answer = {"error": str(error) or type(error).__name__}
-    print(json.dumps(answer), flush=True)
-    sys.exit("error" in answer)
-
-
 if __name__ == "__main__":
-    main()
+    sys.exit(tell(lambda o: MODES[o["mode"]](o), (LoadError, OSError)))

@@ -11,21 +11,16 @@ import argparse
 import asyncio
 import json
 import random
-import shutil
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
-from tools.standalone_process import StandaloneProcess, StartError
+from tools.standalone_process import StandaloneProcess
 
 from bench.measure import TOPIC, Row
 from bench.peers.rows import PULSAR
-from bench.peers.servers import GEMINGA, Kind, find_kinds, machine
+from bench.peers.servers import GEMINGA, find_kinds, machine
 from bench.peers.verdict import FAILED
 from bench.servers import Bench, BenchError
 from geminga.client import Client, MessageId, connect
@@ -38,7 +33,6 @@ RATE: Final = 200
 QUIET_S: Final = 5.0
 #: Between two looks at status and memory.
 LOOK_S: Final = 0.1
-START_LIMIT_S: Final = 120.0
 COMPACTION_LIMIT_S: Final = 1800.0
 #: Messages that are under way while a topic is filled.
 FILLED_AT_ONCE: Final = 10_000
@@ -201,21 +195,6 @@ async def measured(server: StandaloneProcess, case: Case, messages: int) -> Row:
     }
 
 
-@contextmanager
-def started(bench: Bench, kind: Kind) -> Iterator[StandaloneProcess]:
-    """A server that is ready, on a directory that goes with it."""
-    directory = Path(tempfile.mkdtemp(prefix=f"{kind.name}-", dir=bench.scratch))
-    server = kind.make(bench, directory / "server")
-    try:
-        server.start(START_LIMIT_S)
-        yield server
-    except StartError as error:
-        raise BenchError(f"{kind.title}: {error}") from None
-    finally:
-        server.kill()
-        shutil.rmtree(directory, ignore_errors=True)
-
-
 def compaction(bench: Bench, options: argparse.Namespace) -> list[Row]:
     """The table; ``--alone``: without Apache Pulsar."""
     console = Console(stderr=True, soft_wrap=True)
@@ -235,7 +214,7 @@ def compaction(bench: Bench, options: argparse.Namespace) -> list[Row]:
                 continue
             row: Row = {"row": case.name, "server": kind.title, "messages": messages}
             try:
-                with started(bench, kind) as server:
+                with kind.started(bench) as server:
                     row |= asyncio.run(measured(server, case, messages))
                 verdict = "yes" if row["x quiet"] <= GOAL else "NO"
                 row["met"] = verdict if name == GEMINGA else "-"

@@ -13,9 +13,7 @@ import ctypes
 import gc
 import json
 import os
-import shutil
 import statistics
-import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -56,12 +54,9 @@ def holes(bench: Bench, entries: int = ENTRIES) -> list[Row]:
         case = f"{ledgers} ledger{'s' if ledgers > 1 else ''} of {entries // ledgers:,}"
         built = [in_child(lambda n=ledgers: _built(n, entries // n)) for _ in range(RUNS)]
         rows.append(_row(case, "memory of the state, MB", [run["mb"] for run in built], MEMORY_MB_MAX))
-        directory = Path(tempfile.mkdtemp(prefix="cursor-", dir=bench.scratch))
-        try:
+        with bench.directory("cursor") as directory:
             wrote = in_child(lambda n=ledgers, d=directory: _written(d, n, entries // n))
             found = [in_child(lambda d=directory: _recovered(d)) for _ in range(RUNS)]
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
         if any(run["holes"] != wrote["holes"] for run in found):
             raise BenchError(f"{case}: {wrote['holes']} holes written, {found} recovered")
         rows += [
@@ -80,13 +75,10 @@ def holes(bench: Bench, entries: int = ENTRIES) -> list[Row]:
 def limited(bench: Bench, entries: int, ledgers: int = 1000) -> list[Row]:
     """The same over a thousand ledgers, with memory for a tenth of the state."""
     case = f"{ledgers:,} ledgers of {entries // ledgers:,}, a tenth in memory"
-    directory = Path(tempfile.mkdtemp(prefix="cursor-", dir=bench.scratch))
-    try:
+    with bench.directory("cursor") as directory:
         whole = in_child(lambda: _written(directory, ledgers, entries // ledgers))
         limit = whole["state_bytes"] / 10
         tenth = [in_child(lambda: _tenth(directory, limit)) for _ in range(RUNS)]
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
     return [
         _row(case, "state, MB", [whole["state_bytes"] / 1e6], None),
         _row(case, "recovery, s", [run["seconds"] for run in tenth], RECOVERY_S_MAX),

@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -53,12 +51,9 @@ KINDS: dict[str, Callable[[random.Random, int], int]] = {
 def restart(bench: Bench, entries: int = ENTRIES) -> Iterator[Row]:
     """Rows for each kind of delays."""
     for kind in KINDS:
-        directory = Path(tempfile.mkdtemp(prefix="delayed-", dir=bench.scratch))
-        try:
+        with bench.directory("delayed") as directory:
             wrote = in_child(lambda d=directory, k=kind: _written(d, k, entries))
             found = in_child(lambda d=directory: _restarted(d))
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
         if found["entries"] != entries:
             raise BenchError(f"{kind}: {entries} entries waited, {found['entries']} wait after the restart")
         case = f"restart, {kind}"

@@ -24,6 +24,7 @@ from typing import Any
 
 import uvloop
 
+from bench.answers import tell
 from geminga.bookie import BookieConfig, LocalBookie
 from geminga.bookkeeper import BookKeeper, LedgerHandle, LocalBookiePool
 from geminga.bookkeeper.core.addresses import parse_bookie_list
@@ -338,19 +339,12 @@ async def _run(o: Options) -> Answer:
         await runtime.disk.close()
 
 
-def main() -> None:
-    """Run one mode; an error is a line with the key ``error``."""
-    options = json.loads(sys.argv[1])
-    try:
-        if options["mode"] in ON_SOCKETS:
-            answer = ON_SOCKETS[options["mode"]](options)
-        else:
-            answer = {"uvloop": uvloop.run, "asyncio": asyncio.run}[options.get("loop", "uvloop")](_run(options))
-    except (LoadError, OSError, GemingaError) as error:
-        answer = {"error": str(error) or type(error).__name__}
-    print(json.dumps(answer), flush=True)
-    sys.exit("error" in answer)
+def run(options: Options) -> Answer:
+    """Of one mode."""
+    if options["mode"] in ON_SOCKETS:
+        return ON_SOCKETS[options["mode"]](options)
+    return {"uvloop": uvloop.run, "asyncio": asyncio.run}[options.get("loop", "uvloop")](_run(options))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(tell(run, (LoadError, OSError, GemingaError)))

@@ -6,15 +6,12 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
 import signal
 import statistics
-import tempfile
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Final
 
-from tools.standalone_process import StandaloneProcess, StartError
+from tools.standalone_process import StandaloneProcess
 
 from bench.measure import Row
 from bench.peers.rows import PULSAR
@@ -35,14 +32,7 @@ def first_sends(bench: Bench, count: int, turns: int, *, is_alone: bool) -> list
             kind = find_kinds()[name]
             if kind.missing:
                 raise BenchError(f"{kind.title} is not here: {kind.missing}; --alone measures Geminga")
-            directory = Path(tempfile.mkdtemp(prefix=f"firsts-{name}-", dir=bench.scratch))
-            stack.callback(shutil.rmtree, directory, ignore_errors=True)
-            server = servers[name] = kind.make(bench, directory / "s")
-            stack.callback(server.kill)
-            try:
-                server.start(START_LIMIT_S)
-            except StartError as error:
-                raise BenchError(str(error)) from None
+            server = servers[name] = stack.enter_context(kind.started(bench, limit_s=START_LIMIT_S))
             _turn(server, WARM, next(numbers))
         found: dict[str, list[tuple[float, float]]] = {name: [] for name in servers}
         for turn in range(turns):

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -145,16 +143,15 @@ class Pair:
 @contextmanager
 def started(kind: Kind, bench: Bench, *, links: Links | None = None) -> Iterator[Pair]:
     """A pair on a directory that goes with it."""
-    directory = Path(tempfile.mkdtemp(prefix=f"geo-{kind.name}-", dir=bench.scratch))
-    pair = Pair(kind, bench, directory, links=links)
-    try:
-        pair.start()
-        yield pair
-    except (StartError, GemingaError) as error:
-        raise BenchError(f"{kind.title}: {error}") from None
-    finally:
-        pair.close()
-        shutil.rmtree(directory, ignore_errors=True)
+    with bench.directory(f"geo-{kind.name}") as directory:
+        pair = Pair(kind, bench, directory, links=links)
+        try:
+            pair.start()
+            yield pair
+        except (StartError, GemingaError) as error:
+            raise BenchError(f"{kind.title}: {error}") from None
+        finally:
+            pair.close()
 
 
 def measure_cost(pair: Pair, kind: Kind, bench: Bench) -> dict[str, float]:

@@ -13,6 +13,7 @@ import time
 from typing import Any, Final
 
 import geminga.client as ours
+from bench.answers import tell
 from geminga.client import ClientArguments, InitialPosition
 from geminga.client import Timeout as NothingCame
 
@@ -139,16 +140,8 @@ def _quantiles(values: list[float]) -> dict[str, float]:
     }
 
 
-def main() -> None:
-    """Run one mode."""
-    options = json.loads(sys.argv[1])
-    modes = {"publish": publish, "paced": paced, "topics": topics}
-    try:
-        answer = asyncio.run(modes[options["mode"]](options))
-    except ours.PulsarException as error:
-        answer = {"error": f"{error}"}
-    print(json.dumps(answer), flush=True)
+MODES: Final = {"publish": publish, "paced": paced, "topics": topics}
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(tell(lambda o: asyncio.run(MODES[o["mode"]](o)), (ours.PulsarException,)))

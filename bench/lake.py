@@ -17,20 +17,18 @@ of broker and ``read_topic`` is looked at: each number once, in the order of the
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import subprocess
-import sys
 import time
 import urllib.request
 from typing import Any, Final
 
-from tools.standalone_process import ROOT, StandaloneProcess
+from tools.standalone_process import StandaloneProcess
 
 from bench.client import next_turn
 from bench.lake_queries import ALL, QUERIES
 from bench.measure import Row
-from bench.servers import Bench, BenchError, environment, finish_load
+from bench.servers import Bench, BenchError, SparkLoads, finish_load
 from bench.spark import cpu_seconds
 
 MESSAGES: Final = 1_000_000
@@ -66,6 +64,7 @@ class _Measuring:
     def __init__(self, bench: Bench, broker: StandaloneProcess, messages: int, size: int, root: str) -> None:
         self._bench = bench
         self._broker = broker
+        self._loads = SparkLoads(bench, "bench.lake_load", broker.service_url)
         self._messages = messages
         self._size = size
         broker_alone = {"service.url": broker.service_url, "topic": TOPIC}
@@ -78,12 +77,12 @@ class _Measuring:
 
     def rows(self) -> list[Row]:
         """Fill, offload, start Spark, take turns, look at the ids."""
-        filled = finish_load(self._process("fill", topic=TOPIC, count=self._messages, size=self._size))
+        filled = finish_load(self._loads.start("fill", topic=TOPIC, count=self._messages, size=self._size))
         offloaded_s, ledgers = self._offload()
         asked = [(way, query) for query in QUERIES for way in self._ways if way != "python" or query == ALL]
         turns: dict[tuple[str, str], list[dict[str, float]]] = {one: [] for one in asked}
         newest = {"startingOffsets": json.dumps({TOPIC: f"{max(ledgers)}:0:0"})} if ledgers else {}
-        session = self._start_session()
+        session = self._loads.start_session()
         try:
             for turn in range(self._bench.rounds + 1):
                 for way, query in asked:
@@ -168,29 +167,6 @@ class _Measuring:
         answer = next_turn(session, json.dumps({**how, "check": True, "count": self._messages}))
         found: dict[str, int] = answer["ledgers"]
         return found
-
-    # ---- processes
-
-    def _process(self, mode: str, **options: Any) -> subprocess.Popen[str]:
-        given = {"mode": mode, "url": self._broker.service_url, **options}
-        return subprocess.Popen(
-            [sys.executable, "-m", "bench.lake_load", json.dumps(given)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE if mode != "spark" else (self._bench.scratch / "spark.log").open("w"),
-            text=True,
-            cwd=ROOT,
-            env={**environment(), "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
-        )
-
-    def _start_session(self) -> subprocess.Popen[str]:
-        scratch = self._bench.scratch / "spark"
-        scratch.mkdir()
-        process = self._process("spark", scratch=str(scratch))
-        assert process.stdout is not None
-        if "ready" not in json.loads(process.stdout.readline() or "{}"):
-            raise BenchError(f"Spark did not start: {(self._bench.scratch / 'spark.log').read_text()[-500:]}")
-        return process
 
 
 _EMPTY: Final[Row] = {

@@ -21,9 +21,10 @@ from typing import Any
 
 import numpy as np
 
+from bench.answers import tell
 from bench.lake_ids import NUMBER_BYTES, IdSink, check_runs
 from bench.lake_queries import ALL, QUERIES
-from bench.spark_load import BATCH_BYTES, cpu_of_children
+from bench.spark_load import BATCH_BYTES, cpu_of_children, hand_over
 from bench.spark_session import serve
 
 Answer = dict[str, Any]
@@ -35,7 +36,7 @@ KEYS = 1000
 
 async def fill(o: Answer) -> Answer:
     """``count`` messages of ``size`` bytes; every fourth has a key."""
-    from geminga.client import MemoryBufferIsFull, connect
+    from geminga.client import connect
 
     rest_bytes = o["size"] - NUMBER_BYTES
     noise = np.random.default_rng(7).bytes(NOISE_BYTES + rest_bytes)
@@ -52,11 +53,7 @@ async def fill(o: Answer) -> Answer:
             at = number * rest_bytes % NOISE_BYTES
             value = number.to_bytes(NUMBER_BYTES, "big") + noise[at : at + rest_bytes]
             fields = {} if number % 4 else {"partition_key": keys[number % KEYS]}
-            try:
-                producer.send_nowait(value, **fields)
-            except MemoryBufferIsFull:
-                await producer.flush()
-                producer.send_nowait(value, **fields)
+            await hand_over(producer, value, **fields)
             if number % 1000 == 0:
                 await producer.drain()
         await producer.flush()
@@ -98,17 +95,5 @@ def run_read(session_: Any, o: Answer, scratch: Path) -> Answer:
     }
 
 
-def main() -> int:
-    """One run; 1 if it failed."""
-    o: Answer = json.loads(sys.argv[1])
-    try:
-        answer = asyncio.run(fill(o)) if o["mode"] == "fill" else spark(o)
-    except Exception as error:
-        print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
-        return 1
-    print(json.dumps(answer), flush=True)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(tell(lambda o: asyncio.run(fill(o)) if o["mode"] == "fill" else spark(o)))

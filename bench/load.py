@@ -21,6 +21,7 @@ from typing import Any
 
 import crc32c
 
+from bench.answers import tell
 from bench.frames import (
     PRODUCER_NAME,
     SEQUENCE_OFFSET,
@@ -339,16 +340,5 @@ def burn(o: dict[str, Any]) -> dict[str, Any]:
 MODES = {"burn": burn, "publish": publish, "paced": paced, "consume": consume, "subscribe": subscribe_many}
 
 
-def main() -> None:
-    """Run one mode; the answer is the last line, an error is a line with the key ``error``."""
-    options = json.loads(sys.argv[1])
-    try:
-        answer = MODES[options["mode"]](options)
-    except (LoadError, OSError) as error:
-        answer = {"error": str(error) or type(error).__name__}
-    print(json.dumps(answer), flush=True)
-    sys.exit("error" in answer)
-
-
 if __name__ == "__main__":
-    main()
+    sys.exit(tell(lambda o: MODES[o["mode"]](o), (LoadError, OSError)))

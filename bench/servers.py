@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -45,34 +45,38 @@ class Bench:
         return path
 
     @contextlib.contextmanager
+    def directory(self, name: str) -> Iterator[Path]:
+        """A new one, which goes at the end with all that is in it."""
+        path = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.scratch))
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+    @contextlib.contextmanager
     def product(self, **settings: str) -> Iterator[StandaloneProcess]:
         """A fresh standalone."""
-        directory = Path(tempfile.mkdtemp(prefix="product-", dir=self.scratch))
         merged = {"gemingaEventLoop": self.loop, **self.settings, **settings}
-        broker = StandaloneProcess(
-            directory / "data", log=directory / "log", settings=merged, environment=environment(self.source)
-        )
-        try:
-            broker.start()
+        told = environment(self.source)
+        with (
+            self.directory("product") as directory,
+            StandaloneProcess(directory / "data", log=directory / "log", settings=merged, environment=told) as broker,
+        ):
             yield broker
-        finally:
-            broker.kill()
-            shutil.rmtree(directory, ignore_errors=True)
 
     @contextlib.contextmanager
     def floor(self, *, codec: str = "generated") -> Iterator[int]:
         """The bare floor; its port."""
-        directory = Path(tempfile.mkdtemp(prefix="floor-", dir=self.scratch))
-        command = [sys.executable, "-m", "bench.floor", str(directory), "--loop", self.loop, "--codec", codec]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, env=environment())
-        assert process.stdout is not None
-        try:
-            yield json.loads(process.stdout.readline())["port"]
-        finally:
-            process.kill()
-            process.wait()
-            process.stdout.close()
-            shutil.rmtree(directory, ignore_errors=True)
+        with self.directory("floor") as directory:
+            command = [sys.executable, "-m", "bench.floor", str(directory), "--loop", self.loop, "--codec", codec]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, env=environment())
+            assert process.stdout is not None
+            try:
+                yield json.loads(process.stdout.readline())["port"]
+            finally:
+                process.kill()
+                process.wait()
+                process.stdout.close()
 
 
 def environment(source: Path = ROOT / "src") -> dict[str, str]:
@@ -86,6 +90,44 @@ def start_load(mode: str, *, module: str = "bench.load", **options: Any) -> subp
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment()
     )
+
+
+@dataclass(slots=True)
+class SparkLoads:
+    """Generators that import the sources of the bench, as Spark's workers below them do."""
+
+    bench: Bench
+    module: str
+    #: Of the broker.
+    url: str
+    variables: dict[str, str] = field(default_factory=dict)
+
+    def start(self, mode: str, **options: Any) -> subprocess.Popen[str]:
+        """One, which takes lines; what a session writes beside its answers goes to ``spark.log``."""
+        return subprocess.Popen(
+            [sys.executable, "-m", self.module, json.dumps({"mode": mode, "url": self.url, **options})],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE if mode != "spark" else self._log.open("w"),
+            text=True,
+            cwd=ROOT,
+            env={**environment(), "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", **self.variables},
+        )
+
+    def start_session(self) -> subprocess.Popen[str]:
+        """One with a session that is ready. Raises BenchError."""
+        scratch = self.bench.scratch / "spark"
+        scratch.mkdir()
+        process = self.start("spark", scratch=str(scratch))
+        assert process.stdout is not None
+        answer = json.loads(process.stdout.readline() or "{}")
+        if "ready" not in answer:
+            raise BenchError(f"Spark did not start: {answer.get('error', self._log.read_text()[-500:])}")
+        return process
+
+    @property
+    def _log(self) -> Path:
+        return self.bench.scratch / "spark.log"
 
 
 def finish_load(process: subprocess.Popen[str], timeout_s: float = 600.0) -> dict[str, Any]:

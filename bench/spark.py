@@ -26,18 +26,17 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 import time
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tools.standalone_process import ROOT, StandaloneProcess
+from tools.standalone_process import StandaloneProcess
 
 from bench.client import next_turn
 from bench.measure import Row
-from bench.servers import Bench, BenchError, environment, finish_load
+from bench.servers import Bench, BenchError, SparkLoads, finish_load
 from bench.spark_load import PAYLOAD_BYTES, PAYLOAD_VARIABLE, payloads
 
 #: Messages of one topic that is read; of the two tasks of a write.
@@ -98,6 +97,8 @@ class _Measuring:
         self._files = ["parquet", {"path": str(bench.scratch / "parquet"), "compression": "none"}]
         self._bench = bench
         self._broker = broker
+        variables = {PAYLOAD_VARIABLE: str(payload_bytes)}
+        self._loads = SparkLoads(bench, "bench.spark_load", broker.service_url, variables)
         self._turns: dict[str, list[_Turn]] = {}
         #: Process and port of what only sends.
         self._sender = self._port = 0
@@ -111,10 +112,10 @@ class _Measuring:
             self._load("fill", topics=["small"], count=1, compression="NONE")
         alone = [self._alone(compression) for compression in self._compressions]
         self._deduplicate()
-        sender = self._process("send")
+        sender = self._loads.start("send")
         assert sender.stdout is not None
         self._sender, self._port = sender.pid, json.loads(sender.stdout.readline())["port"]
-        session = self._start_session()
+        session = self._loads.start_session()
         try:
             self._take_turns(session)
             small = next_turn(session, json.dumps(self._query(["small"], "noop", maxMessagesPerTrigger="1")))
@@ -257,36 +258,7 @@ class _Measuring:
     # ---- processes
 
     def _load(self, mode: str, **options: Any) -> dict[str, Any]:
-        return finish_load(self._process(mode, **options))
-
-    def _process(self, mode: str, **options: Any) -> subprocess.Popen[str]:
-        given = {"mode": mode, "url": self._broker.service_url, **options}
-        return subprocess.Popen(
-            [sys.executable, "-m", "bench.spark_load", json.dumps(given)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE if mode != "spark" else (self._bench.scratch / "spark.log").open("w"),
-            text=True,
-            cwd=ROOT,
-            # Spark's workers import the sources of the bench, too.
-            env={
-                **environment(),
-                "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
-                PAYLOAD_VARIABLE: str(self._size),
-            },
-        )
-
-    def _start_session(self) -> subprocess.Popen[str]:
-        scratch = self._bench.scratch / "spark"
-        scratch.mkdir()
-        process = self._process("spark", scratch=str(scratch))
-        assert process.stdout is not None
-        answer = json.loads(process.stdout.readline() or "{}")
-        if "ready" not in answer:
-            raise BenchError(
-                f"Spark did not start: {answer.get('error', (self._bench.scratch / 'spark.log').read_text()[-500:])}"
-            )
-        return process
+        return finish_load(self._loads.start(mode, **options))
 
 
 def _memory(messages: int) -> list[Any]:

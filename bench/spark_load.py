@@ -30,6 +30,7 @@ from typing import Any, Final
 
 from tools.process_tree import children_of
 
+from bench.answers import tell
 from bench.spark_session import serve
 
 Options = dict[str, Any]
@@ -58,9 +59,20 @@ def payloads() -> list[bytes]:
 # ---- fill
 
 
+async def hand_over(producer: Any, content: bytes, **fields: Any) -> None:
+    """Send a message, once there is room for it."""
+    from geminga.client import MemoryBufferIsFull
+
+    try:
+        producer.send_nowait(content, **fields)
+    except MemoryBufferIsFull:
+        await producer.flush()
+        producer.send_nowait(content, **fields)
+
+
 async def fill(o: Options) -> Answer:
     """``count`` messages with key and event time into each topic."""
-    from geminga.client import CompressionType, MemoryBufferIsFull, connect
+    from geminga.client import CompressionType, connect
 
     contents = payloads()
     size = 0
@@ -77,11 +89,7 @@ async def fill(o: Options) -> Answer:
                 content = contents[index % PAYLOADS]
                 size += len(content)
                 fields = {"partition_key": f"key-{index % KEYS}", "event_timestamp": FIRST_EVENT_MS + index}
-                try:
-                    producer.send_nowait(content, **fields)
-                except MemoryBufferIsFull:
-                    await producer.flush()
-                    producer.send_nowait(content, **fields)
+                await hand_over(producer, content, **fields)
                 if index % 100 == 0:
                     await producer.drain()
             await producer.flush()
@@ -206,17 +214,5 @@ def cpu_of_children() -> dict[str, float]:
 _MODES: Final = {"alone": alone, "send": send, "spark": spark}
 
 
-def main() -> int:
-    """One run; 1 if it failed."""
-    o: Options = json.loads(sys.argv[1])
-    try:
-        answer = asyncio.run(fill(o)) if o["mode"] == "fill" else _MODES[o["mode"]](o)
-    except Exception as error:
-        print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
-        return 1
-    print(json.dumps(answer), flush=True)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(tell(lambda o: asyncio.run(fill(o)) if o["mode"] == "fill" else _MODES[o["mode"]](o)))

@@ -31,17 +31,19 @@ from geminga.spark.sink.writer import sink_plan
 ARROW_BATCH_BYTES = 4 << 20
 
 
-class MemorySource(DataSource):
+class _RawSource(DataSource):
+    def schema(self) -> StructType:
+        """Of Geminga's source."""
+        return raw_schema(DEFAULT_COLUMNS)
+
+
+class MemorySource(_RawSource):
     """``bench_memory``: ``tasks`` tasks of ``rows`` rows of value and the six metadata columns, in ``batches``."""
 
     @classmethod
     def name(cls) -> str:
         """For ``format``."""
         return "bench_memory"
-
-    def schema(self) -> StructType:
-        """Of Geminga's source."""
-        return raw_schema(DEFAULT_COLUMNS)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """See :class:`_MemoryReader`."""
@@ -50,7 +52,7 @@ class MemorySource(DataSource):
         )
 
 
-class SocketSource(DataSource):
+class SocketSource(_RawSource):
     """``bench_socket``: the same rows; their payloads come over a socket from a process that does nothing but send.
 
     What no client can do without: the bytes of a batch are received, and checked once.
@@ -60,10 +62,6 @@ class SocketSource(DataSource):
     def name(cls) -> str:
         """For ``format``."""
         return "bench_socket"
-
-    def schema(self) -> StructType:
-        """Of Geminga's source."""
-        return raw_schema(DEFAULT_COLUMNS)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """See :class:`_SocketReader`."""

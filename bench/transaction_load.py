@@ -8,7 +8,6 @@ way, in a transaction or not, and there are as many lanes either way.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
 import time
@@ -16,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final
 
+from bench.answers import tell
 from geminga.client import Client, Consumer, ConsumerType, InitialPosition, Producer, Transaction, connect
 
 Options = dict[str, Any]
@@ -288,21 +288,14 @@ async def run(options: Options) -> Answer:
         return answer
 
 
-def main() -> int:
-    """Read the options, print the answer."""
-    options: Options = json.loads(sys.argv[1])
-    try:
-        if options.get("loop") == "uvloop":
-            import uvloop
+def on_loop(options: Options) -> Answer:
+    """The same, on the loop that the options name."""
+    if options.get("loop") == "uvloop":
+        import uvloop
 
-            answer = uvloop.run(run(options))
-        else:
-            answer = asyncio.run(run(options))
-    except Exception as error:
-        answer = {"error": f"{type(error).__name__}: {error}"}
-    print(json.dumps(answer), flush=True)
-    return "error" in answer
+        return uvloop.run(run(options))
+    return asyncio.run(run(options))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(tell(on_loop))

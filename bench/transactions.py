@@ -10,26 +10,23 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
 from tools.interop.apache_standalone import die_with_parent
-from tools.standalone_process import ROOT, StandaloneProcess, StartError
+from tools.standalone_process import ROOT, StandaloneProcess
 
 from bench.peers.rows import PULSAR
-from bench.peers.servers import GEMINGA, Kind, find_kinds, machine
+from bench.peers.servers import GEMINGA, find_kinds, machine
 from bench.peers.verdict import FAILED, plain, spread, verdict
 from bench.servers import Bench, BenchError, environment
 
@@ -46,7 +43,6 @@ LEAD_S: Final = 0.7
 #: Each server is under all rows' load for so long first: the JVM compiles by then.
 WARM_S: Final[Mapping[str, float]] = {GEMINGA: 5.0, PULSAR: 45.0}
 LOAD_LIMIT_S: Final = 120.0
-START_LIMIT_S: Final = 120.0
 #: Both brokers; whether transactions are on by default is no matter here.
 SETTINGS: Final = {"transactionCoordinatorEnabled": "true"}
 #: Ours may be behind plain publishing by so much, in the row that says so.
@@ -152,20 +148,6 @@ class Turns:
         """To who waits for the table."""
         self.console.print(text, markup=False, highlight=False)
 
-    @contextmanager
-    def started(self, kind: Kind) -> Iterator[StandaloneProcess]:
-        """A server that is ready, on a directory that goes with it."""
-        directory = Path(tempfile.mkdtemp(prefix=f"{kind.name}-", dir=self.bench.scratch))
-        server = kind.make(self.bench, directory / "server", also=SETTINGS)
-        try:
-            server.start(START_LIMIT_S)
-            yield server
-        except StartError as error:
-            raise BenchError(f"{kind.title}: {error}") from None
-        finally:
-            server.kill()
-            shutil.rmtree(directory, ignore_errors=True)
-
     def run(self) -> list[Row]:
         """All turns; the table."""
         with ExitStack() as stack:
@@ -174,7 +156,7 @@ class Turns:
                 if (kind := kinds[name]).missing:
                     self.say(f"without {kind.title}: {kind.missing}")
                     continue
-                self.servers[name] = stack.enter_context(self.started(kind))
+                self.servers[name] = stack.enter_context(kind.started(self.bench, also=SETTINGS))
             for name in self.servers:
                 self.warm_up(name)
             for turn in range(self.turns):

@@ -7,20 +7,17 @@ ratio is the median of the pairs', with their quartiles: single pairs differ by 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import statistics
-import tempfile
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, Final
 
-from tools.standalone_process import StandaloneProcess, StartError
+from tools.standalone_process import StandaloneProcess
 
 from bench.peers.servers import GEMINGA, find_kinds
 from bench.peers.verdict import plain
-from bench.servers import Bench, BenchError
-from bench.transactions import START_LIMIT_S, put_load
+from bench.servers import Bench
+from bench.transactions import put_load
 
 Row = dict[str, Any]
 #: Pairs of windows of each load.
@@ -38,15 +35,8 @@ def unused(bench: Bench) -> list[Row]:
     number = 0
     with ExitStack() as stack:
         for name in ("true", "false"):
-            directory = Path(tempfile.mkdtemp(prefix=f"unused-{name}-", dir=bench.scratch))
-            stack.callback(shutil.rmtree, directory, ignore_errors=True)
-            server = find_kinds()[GEMINGA].make(bench, directory / "s", also={"transactionCoordinatorEnabled": name})
-            stack.callback(server.kill)
-            try:
-                server.start(START_LIMIT_S)
-            except StartError as error:
-                raise BenchError(str(error)) from None
-            servers[name] = server
+            also = {"transactionCoordinatorEnabled": name}
+            servers[name] = stack.enter_context(find_kinds()[GEMINGA].started(bench, also=also))
         rows = []
         for title, load in LOADS.items():
             answers: dict[str, list[Row]] = {name: [] for name in servers}

@@ -18,13 +18,12 @@ from pathlib import Path
 
 import pulsar
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.progress import Progress, TaskID
 from tools.chaos.cluster import BookieProcess, Cluster
 from tools.chaos.copies import Copies, Look
 
 from demo.broker_lost import BrokerLost, lose_broker
-from demo.delivery import TOPIC, Publishing, consume, publish
+from demo.delivery import TOPIC, Publishing, consume, progress_bars, publish, result_table
 from demo.events import Events
 from demo.verdict import Verdict
 
@@ -231,8 +230,7 @@ def _publish_and_read(console: Console, cluster: Cluster, events: Events, direct
     logger = pulsar.FileLogger(pulsar.LoggerLevel.Warn, str(directory / "client.log"))
     client = pulsar.Client(cluster.service_url, logger=logger, operation_timeout_seconds=30)
     client.subscribe(TOPIC, "demo", initial_position=pulsar.InitialPosition.Earliest).close()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress:
+    with progress_bars(console) as progress:
         losing = Losing(console, cluster, progress, lost)
         over_s, at = min(PUBLISH_S, len(events.rows) / RATE_MIN), 0.5
         if lost.brokers > 1:
@@ -252,10 +250,7 @@ def _publish_and_read(console: Console, cluster: Cluster, events: Events, direct
 
 def report(console: Console, lost: Lost) -> None:
     """The table on screen."""
-    table = Table(title="What came out", show_header=False)
-    table.add_column(style="cyan")
-    table.add_column(justify="right")
-    table.add_column()
+    table = result_table()
     table.add_row("published", f"{lost.events:,}", f"{lost.acknowledged_meanwhile:,} of them while copies were missing")
     if (broker := lost.broker) is not None:
         table.add_row("taken over", f"{broker.taken_over_s:.1f} s", f"{broker.partitions} of {PARTITIONS} partitions")

@@ -170,14 +170,26 @@ def consume(
     return last - started
 
 
-def report(
-    console: Console, verdict: Verdict, state: Publishing, consume_s: float, broker: StandaloneProcess, dedup: bool
-) -> list[str]:
-    """Print the table; the reasons why the run failed."""
+def progress_bars(console: Console) -> Progress:
+    """How much of each step is done."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=console)
+
+
+def result_table() -> Table:
+    """What is counted, how many, and what that means."""
     table = Table(title="What came out", show_header=False)
     table.add_column(style="cyan")
     table.add_column(justify="right")
     table.add_column()
+    return table
+
+
+def report(
+    console: Console, verdict: Verdict, state: Publishing, consume_s: float, broker: StandaloneProcess, dedup: bool
+) -> list[str]:
+    """Print the table; the reasons why the run failed."""
+    table = result_table()
     per_second = f"{verdict.published / max(state.seconds, 1e-9):,.0f}/s"
     table.add_row("published", f"{verdict.published:,}", f"{per_second}, the crash and restart included")
     table.add_row("acknowledged", f"{len(verdict.acknowledged):,}", "each on stable storage (fdatasync) before")
@@ -206,8 +218,7 @@ def run(console: Console, broker: StandaloneProcess, events: Events, directory: 
     broker.request("PUT", "/admin/v2/persistent/public/default/demo/partitions", PARTITIONS)
     logger = pulsar.FileLogger(pulsar.LoggerLevel.Warn, str(directory / "client.log"))
     client = pulsar.Client(broker.service_url, logger=logger, operation_timeout_seconds=30)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress:
+    with progress_bars(console) as progress:
         state = publish(client, events, progress, partial(kill_and_restart, broker, progress))
         verdict = Verdict(len(events.rows), state.acknowledged, state.in_flight_at_kill)
         consume_s = consume(client, verdict, events, progress)

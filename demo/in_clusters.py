@@ -16,11 +16,10 @@ from pathlib import Path
 
 import pulsar
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from tools.chaos.cluster import BrokerProcess, Cluster
 
-from demo.delivery import TOPIC, Publishing, consume, publish
+from demo.delivery import TOPIC, Publishing, consume, progress_bars, publish
 from demo.events import Events
 from demo.verdict import Verdict
 from geminga.app.local.mesh_registration import ClusterUrls, connect_all
@@ -134,8 +133,7 @@ def _publish_and_read(
         clients[name] = pulsar.Client(cluster.service_url, logger=logger, operation_timeout_seconds=30)
         # What nobody is subscribed to may go once it is copied.
         clients[name].subscribe(TOPIC, "demo", initial_position=pulsar.InitialPosition.Earliest).close()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress, ThreadPoolExecutor(len(made)) as threads:
+    with progress_bars(console) as progress, ThreadPoolExecutor(len(made)) as threads:
         victim = _victim(made)
 
         def lose(state: Publishing) -> None:

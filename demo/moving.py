@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.progress import Progress, TaskID
 from tools.standalone_process import ROOT, StandaloneProcess
 
+from demo.delivery import progress_bars, result_table
 from demo.events import Events
 from demo.mover import SUBSCRIPTION
 from geminga.client import MessageId, blocking
@@ -200,9 +200,8 @@ def run(
     console: Console, broker: StandaloneProcess, events: Events, directory: Path, *, kills: int, as_json: bool
 ) -> list[str]:
     """All of it, with a table or a line of JSON; the reasons why it failed."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     try:
-        with Progress(*columns, console=console) as progress:
+        with progress_bars(console) as progress:
             moved = Moving(console, broker, directory / "mover.log", progress).run(events.rows, kills)
     except TimeoutError as error:
         return [str(error)]
@@ -220,10 +219,7 @@ def document(moved: Moved) -> dict[str, Any]:
 
 def report(console: Console, moved: Moved) -> None:
     """The table on screen."""
-    table = Table(title="What came out", show_header=False)
-    table.add_column(style="cyan")
-    table.add_column(justify="right")
-    table.add_column()
+    table = result_table()
     table.add_row("events", f"{moved.events:,}", f"moved in {moved.seconds:.0f} s, kills and restarts included")
     kills = moved.kills_of_the_mover + moved.kills_of_the_broker
     table.add_row("kill -9", f"{kills}", f"mover {moved.kills_of_the_mover}, broker {moved.kills_of_the_broker}")

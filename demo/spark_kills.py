@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from tools.spark_driver import DriverError
 from tools.standalone_process import StandaloneProcess, StartError
 
 from demo.accounts import Balance, Expected, Found, Unclear, audit, balance, delay_for, expect
+from demo.delivery import progress_bars
 from demo.events import Events, load_events
 from demo.killing import KINDS, Killing, Run, kinds_of
 from demo.troubled import DAY_MS, Row, sent_again, troubled
@@ -131,8 +131,7 @@ def run_through(
     stage.make_topics(guarantee)
     run = Run(seed, len(given.rows))
     say_progress = said_in_lines(console, run)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress:
+    with progress_bars(console) as progress:
         bar = progress.add_task("publish", total=len(given.rows))
         counts = stage.publish(lambda done: progress.update(bar, completed=done))
         console.print("; ".join(f"{topic.rpartition('/')[2]}: {count:,} rows" for topic, count in counts.items()))

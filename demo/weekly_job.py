@@ -25,22 +25,12 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
+from tools.spark_classes import SMALL
 
 from demo.watermark import watermark_of_batch
 from geminga.spark import session
 
 EVENT = "{id} string, repo string, files long, insertions long, deletions long"
-SETTINGS = {
-    "spark.driver.memory": "1g",
-    # A job of a minute is over before the second compiler has earned what it costs.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.session.timeZone": "UTC",
-}
 #: Four attempts, so that a task whose worker is killed is tried again, and the query does not always end.
 MASTER = "local[2,4]"
 #: Tasks that read a batch, each time: as many as run at a time.
@@ -255,7 +245,7 @@ def main() -> None:
     options = parser.parse_args()
     options.checkpoint = str(Path(options.checkpoint).resolve())
     try:
-        spark = session("geminga demo", master=MASTER, settings=SETTINGS)
+        spark = session("geminga demo", master=MASTER, settings=SMALL)
         spark.sparkContext.setLogLevel("ERROR")
         java = spark.sparkContext._jvm.System  # type: ignore[union-attr]
         say({"ready": f"{spark.version} on Java {java.getProperty('java.version')}"})

@@ -40,6 +40,8 @@ HOMES = {
     "Consumer": "_messages.consumer",
     "Transaction": "_api.transaction",
 }
+#: What makes a class one that is entered and closed, and its module.
+ENTERED, ENTERED_HOME = "ClosedAtEnd", "_api.opening"
 #: What the class stands on, if it is not ``Facade``.
 BASES = {"Producer": "ProducerFacade", "Transaction": "TransactionFacade"}
 #: Bodies that the general rules do not give, and what the docstring says more then.
@@ -337,21 +339,25 @@ class ClassWriter:
         if f"Async{self.name}" in bases:
             self.out.import_name(f"geminga.client.{self.source.module}", self.name, f"Async{self.name}")
         text = f"class {self.name}({bases}):\n" + docstring(self.name, self.node, "    ") + "\n    __slots__ = ()\n\n"
-        text += "\n".join(self.method(node) for node in public_methods(self.source, self.node))
+        text += "\n".join(self.method(node, self.source) for node in public_methods(self.source, self.node))
+        if ENTERED in [ast.unparse(base) for base in self.node.bases]:
+            entered = source_of(ENTERED_HOME)
+            methods = public_methods(entered, entered.find_class(ENTERED))
+            text += "\n".join(["", *(self.method(node, entered) for node in methods if node.name in SPECIAL)])
         self.out.body.append(text)
         return self.out.text(f"The blocking ``{self.name}``.")
 
-    def method(self, node: Function) -> str:
-        """One method with its decorators."""
+    def method(self, node: Function, source: Source) -> str:
+        """One method of the class, or of what it stands on in ``source``, with its decorators."""
         is_awaited = awaits(node)
         node.returns = without_opening(node.returns)
         decorators = [ast.unparse(d) for d in node.decorator_list]
         kept = "".join(f"    @{d}\n" for d in decorators if d in ("overload", "property"))
         if "overload" in decorators:
             self.out.import_name("typing", "overload")
-        self.out.need(node.args, self.source)
+        self.out.need(node.args, source)
         if node.returns is not None:
-            self.out.need(node.returns, self.source)
+            self.out.need(node.returns, source)
         name = SPECIAL.get(node.name, node.name)
         returns = ast.unparse(node.returns) if node.returns is not None else "None"
         returns = returns.replace("AsyncIterator[", "Iterator[").replace("AsyncGenerator[", "Iterator[")

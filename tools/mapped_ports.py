@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Mapping_
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from tools.standalone_process import ROOT, StandaloneProcess
 
@@ -179,15 +179,9 @@ class MappedStandalone(StandaloneProcess):
             environment=_environment(),
         )
 
-    @property
-    def service_url(self) -> str:
-        """By the mapped port."""
-        return f"pulsar://127.0.0.1:{self.mapping.ports[self.broker_port]}"
-
-    @property
-    def web_url(self) -> str:
-        """By the mapped port."""
-        return f"http://127.0.0.1:{self.mapping.ports[self.web_port]}"
+    def reached(self, port: int) -> int:
+        """By the mapped one."""
+        return self.mapping.ports[port]
 
     def command(self) -> list[str]:
         """In a namespace."""
@@ -198,10 +192,6 @@ class MappedStandalone(StandaloneProcess):
     ) -> None:
         super().__exit__(kind, error, trace)
         self.mapping.close()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
 
 
 def _serve_inside(folder: Path, ports: Sequence[int]) -> None:

@@ -25,6 +25,18 @@ ARCHIVE: Final = HOME / "classes.jsa"
 VARIABLE: Final = "SPARK_SUBMIT_OPTS"
 #: A JVM that can not take the archive would say so where programs print their results.
 QUIET: Final = "-Xshare:auto -Xlog:disable"
+#: Settings of a small session on this machine: quiet, and nothing left listening.
+SMALL: Final = {
+    "spark.driver.memory": "1g",
+    # It is over before the second compiler has earned what it costs.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+}
 #: Some 40 s of processor time, on a machine that others use.
 _LIMIT_S: Final = 900
 

@@ -86,12 +86,16 @@ class StandaloneProcess:
     @property
     def service_url(self) -> str:
         """``pulsar://...`` for clients."""
-        return f"pulsar://127.0.0.1:{self.broker_port}"
+        return f"pulsar://127.0.0.1:{self.reached(self.broker_port)}"
 
     @property
     def web_url(self) -> str:
         """``http://...`` for administration."""
-        return f"http://127.0.0.1:{self.web_port}"
+        return f"http://127.0.0.1:{self.reached(self.web_port)}"
+
+    def reached(self, port: int) -> int:
+        """By which port of this machine one of the process's is reached."""
+        return port
 
     @property
     def web_service_url(self) -> str:

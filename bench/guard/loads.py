@@ -6,7 +6,7 @@ several brokers and bookies is one too, with all their work and that of the simu
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from geminga.wire.pulsar.commands import encode_command
 from geminga.wire.pulsar.metadata import encode_entry
 from support.clusters.bookie_ensemble import SMALL
 from support.clusters.cluster_world import LEDGERS, PARTITIONED, ClusterWorld
+from support.worlds.bookies import Listed
 from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, send_frame
 from support.worlds.client_world import URL, BrokerOnNode
 from support.worlds.rest_world import ask, rest_application
@@ -43,31 +44,12 @@ _LONG: Final = {"max_entries_per_ledger": 1_000_000}
 _PATIENT: Final[gc.ClientArguments] = {"operation_timeout_ms": 30_000}
 
 
-class _Everything:
-    """Nobody says which ledgers there are: the bookie collects nothing."""
-
-    async def live_ledger_ids(self) -> set[int] | None:
-        return None
-
-    async def next_ledger_id(self) -> int | None:
-        return None
-
-    async def read_mark(self, instance: str) -> int | None:
-        return None
-
-    async def write_mark(self, instance: str, mark: int) -> None:
-        pass
-
-    async def existing(self, ledger_ids: Sequence[int]) -> set[int] | None:
-        return None
-
-
 def _with_broker(scenario: Callable[[BrokerWorld, Measure, int], Awaitable[None]]) -> Load:
     """A broker over a real bookie on a simulated disk, and clients that speak frames without a network."""
 
     async def load(world: sim.SimWorld, measure: Measure, total: int) -> None:
         async def on_node(node: sim.SimNode) -> None:
-            bookie = await LocalBookie.open(node.runtime, "/bookie", SMALL, ledgers=_Everything())
+            bookie = await LocalBookie.open(node.runtime, "/bookie", SMALL, ledgers=Listed())
             broker_world = BrokerWorld(node.runtime, BrokerConfig(), ManagedLedgerConfig(**_LONG), bookie=bookie)
             await broker_world.start()
             await scenario(broker_world, measure, total)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import signal
 import statistics
 import subprocess
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -24,7 +22,7 @@ from tools.standalone_process import StandaloneProcess, StartError
 from bench.load import LoadError
 from bench.measure import first_receipt
 from bench.peers.rows import PULSAR, PeerRow, selected
-from bench.peers.servers import GEMINGA, Kind, build_load, find_kinds, machine, sampling
+from bench.peers.servers import GEMINGA, START_LIMIT_S, Kind, build_load, find_kinds, machine, sampling
 from bench.peers.verdict import failed_line, lines
 from bench.servers import Bench, BenchError
 
@@ -41,7 +39,6 @@ QUIET: Final = 0.08
 QUIET_LIMIT_S: Final = 3.0
 QUIET_STEP_S: Final = 0.25
 IDLE_S: Final = 4.0
-START_LIMIT_S: Final = 120.0
 LOAD_LIMIT_S: Final = 90.0
 
 
@@ -77,23 +74,22 @@ class Contest:
     @contextmanager
     def started(self, kind: Kind) -> Iterator[StandaloneProcess]:
         """A server that is ready, on a directory that goes with it."""
-        directory = Path(tempfile.mkdtemp(prefix=f"{kind.name}-", dir=self.bench.scratch))
-        samples = directory / "samples"
-        environment = sampling(self.bench, samples) if self.profile else None
-        server = self.made(kind, directory / "server", environment)
-        try:
-            server.start(START_LIMIT_S)
-            self.prepare(kind, server)
-            yield server
-            if self.profile and kind.name == GEMINGA:
-                os.kill(server.pid, signal.SIGCONT)
-                server.stop()
-                self.say(samples.read_text(encoding="utf-8"))
-        except StartError as error:
-            raise BenchError(f"{kind.title}: {error}") from None
-        finally:
-            server.kill()
-            shutil.rmtree(directory, ignore_errors=True)
+        with self.bench.directory(kind.name) as directory:
+            samples = directory / "samples"
+            environment = sampling(self.bench, samples) if self.profile else None
+            server = self.made(kind, directory / "server", environment)
+            try:
+                server.start(START_LIMIT_S)
+                self.prepare(kind, server)
+                yield server
+                if self.profile and kind.name == GEMINGA:
+                    os.kill(server.pid, signal.SIGCONT)
+                    server.stop()
+                    self.say(samples.read_text(encoding="utf-8"))
+            except StartError as error:
+                raise BenchError(f"{kind.title}: {error}") from None
+            finally:
+                server.kill()
 
     def made(self, kind: Kind, directory: Path, environment: Mapping[str, str] | None = None) -> StandaloneProcess:
         """A server of that kind, not started."""
@@ -172,23 +168,22 @@ class Contest:
 
     def start_again(self, name: str) -> Answer:
         """Another one of its kind on an empty directory: from exec until a message is durable."""
-        directory = Path(tempfile.mkdtemp(prefix="start-", dir=self.bench.scratch))
-        server = self.made(self.kinds[name], directory / "server")
-        try:
-            server.launch()
-            deadline = time.monotonic() + START_LIMIT_S
-            while True:
-                try:
-                    if not server.broker_port:
-                        server.wait_ready(START_LIMIT_S)
-                    return {"seconds": first_receipt(server)}
-                except (OSError, LoadError) as error:
-                    if time.monotonic() > deadline:
-                        raise BenchError(f"no receipt within {START_LIMIT_S} s: {error}") from None
-                    time.sleep(0.02)
-        finally:
-            server.kill()
-            shutil.rmtree(directory, ignore_errors=True)
+        with self.bench.directory("start") as directory:
+            server = self.made(self.kinds[name], directory / "server")
+            try:
+                server.launch()
+                deadline = time.monotonic() + START_LIMIT_S
+                while True:
+                    try:
+                        if not server.broker_port:
+                            server.wait_ready(START_LIMIT_S)
+                        return {"seconds": first_receipt(server)}
+                    except (OSError, LoadError) as error:
+                        if time.monotonic() > deadline:
+                            raise BenchError(f"no receipt within {START_LIMIT_S} s: {error}") from None
+                        time.sleep(0.02)
+            finally:
+                server.kill()
 
     def idle(self, name: str) -> Answer:
         """Memory and CPU after everything before."""

@@ -10,18 +10,21 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from tools.interop.apache_standalone import ApacheStandalone, die_with_parent, free_ports
 from tools.interop.artifacts import ToolError, class_path, pinned_version
-from tools.standalone_process import ROOT, StandaloneProcess
+from tools.standalone_process import ROOT, StandaloneProcess, StartError
 
 from bench.peers.rows import NATS, PULSAR, REDIS
 from bench.servers import Bench, BenchError
 
 GEMINGA: Final = "geminga"
+#: How long a server may take until it is ready.
+START_LIMIT_S: Final = 120.0
 #: What both brokers are told; everything else is each one's default.
 BOTH: Final = {
     "acknowledgmentAtBatchIndexLevelEnabled": "true",
@@ -114,6 +117,21 @@ class Kind:
             told = {"PYTHONPATH": str(bench.source), **(environment or {})}
             return StandaloneProcess(data, log=log, settings=settings, before_exec=die_with_parent, environment=told)
         return OtherServer(self.name, self.program, data, log)
+
+    @contextmanager
+    def started(
+        self, bench: Bench, *, also: Mapping[str, str] | None = None, limit_s: float = START_LIMIT_S
+    ) -> Iterator[StandaloneProcess]:
+        """One that is ready, on a directory that goes with it; ``also``: as for :meth:`make`. Raises BenchError."""
+        with bench.directory(self.name) as directory:
+            server = self.make(bench, directory / "server", also=also)
+            try:
+                server.start(limit_s)
+                yield server
+            except StartError as error:
+                raise BenchError(f"{self.title}: {error}") from None
+            finally:
+                server.kill()
 
 
 def find_kinds() -> dict[str, Kind]:

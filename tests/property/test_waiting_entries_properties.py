@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from pyroaring import BitMap
 
-from geminga.broker.core.delayed.waiting_entries import WaitingEntries, absent_count, first_absent
+from geminga.broker.core.delayed.waiting_entries import WaitingEntries, absent_count
+from geminga.managed_ledger.rules.acked_entries import first_absent
 from geminga.model import Position
 from support.house.examples import many
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -32,13 +33,13 @@ SCHEMES: Final = ("light", "dark")
 DEADLINE: Final = 20_000
 
 
+@dataclass(slots=True)
 class Watch:
     """What pages of one browser did that they must not: one line for each."""
 
-    def __init__(self, host: str) -> None:
-        self.host = host
-        self.requests = 0
-        self.found: list[str] = []
+    host: str
+    requests: int = 0
+    found: list[str] = field(default_factory=list)
 
     def context(self, context: BrowserContext) -> None:
         """Look at everything of ``context`` from now on."""

@@ -14,31 +14,20 @@ import urllib.request
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
 from urllib.parse import urlencode, urlsplit
 
 import geminga.client
 from tools.browser.paint import NAMESPACE
+from tools.browser.world import Background
 from tools.standalone_process import StandaloneProcess
 
 
-class Consumers:
-    """Many consumers of topics of :data:`tools.browser.paint.NAMESPACE`, held by a thread until the block ends."""
+class Consumers(Background):
+    """Many consumers of topics of :data:`tools.browser.paint.NAMESPACE`."""
 
     def __init__(self, service_url: str, count: int, topics: int) -> None:
-        self._service_url, self._count, self._topics = service_url, count, topics
-        self._ready, self._over = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        if not self._ready.wait(300):
-            raise TimeoutError("no consumers within 300 s")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join(60)
+        super().__init__(service_url, patience_s=300)
+        self._count, self._topics = count, topics
 
     async def _run(self) -> None:
         async with geminga.client.connect(self._service_url) as client:

@@ -53,6 +53,12 @@ class Visit:
             self.page.get_by_role("button", name="Menu").click()
         self.follow(self.page.get_by_role("navigation", name="Sections").get_by_role("link", name=section, exact=True))
 
+    def show(self, section: str, **values: str) -> None:
+        """What a section has of what its fields say."""
+        self.begin(section)
+        self.fill(**values)
+        self.press("Show")
+
     def focused(self) -> str:
         """The words of what has the focus, which is to be seen."""
         found: dict[str, str] = self.page.evaluate(_FOCUSED)
@@ -135,9 +141,7 @@ class Visit:
 
 def browses_messages(visit: Visit) -> None:
     """1: browse and filter."""
-    visit.begin("Messages")
-    visit.fill(Topic=world.ORDERS)
-    visit.press("Show")
+    visit.show("Messages", Topic=world.ORDERS)
     assert "A-01499" in visit.text(), "the newest first"
     visit.picture("messages")
     visit.fill(Key="customer-7", Order="oldest")
@@ -149,9 +153,7 @@ def browses_messages(visit: Visit) -> None:
 
 def decodes(visit: Visit) -> None:
     """2: a value by its schema, and why it is not delivered."""
-    visit.begin("Messages")
-    visit.fill(Topic=world.ORDERS, Key="customer-9")
-    visit.press("Show")
+    visit.show("Messages", Topic=world.ORDERS, Key="customer-9")
     visit.follow(visit.main.get_by_role("table").get_by_role("link").first)
     said = visit.text()
     assert '"currency": "CHF"' in said, said
@@ -162,9 +164,7 @@ def decodes(visit: Visit) -> None:
 
 def publishes(visit: Visit) -> None:
     """8: a test message."""
-    visit.begin("Messages")
-    visit.fill(Topic=world.ORDERS)
-    visit.press("Show")
+    visit.show("Messages", Topic=world.ORDERS)
     before = visit.admin.topics.internal_stats(world.ORDERS)["entriesAddedCounter"]
     visit.press("Publish a message")
     value = '{"order_id": "T-1", "customer": "me", "amount_cents": 7, "currency": "EUR", "gift_note": null}'
@@ -181,9 +181,7 @@ def publishes(visit: Visit) -> None:
 
 def sends_letters_back(visit: Visit) -> None:
     """9: dead letters."""
-    visit.begin("Dead letters")
-    visit.fill(Namespace="shop/orders")
-    visit.press("Show")
+    visit.show("Dead letters", Namespace="shop/orders")
     visit.follow(visit.main.get_by_role("link", name=f"persistent://{world.LETTERS}", exact=True))
     visit.picture("dead-letters")
     sent = visit.admin.topics.internal_stats(world.REFUNDS)["entriesAddedCounter"]
@@ -205,9 +203,7 @@ def looks_at_the_cluster(visit: Visit) -> None:
 
 def compares_schemas(visit: Visit) -> None:
     """11: versions and what is different."""
-    visit.begin("Schemas")
-    visit.fill(Topic=world.ORDERS)
-    visit.press("Show")
+    visit.show("Schemas", Topic=world.ORDERS)
     visit.follow(visit.main.get_by_role("link", name="with version 0"))
     said = visit.text()
     assert "currency" in said
@@ -219,9 +215,7 @@ def compares_schemas(visit: Visit) -> None:
 def grants(visit: Visit) -> None:
     """12: who may do what."""
     role = f"auditor-{visit.width}"
-    visit.begin("Permissions")
-    visit.fill(Namespace="shop/orders")
-    visit.press("Show")
+    visit.show("Permissions", Namespace="shop/orders")
     visit.picture("permissions")
     visit.press("Grant a permission")
     visit.fill(Role=role)
@@ -269,9 +263,7 @@ def resets_a_cursor(visit: Visit) -> None:
 
 def lists_topics(visit: Visit) -> None:
     """5: with rates and sizes, searched and paged on the server."""
-    visit.begin("Topics")
-    visit.fill(Namespace="iot/telemetry")
-    visit.press("Show")
+    visit.show("Topics", Namespace="iot/telemetry")
     row = visit.main.get_by_role("row").filter(has_text=world.READINGS)
     cells = [cell.inner_text() for cell in row.get_by_role("cell").all()]
     assert any(re.search(r"[1-9]\d*(\.\d+)?$", cell) for cell in cells), cells
@@ -286,9 +278,7 @@ def lists_topics(visit: Visit) -> None:
 def makes_topics(visit: Visit) -> None:
     """6: a topic with partitions, and more of them."""
     topic = f"shop/catalogue/made-{visit.width}"
-    visit.begin("Topics")
-    visit.fill(Namespace="shop/catalogue")
-    visit.press("Show")
+    visit.show("Topics", Namespace="shop/catalogue")
     visit.press("Create a topic")
     visit.fill(Name=f"made-{visit.width}", Partitions="3")
     visit.press("Create the topic")
@@ -337,9 +327,7 @@ def by_keys_alone(visit: Visit) -> None:
 
 
 def _topic(visit: Visit) -> None:
-    visit.begin("Topics")
-    visit.fill(Namespace="shop/orders")
-    visit.press("Show")
+    visit.show("Topics", Namespace="shop/orders")
     visit.follow(visit.main.get_by_role("link", name=f"persistent://{world.ORDERS}", exact=True))
 
 

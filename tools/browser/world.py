@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Self
@@ -159,24 +160,35 @@ async def _others(admin: geminga.admin.AdminClient, client: geminga.client.Clien
     await shipments.close()
 
 
-class Traffic:
-    """Something that goes on while pages are looked at: a producer and two consumers, on a thread of their own."""
+class Background(ABC):
+    """Clients on a thread of their own, from when they are ready until the block ends."""
 
-    def __init__(self, service_url: str) -> None:
+    def __init__(self, service_url: str, *, patience_s: float) -> None:
         self._service_url = service_url
-        self._over = threading.Event()
-        self._ready = threading.Event()
+        self._patience_s = patience_s
+        self._ready, self._over = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
-        if not self._ready.wait(30):
-            raise TimeoutError("no traffic within 30 s")
+        if not self._ready.wait(self._patience_s):
+            raise TimeoutError(f"no {type(self).__name__.lower()} within {self._patience_s:g} s")
         return self
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        self._thread.join(30)
+        self._thread.join(self._patience_s)
+
+    @abstractmethod
+    async def _run(self) -> None:
+        """Set ``_ready``, and end soon after ``_over`` is set."""
+
+
+class Traffic(Background):
+    """Something that goes on while pages are looked at: a producer and two consumers."""
+
+    def __init__(self, service_url: str) -> None:
+        super().__init__(service_url, patience_s=30)
 
     async def _run(self) -> None:
         async with geminga.client.connect(self._service_url) as client:

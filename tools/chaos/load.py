@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
@@ -24,13 +25,11 @@ AGAIN_S: Final = 1.0
 READ_S: Final = 120.0
 
 
-class Publishing:
-    """One topic's producer on a thread of its own; it numbers its messages."""
+class Publisher(ABC):
+    """One topic's producer on a thread of its own; it numbers its messages, and knows which were acknowledged."""
 
-    def __init__(self, client: pulsar.Client, topic: str, *, batching: bool, rate: int = RATE // 2) -> None:
-        """``rate``: messages a second, about."""
+    def __init__(self, client: pulsar.Client, topic: str, *, batching: bool) -> None:
         self.topic = topic
-        self._pause_s = STEP / rate
         self.acknowledged: set[int] = set()
         self.errors: list[str] = []
         self.sent = 0
@@ -38,6 +37,7 @@ class Publishing:
         self._producer = client.create_producer(
             topic,
             producer_name=self.name,
+            # So that a client which is cut off before its first receipt does not begin to number from 0 again.
             initial_sequence_id=1,
             send_timeout_millis=0,
             block_if_queue_full=True,
@@ -46,7 +46,42 @@ class Publishing:
             batching_max_publish_delay_ms=2,
         )
         self._thread = threading.Thread(target=self._run, daemon=True)
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Of the producer."""
+
+    def start(self) -> None:
+        """Publish until told to stop."""
         self._thread.start()
+
+    @abstractmethod
+    def _run(self) -> None:
+        """Send until ``_stop`` is set."""
+
+    def _answer(self, number: int, result: pulsar.Result) -> None:
+        if result == pulsar.Result.Ok:
+            self.acknowledged.add(number)
+        else:
+            self.errors.append(f"{number}: {result}")
+
+    def stop(self) -> None:
+        """Send nothing more, and wait until all is answered."""
+        self._stop.set()
+        self._thread.join()
+        self._producer.flush()
+        self._producer.close()
+
+
+class Publishing(Publisher):
+    """Publishes from its beginning on, at a rate."""
+
+    def __init__(self, client: pulsar.Client, topic: str, *, batching: bool, rate: int = RATE // 2) -> None:
+        """``rate``: messages a second, about."""
+        self._pause_s = STEP / rate
+        super().__init__(client, topic, batching=batching)
+        self.start()
 
     @property
     def name(self) -> str:
@@ -66,19 +101,6 @@ class Publishing:
                     self.payload(number), lambda result, _, number=number: self._answer(number, result)
                 )
             self._stop.wait(self._pause_s)
-
-    def _answer(self, number: int, result: pulsar.Result) -> None:
-        if result == pulsar.Result.Ok:
-            self.acknowledged.add(number)
-        else:
-            self.errors.append(f"{number}: {result}")
-
-    def stop(self) -> None:
-        """Send nothing more, and wait until all is answered."""
-        self._stop.set()
-        self._thread.join()
-        self._producer.flush()
-        self._producer.close()
 
 
 class Delivered:
@@ -107,12 +129,11 @@ class Delivered:
         return len(self.numbers) >= len(wanted) and wanted <= self.numbers
 
 
-class Consuming:
-    """An Exclusive subscription's consumer on a thread of its own, which acknowledges one by one."""
+class Taking(ABC):
+    """An Exclusive subscription's consumer on a thread of its own."""
 
     def __init__(self, client: pulsar.Client, topic: str) -> None:
         self.topic = topic
-        self.delivered = Delivered()
         self._stop = threading.Event()
         self._consumer = client.subscribe(topic, "chaos", initial_position=pulsar.InitialPosition.Earliest)
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -120,12 +141,31 @@ class Consuming:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            _receive(self._consumer, self.delivered)
+            self._take()
+
+    @abstractmethod
+    def _take(self) -> None:
+        """Receive a message, and acknowledge it."""
 
     def stop(self) -> None:
         """Take nothing more."""
         self._stop.set()
         self._thread.join()
+
+
+class Consuming(Taking):
+    """Acknowledges one by one."""
+
+    def __init__(self, client: pulsar.Client, topic: str) -> None:
+        self.delivered = Delivered()
+        super().__init__(client, topic)
+
+    def _take(self) -> None:
+        _receive(self._consumer, self.delivered)
+
+    def stop(self) -> None:
+        """Take nothing more."""
+        super().stop()
         self._consumer.close()
 
 

@@ -24,7 +24,7 @@ from geminga.app.local.mesh_registration import ClusterUrls, introduce, share_al
 from tools.chaos.cluster import Cluster
 from tools.chaos.history import judge, undelivered
 from tools.chaos.links import Links
-from tools.chaos.load import READ_S, Delivered, Publishing
+from tools.chaos.load import READ_S, Delivered, Publishing, Taking
 from tools.chaos.mesh_plan import Cut, Kill, mesh_plan
 from tools.free_ports import free_ports
 
@@ -57,28 +57,19 @@ class MeshPublishing(Publishing):
         return b"%s %d" % (self.cluster.encode(), number)
 
 
-class MeshConsuming:
+class MeshConsuming(Taking):
     """Takes all of a topic in one cluster, on a thread of its own."""
 
     def __init__(self, client: pulsar.Client, topic: str, clusters: Sequence[str]) -> None:
         self.delivered = {cluster: Delivered() for cluster in clusters}
-        self._stop = threading.Event()
-        self._consumer = client.subscribe(topic, "chaos", initial_position=pulsar.InitialPosition.Earliest)
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        super().__init__(client, topic)
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            with suppress(pulsar.Timeout):
-                message = self._consumer.receive(timeout_millis=200)
-                cluster, number = _parsed(message.data())
-                self.delivered[cluster].see(number)
-                self._consumer.acknowledge(message)
-
-    def stop(self) -> None:
-        """Take nothing more."""
-        self._stop.set()
-        self._thread.join()
+    def _take(self) -> None:
+        with suppress(pulsar.Timeout):
+            message = self._consumer.receive(timeout_millis=200)
+            cluster, number = _parsed(message.data())
+            self.delivered[cluster].see(number)
+            self._consumer.acknowledge(message)
 
 
 class Mesh:

@@ -15,7 +15,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 #: What a child may allocate: a loop without end that collects something ends soon.
 MEMORY_BYTES_MAX: Final = 4 << 30
@@ -95,8 +95,8 @@ def _fork(index: int, job: Job) -> _Child:
         os.close(sending)
         os.set_blocking(receiving, False)
         return _Child(index, pid, receiving, time.monotonic())
-    code = 1
-    try:
+
+    def work() -> None:
         os.close(receiving)
         os.setsid()
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, resource.RLIM_INFINITY))
@@ -108,6 +108,15 @@ def _fork(index: int, job: Job) -> _Child:
                 written = written[os.write(sending, written) :]
 
         job(tell)
+
+    exit_after(work)
+
+
+def exit_after(work: Callable[[], None]) -> NoReturn:
+    """End this process, which was forked, with ``work``; what that raises is written, and the exit code is 1 then."""
+    code = 1
+    try:
+        work()
         code = 0
     except BaseException:
         traceback.print_exc()

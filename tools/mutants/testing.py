@@ -13,7 +13,6 @@ import os
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from typing import Final, NoReturn
 import hypothesis
 import pytest
 
-from tools.mutants.children import Ended, Job, Tell, Told, limit_processor_time, run_forked
+from tools.mutants.children import Ended, Job, Tell, Told, exit_after, limit_processor_time, run_forked
 from tools.mutants.plan import Mutant, Package
 from tools.mutants.planting import (
     FunctionsByCode,
@@ -348,16 +347,10 @@ def _tell_and_exit(job: Callable[[Tell], None], sending: int, log: Path) -> NoRe
     def tell(told: Told) -> None:
         os.write(sending, json.dumps(told).encode() + b"\n")
 
-    code = 1
-    try:
+    def work() -> None:
         _write_to(log)
         job(tell)
         # What tests left running may hold the pipe open: its end is told.
         tell({})
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+
+    exit_after(work)

@@ -32,6 +32,7 @@ from geminga.admin.errors import (
     UnauthorizedError,
     UnreachableError,
 )
+from geminga.model.late_names import late_names
 
 if TYPE_CHECKING:
     import ssl
@@ -80,14 +81,11 @@ def connect(
     return AdminClient(url, timeout_s=timeout_s, headers=headers, tls=tls)
 
 
-def __getattr__(name: str) -> object:
-    """``AdminClient`` and ``Authentication``, with their first use."""
-    if name == "Authentication":
-        from geminga.admin._credentials import Authentication
-
-        return Authentication
-    if name == "AdminClient":
-        from geminga.admin._client import AdminClient
-
-        return AdminClient
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# With their first use.
+__getattr__ = late_names(
+    __name__,
+    {
+        "AdminClient": "geminga.admin._client",
+        "Authentication": "geminga.admin._credentials",
+    },
+)

@@ -10,7 +10,7 @@ journal has the rest. Flush, merge and the switching step of compaction exclude 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from pyroaring import BitMap64
 
@@ -49,6 +49,18 @@ Mark = tuple[int, int]
 def run_name(run_id: int) -> str:
     """File name of an index run."""
     return f"{run_id:010d}{RUN_SUFFIX}"
+
+
+async def merged_in_turns(runs: Sequence[IndexRun], is_dropped: Callable[[int], bool]) -> IndexRun:
+    """One run of all, without the rows of ledgers that are dropped; others have their turns meanwhile."""
+    steps = merge_runs(runs, is_dropped, MERGE_ROWS_PER_TURN)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            merged: IndexRun = stop.value
+            return merged
+        await next_turn()
 
 
 class LedgerStorage:
@@ -279,14 +291,7 @@ class LedgerStorage:
                 return
             kept, old = self.index.runs[:-taken], self.index.runs[-taken:]
             deleted = self.states.deleted
-            steps = merge_runs(old, lambda ledger_id: ledger_id in deleted, MERGE_ROWS_PER_TURN)
-            while True:
-                try:
-                    next(steps)
-                except StopIteration as stop:
-                    merged: IndexRun = stop.value
-                    break
-                await next_turn()
+            merged = await merged_in_turns(old, lambda ledger_id: ledger_id in deleted)
             await self.write_run(merged)
             crash_point(points.MERGE_RUN_WRITTEN)
             try:

@@ -27,7 +27,7 @@ from geminga.bookie.core.checkpoint_format import (
     encode_checkpoint,
     encode_cookie,
 )
-from geminga.bookie.core.index import IndexRun, Row, make_location, merge_runs
+from geminga.bookie.core.index import IndexRun, Row, make_location
 from geminga.bookie.core.index_format import decode_run
 from geminga.bookie.core.journal_format import (
     FILE_HEADER_BYTES,
@@ -49,8 +49,7 @@ from geminga.bookie.entry_logs import log_name
 from geminga.bookie.garbage_collection import MARK_NAME, QUARANTINE_NAME
 from geminga.bookie.journal import FIRST_JOURNAL_ID, journal_name
 from geminga.bookie.journal import SUFFIX as JOURNAL_SUFFIX
-from geminga.bookie.ledger_storage import CHECKPOINT_NAME, RUN_SUFFIX, LedgerStorage, run_name
-from geminga.bookie.limits import MERGE_ROWS_PER_TURN
+from geminga.bookie.ledger_storage import CHECKPOINT_NAME, RUN_SUFFIX, LedgerStorage, merged_in_turns, run_name
 from geminga.bookie.ports import LiveLedgers
 from geminga.model.errors import CorruptionError, DataDirectoryError
 from geminga.runtime import Runtime, crash_point, get_logger, next_turn
@@ -280,14 +279,7 @@ async def _rebuild(storage: LedgerStorage, checkpoint: Checkpoint, logs: dict[in
         # Rows of one log may overlap (a flush that was repeated): each layer of disjoint rows is a run.
         runs.extend(_layers(rows_by_ledger))
         await next_turn()
-    steps = merge_runs(runs, lambda _: False, MERGE_ROWS_PER_TURN)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as stop:
-            merged: IndexRun = stop.value
-            break
-        await next_turn()
+    merged = await merged_in_turns(runs, lambda _: False)
     await storage.adopt(replace(checkpoint, run_ids=(), logs=tuple(sorted(sizes.items()))), ())
     for rows in states:
         storage.states.restore(rows)

@@ -10,6 +10,7 @@ from geminga.bookkeeper.installation import Installation
 from geminga.bookkeeper.ledger_store import MetadataLiveLedgers
 from geminga.bookkeeper.local_pool import LocalBookiePool
 from geminga.model.bookie_port import Bookie, BookiePool, LacResult
+from geminga.model.late_names import late_names
 
 if TYPE_CHECKING:
     from geminga.bookkeeper.ledger_handle import LedgerHandle
@@ -28,15 +29,11 @@ __all__ = [
     "MetadataLiveLedgers",
 ]
 
-
-def __getattr__(name: str) -> object:
-    # Loaded where they are used: the one by the first ledger, the other by tests.
-    if name == "LedgerHandle":
-        from geminga.bookkeeper.ledger_handle import LedgerHandle
-
-        return LedgerHandle
-    if name == "MemoryBookie":
-        from geminga.bookkeeper.memory import MemoryBookie
-
-        return MemoryBookie
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Loaded where they are used: the one by the first ledger, the other by tests.
+__getattr__ = late_names(
+    __name__,
+    {
+        "LedgerHandle": "geminga.bookkeeper.ledger_handle",
+        "MemoryBookie": "geminga.bookkeeper.memory",
+    },
+)

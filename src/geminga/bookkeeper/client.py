@@ -91,9 +91,26 @@ class BookKeeper:
         """
         from geminga.bookkeeper.ledger_handle import LedgerHandle  # here and below: a start makes and opens none
 
-        rng = self._runtime.rng
+        metadata = await self._new_metadata(ensemble_size, write_quorum, ack_quorum, custom_metadata, password)
+        for _ in range(CREATE_ATTEMPTS_MAX):
+            ledger_id = await self._ids.next_id(max(newer_than, self._env.newest_refused_id))
+            stored = await self._ledgers.create(ledger_id, metadata)
+            if stored is not None:
+                crash_point(crash_points.CREATED)
+                return LedgerHandle(self._env, ledger_id, stored, is_writable=True)
+        raise MetadataError(f"no ledger could be created in {CREATE_ATTEMPTS_MAX} attempts")
+
+    async def _new_metadata(
+        self,
+        ensemble_size: int,
+        write_quorum: int,
+        ack_quorum: int,
+        custom_metadata: Mapping[str, bytes],
+        password: bytes | None,
+    ) -> LedgerMetadata:
+        """Of a ledger without entries, on bookies that were picked for it."""
         ensemble = await self._env.new_ensemble(ensemble_size, write_quorum, custom_metadata)
-        metadata = LedgerMetadata(
+        return LedgerMetadata(
             ensemble_size=ensemble_size,
             write_quorum=write_quorum,
             ack_quorum=ack_quorum,
@@ -102,15 +119,8 @@ class BookKeeper:
             password=self._config.password.encode() if password is None else password,
             created_ms=self._runtime.clock.wall_ms(),
             custom_metadata={**custom_metadata, META_INSTALLATION: await self.installation.id()},
-            creation_token=rng.below(1 << 62),
+            creation_token=self._runtime.rng.below(1 << 62),
         )
-        for _ in range(CREATE_ATTEMPTS_MAX):
-            ledger_id = await self._ids.next_id(max(newer_than, self._env.newest_refused_id))
-            stored = await self._ledgers.create(ledger_id, metadata)
-            if stored is not None:
-                crash_point(crash_points.CREATED)
-                return LedgerHandle(self._env, ledger_id, stored, is_writable=True)
-        raise MetadataError(f"no ledger could be created in {CREATE_ATTEMPTS_MAX} attempts")
 
     async def readmit_ledger(
         self,
@@ -132,21 +142,9 @@ class BookKeeper:
         from geminga.bookkeeper.ledger_handle import LedgerHandle
         from geminga.bookkeeper.recovery import readmit_on_bookies
 
-        rng = self._runtime.rng
-        ensemble = await self._env.new_ensemble(ensemble_size, write_quorum, custom_metadata)
+        metadata = await self._new_metadata(ensemble_size, write_quorum, ack_quorum, custom_metadata, password)
         # All of them: one that takes over for another later must not refuse it either.
-        to_take = sorted({*ensemble, *self._bookies.available()})
-        metadata = LedgerMetadata(
-            ensemble_size=ensemble_size,
-            write_quorum=write_quorum,
-            ack_quorum=ack_quorum,
-            fragments=(LedgerFragment(0, ensemble),),
-            digest_type=_DIGEST_TYPES[self._config.digest_type],
-            password=self._config.password.encode() if password is None else password,
-            created_ms=self._runtime.clock.wall_ms(),
-            custom_metadata={**custom_metadata, META_INSTALLATION: await self.installation.id()},
-            creation_token=rng.below(1 << 62),
-        )
+        to_take = sorted({*metadata.fragments[0].ensemble, *self._bookies.available()})
         stored = await self._ledgers.create(ledger_id, metadata)
         if stored is None:
             raise MetadataError(f"ledger {ledger_id} can not be made anew: it is there, or may come to be")

@@ -7,13 +7,12 @@ import itertools
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
-from types import TracebackType
-from typing import Final, Self, TypeVar, Unpack, overload
+from typing import Final, TypeVar, Unpack, overload
 
 from geminga.client._api.errors import PulsarException
 from geminga.client._api.lifetime import Lifetime
 from geminga.client._api.message_id import MessageId
-from geminga.client._api.opening import Opening
+from geminga.client._api.opening import ClosedAtEnd, Opening
 from geminga.client._api.options import ClientOptions, check_argument
 from geminga.client._api.place import Place
 from geminga.client._api.producer import Producer
@@ -95,7 +94,7 @@ async def _make_letter_producer(
     return await create_producer(producers, topic, BytesOf(schema), arguments)
 
 
-class Client:
+class Client(ClosedAtEnd):
     """Connections to one cluster; made by :func:`geminga.client.connect`. Bound to the loop it is first used on.
 
     ``async with`` closes it at the end, and with it every producer and consumer.
@@ -409,14 +408,6 @@ class Client:
                 await self.runtime.threads.close()
         except TimeoutError:
             _log.warning("closing the client: a key reader does not come back")
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # ---- for the client's own parts
 

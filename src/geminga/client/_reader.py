@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
 from geminga.client._api.message_id import MessageId
+from geminga.client._api.opening import ClosedAtEnd
 from geminga.client._api.options import check_argument, options_from
 from geminga.client._consuming.factory import ConsumerFactory
 from geminga.client._messages.consumer import Consumer
@@ -29,7 +29,7 @@ _MESSAGE_ID: Final = Instance(MessageId, "a MessageId that can be", holds="is_po
 _LISTENER: Final = Either(NOTHING, Function("a function of a reader and a message"))
 
 
-class Reader(Generic[T]):
+class Reader(ClosedAtEnd, Generic[T]):
     """Reads from a start message on; made by :meth:`Client.create_reader`. ``async for`` ends when it is closed."""
 
     __slots__ = ("_consumer", "_last")
@@ -100,14 +100,6 @@ class Reader(Generic[T]):
     async def close(self) -> None:
         """Leave the broker; harmless twice."""
         await self._consumer.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # ---- for the client's own parts
 

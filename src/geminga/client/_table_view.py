@@ -6,11 +6,11 @@ import asyncio
 import inspect
 from collections.abc import Callable, ItemsView, Iterator, KeysView, ValuesView
 from dataclasses import replace
-from types import TracebackType
-from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from geminga.client._api.errors import AlreadyClosed, PulsarException
 from geminga.client._api.message_id import MessageId
+from geminga.client._api.opening import ClosedAtEnd
 from geminga.client._api.options import check_argument, options_from
 from geminga.client._consuming.factory import ConsumerFactory
 from geminga.client._messages.consumer import Consumer
@@ -41,7 +41,7 @@ class _Joining(NamedTuple):
     changed: dict[str, Any]
 
 
-class TableView(Generic[T]):
+class TableView(ClosedAtEnd, Generic[T]):
     """Reads the (compacted) topic from its beginning and follows it; made by :meth:`Client.create_table_view`.
 
     Messages without key are passed over; a message without value, or with an empty payload, removes its key.
@@ -201,14 +201,6 @@ class TableView(Generic[T]):
             self._task = None
         await self._consumer.close()
         self._wake()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # ---- for the client's own parts
 

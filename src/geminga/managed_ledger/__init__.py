@@ -8,6 +8,7 @@ from geminga.managed_ledger.factory import ManagedLedgerFactory
 from geminga.managed_ledger.rules.persistence import Persistence
 from geminga.managed_ledger.shared.config import ManagedLedgerConfig
 from geminga.managed_ledger.shared.entry import AckDone, AppendDone, AppendResult, Entry
+from geminga.model.late_names import late_names
 
 if TYPE_CHECKING:
     from geminga.managed_ledger.cursor.cursor_reads import EntriesDone
@@ -27,19 +28,12 @@ __all__ = [
     "Persistence",
 ]
 
-
-def __getattr__(name: str) -> object:
-    # Loaded with the first that is opened: a broker without topics needs none.
-    if name == "ManagedLedger":
-        from geminga.managed_ledger.managed_ledger import ManagedLedger
-
-        return ManagedLedger
-    if name == "ManagedCursor":
-        from geminga.managed_ledger.cursor.managed_cursor import ManagedCursor
-
-        return ManagedCursor
-    if name == "EntriesDone":
-        from geminga.managed_ledger.cursor.cursor_reads import EntriesDone
-
-        return EntriesDone
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Loaded with the first that is opened: a broker without topics needs none.
+__getattr__ = late_names(
+    __name__,
+    {
+        "EntriesDone": "geminga.managed_ledger.cursor.cursor_reads",
+        "ManagedCursor": "geminga.managed_ledger.cursor.managed_cursor",
+        "ManagedLedger": "geminga.managed_ledger.managed_ledger",
+    },
+)

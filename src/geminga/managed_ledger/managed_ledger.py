@@ -74,6 +74,7 @@ class ManagedLedger:
         name: str,
         node: MetadataNode,
         record: ManagedLedgerRecord,
+        list_type: type[StoredList] = StoredList,
     ) -> None:
         self._services = services
         self._home = home
@@ -81,7 +82,15 @@ class ManagedLedger:
         #: Whether it is ours still, and who is told if it is not.
         self.tenure = Tenure(name)
         #: The ledger list and its node.
-        self.stored = self._new_list(node, record)
+        self.stored = list_type(
+            name,
+            node,
+            record,
+            metadata=services.metadata,
+            ledgers=services.ledgers,
+            fenced=self.on_fenced,
+            forget=self._forget,
+        )
         self.ledgers = self.stored.ledgers
         #: What is stored, and how much of that may be read.
         self.extent = self.stored.extent
@@ -97,18 +106,6 @@ class ManagedLedger:
         self.trimmer = Trimmer(self, self.tenure, self.stored, self.cursors, services)
         self._appender: Appender | None = None
         self._list_watch: ListWatch | None = None
-
-    def _new_list(self, node: MetadataNode, record: ManagedLedgerRecord) -> StoredList:
-        services = self._services
-        return StoredList(
-            self.name,
-            node,
-            record,
-            metadata=services.metadata,
-            ledgers=services.ledgers,
-            fenced=self.on_fenced,
-            forget=self._forget,
-        )
 
     @property
     def is_shadow(self) -> bool:

@@ -7,7 +7,6 @@ that no ledger and no cursor is added behind our back; the ledgers are fenced by
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -18,7 +17,7 @@ from geminga.managed_ledger.shared.services import LedgerHome, StorageServices
 from geminga.metadata.ports import Node
 from geminga.model.errors import CorruptionError, LedgerFencedError, MetadataError, NoSuchLedgerError, StorageError
 from geminga.model.topic_name import SHADOW_SOURCE
-from geminga.runtime import get_logger, value_of
+from geminga.runtime import all_ended, get_logger
 from geminga.wire.managed_ledger import (
     ManagedLedgerRecord,
     decode_cursor_info,
@@ -74,13 +73,7 @@ async def _bring_cursors_back(ml: ManagedLedger, services: StorageServices, name
         if len(window) == 1:
             await _bring_back(ml, services, window[0])
             continue
-        # None is on its way any more when this raises.
-        ended = await asyncio.gather(*(_bring_back(ml, services, each) for each in window), return_exceptions=True)
-        try:
-            for error in ended:
-                value_of(error)
-        finally:
-            del ended  # see runtime's value_of
+        await all_ended(_bring_back(ml, services, each) for each in window)
     if len(names) > 1:
         # In their order, whichever came first; in this mapping, which others look at.
         durable = ml.cursor_set.durable

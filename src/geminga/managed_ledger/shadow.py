@@ -33,7 +33,7 @@ from geminga.runtime import get_logger, spawn
 from geminga.wire.managed_ledger import LedgerRecord, ManagedLedgerRecord, decode_managed_ledger_info
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     from geminga.managed_ledger.log.attached import AttachedLedgers
     from geminga.managed_ledger.offload.offloading import FindAborted, FindSchema, Offloading
@@ -101,23 +101,12 @@ class ShadowLedger(ManagedLedger):
         #: How far the source reaches, as its owner said, and the bytes of that ledger.
         self._told = (EARLIEST, 0)
         self._is_asked = self._is_looking = False
-        super().__init__(services, home, name, node, record)
+        # Apache's brokers write the source's ledgers into the shadow's node: they are read where they belong.
+        own = ManagedLedgerRecord(properties=record.properties)
+        super().__init__(services, home, name, node, own, SourceList)
         self.reader = FollowingReader(self, services, home)
         self.trimmer = KeptBySource(self, self.tenure, self.stored, self.cursors, services)
         self._unsubscribe: Unsubscribe = services.metadata.watch_node(ledger_path(source_name), self._on_change)
-
-    def _new_list(self, node: MetadataNode, record: ManagedLedgerRecord) -> StoredList:
-        services = self._services
-        return SourceList(
-            self.name,
-            node,
-            # Apache's brokers write the source's ledgers into the shadow's node: they are read where they belong.
-            ManagedLedgerRecord(properties=record.properties),
-            metadata=services.metadata,
-            ledgers=services.ledgers,
-            fenced=self.on_fenced,
-            forget=self._forget,
-        )
 
     @property
     def is_shadow(self) -> bool:
@@ -262,13 +251,8 @@ class SourceList(StoredList):
         """Raises NotAllowedError."""
         raise _only_there()
 
-    def _encode(
-        self,
-        records: tuple[LedgerRecord, ...],
-        terminated: Position | None,
-        properties: Mapping[str, str] | None = None,
-    ) -> bytes:
-        return super()._encode((), None, properties)
+    def _own_record(self, record: ManagedLedgerRecord) -> ManagedLedgerRecord:
+        return ManagedLedgerRecord(properties=record.properties)
 
 
 class KeptBySource(Trimmer):

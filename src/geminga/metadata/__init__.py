@@ -16,6 +16,7 @@ from geminga.metadata.ports import (
     Stat,
 )
 from geminga.metadata.sqlite import SqliteMetadataStore
+from geminga.model.late_names import late_names
 
 if TYPE_CHECKING:
     from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
@@ -36,12 +37,11 @@ __all__ = [
     "WriteFault",
 ]
 
-
-def __getattr__(name: str) -> object:
-    # Loaded where it is used: who has a directory needs none in memory.
-    if name in ("MemoryMetadata", "MemoryMetadataStore"):
-        from geminga.metadata import memory
-
-        found: object = getattr(memory, name)
-        return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Loaded where they are used: who has a directory needs none in memory.
+__getattr__ = late_names(
+    __name__,
+    {
+        "MemoryMetadata": "geminga.metadata.memory",
+        "MemoryMetadataStore": "geminga.metadata.memory",
+    },
+)

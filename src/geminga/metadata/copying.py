@@ -7,8 +7,7 @@ nothing starts on the target, so that an attempt that finds it may make everythi
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final, Protocol, TypeAlias
 
 from geminga.metadata import cas
@@ -32,7 +31,7 @@ from geminga.model.errors import (
     MetadataError,
     UnknownOutcomeError,
 )
-from geminga.runtime import crash_point, value_of
+from geminga.runtime import all_ended, crash_point
 
 #: Nodes that are under way at once.
 WINDOW_NODES: Final = 500
@@ -142,9 +141,9 @@ class MetadataCopy:
         done = 0
         async for nodes in _windows(self._source):
             # In their order: requests are sent in it, so that a parent is there before its children.
-            await _each(self._write_node(node) for node in nodes)
+            await all_ended(self._write_node(node) for node in nodes)
             if self.is_resumed:
-                await _each(self._remove_others(node) for node in nodes)
+                await all_ended(self._remove_others(node) for node in nodes)
             done += len(nodes)
             self._on_progress("copied", done, self._of)
             crash_point(WINDOW_WRITTEN)
@@ -163,7 +162,7 @@ class MetadataCopy:
         stories: list[str] = []
         async for nodes in _windows(self._source):
             found: list[bytes] = [b""] * len(nodes)
-            await _each(self._compare_node(node, i, found, stories) for i, node in enumerate(nodes))
+            await all_ended(self._compare_node(node, i, found, stories) for i, node in enumerate(nodes))
             for node, value in zip(nodes, found, strict=True):
                 digest.add(node.path, value)
             self._on_progress("compared", digest.summary().nodes, self._of)
@@ -265,12 +264,3 @@ async def refuse_unfinished(store: MetadataStore, name: str, *, while_restored: 
 
 def _child(path: str, name: str) -> str:
     return f"/{name}" if path == "/" else f"{path}/{name}"
-
-
-async def _each(calls: Iterable[Coroutine[None, None, None]]) -> None:
-    """All at once, begun in their order; none is under way any more when this raises."""
-    for error in await asyncio.gather(*calls, return_exceptions=True):
-        try:
-            value_of(error)
-        finally:
-            del error  # see value_of

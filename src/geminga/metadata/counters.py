@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import BadVersionError, MetadataError, NoSuchNodeError, UnknownOutcomeError
+from geminga.runtime import all_ended
 
 #: Children on their way at once.
 AT_ONCE_MAX: Final = 256
@@ -23,14 +23,7 @@ async def use_up(store: MetadataStore, parent: str, counter: int) -> None:
             return
         for start in range(0, missing, AT_ONCE_MAX):
             count = min(AT_ONCE_MAX, missing - start)
-            # All are waited for: none may be on its way when this has raised.
-            ended = await asyncio.gather(*(_one(store, parent) for _ in range(count)), return_exceptions=True)
-            for error in ended:
-                if error is not None:
-                    try:
-                        raise error
-                    finally:
-                        del error, ended  # see runtime's value_of
+            await all_ended(_one(store, parent) for _ in range(count))
     raise MetadataError(f"the counter of {parent} could not be brought to {counter} in {LOOKS_MAX} attempts")
 
 

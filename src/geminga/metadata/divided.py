@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, Unpack
 
-from geminga.metadata.ports import MetadataStore, Node, Notification, PutResult, SessionEvent, Unsubscribe
+from geminga.metadata.ports import MetadataStore, Node, Notification, PutOptions, PutResult, SessionEvent, Unsubscribe
 
 
 class TreeDivision(Protocol):
@@ -74,19 +74,9 @@ class DividedMetadataStore:
         """See ``MetadataStore.sync``; of both."""
         await asyncio.gather(self._own.sync(), self._shared.sync())
 
-    async def put(
-        self,
-        path: str,
-        value: bytes,
-        *,
-        expected_version: int | None,
-        ephemeral: bool = False,
-        sequential: bool = False,
-    ) -> PutResult:
+    async def put(self, path: str, value: bytes, **options: Unpack[PutOptions]) -> PutResult:
         """See ``MetadataStore.put``."""
-        return await self._of(path).put(
-            path, value, expected_version=expected_version, ephemeral=ephemeral, sequential=sequential
-        )
+        return await self._of(path).put(path, value, **options)
 
     async def take_sequences(self, path: str, count: int) -> Sequence[int]:
         """See ``MetadataStore.take_sequences``."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 
-from geminga.metadata.ports import MetadataStore, Node, Notification, PutResult, SessionEvent, Unsubscribe
+from geminga.metadata.ports import MetadataStore, Node, Notification, PutOptions, PutResult, SessionEvent, Unsubscribe
 from geminga.model.histogram import Histogram
 
 if TYPE_CHECKING:
@@ -51,20 +51,9 @@ class MeasuredMetadataStore:
         """See ``MetadataStore.get``."""
         return await self._timed("get", self._store.get(path))
 
-    async def put(
-        self,
-        path: str,
-        value: bytes,
-        *,
-        expected_version: int | None,
-        ephemeral: bool = False,
-        sequential: bool = False,
-    ) -> PutResult:
+    async def put(self, path: str, value: bytes, **options: Unpack[PutOptions]) -> PutResult:
         """See ``MetadataStore.put``."""
-        put = self._store.put(
-            path, value, expected_version=expected_version, ephemeral=ephemeral, sequential=sequential
-        )
-        result = await self._timed("put", put)
+        result = await self._timed("put", self._store.put(path, value, **options))
         self._put_bytes += len(value)
         return result
 

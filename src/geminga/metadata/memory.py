@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import TypeVar, Unpack
 
 from geminga.metadata.core.faults import MetadataFaults, WriteFault
 from geminga.metadata.core.tree import MetadataTree, check_path, check_value
-from geminga.metadata.ports import Node, Notification, PutResult, SessionEvent, Unsubscribe
-from geminga.metadata.watches import Watches
+from geminga.metadata.ports import Node, Notification, PutOptions, PutResult, SessionEvent
+from geminga.metadata.watches import WatchedStore, Watches
 from geminga.model.errors import MetadataUnavailableError, SessionExpiredError, UnknownOutcomeError
 from geminga.runtime import delay
 from geminga.runtime.ports import Runtime
@@ -50,10 +50,10 @@ class MemoryMetadata:
         self.notify(self.tree.end_session(session, now_ms))
 
 
-class MemoryMetadataStore:
+class MemoryMetadataStore(WatchedStore):
     """One session on a :class:`MemoryMetadata`; implements ``metadata.ports.MetadataStore``."""
 
-    __slots__ = ("_clock", "_is_closed", "_random", "_server", "_session", "_watches", "faults")
+    __slots__ = ("_clock", "_is_closed", "_random", "_server", "_session", "faults")
 
     def __init__(
         self, runtime: Runtime, server: MemoryMetadata | None = None, faults: MetadataFaults | None = None
@@ -110,29 +110,14 @@ class MemoryMetadataStore:
 
     # ---- writes
 
-    async def put(
-        self,
-        path: str,
-        value: bytes,
-        *,
-        expected_version: int | None,
-        ephemeral: bool = False,
-        sequential: bool = False,
-    ) -> PutResult:
+    async def put(self, path: str, value: bytes, **options: Unpack[PutOptions]) -> PutResult:
         """See ``MetadataStore.put``."""
         check_path(path)
         check_value(path, value)
 
         def apply(session: int) -> PutResult:
-            outcome = self._server.tree.put(
-                path,
-                bytes(value),
-                expected_version=expected_version,
-                session=session,
-                now_ms=self._clock.wall_ms(),
-                ephemeral=ephemeral,
-                sequential=sequential,
-            )
+            now_ms = self._clock.wall_ms()
+            outcome = self._server.tree.put(path, bytes(value), session=session, now_ms=now_ms, **options)
             self._server.notify(outcome.notifications)
             return outcome.result
 
@@ -160,18 +145,6 @@ class MemoryMetadataStore:
         await self._write(f"delete {path}", apply)
 
     # ---- listeners and the session
-
-    def watch_node(self, path: str, callback: Callable[[Notification], None]) -> Unsubscribe:
-        """See ``MetadataStore.watch_node``."""
-        return self._watches.add_node(path, callback)
-
-    def watch_children(self, path: str, callback: Callable[[Notification], None]) -> Unsubscribe:
-        """See ``MetadataStore.watch_children``."""
-        return self._watches.add_children(path, callback)
-
-    def on_session_event(self, callback: Callable[[SessionEvent], None]) -> Unsubscribe:
-        """See ``MetadataStore.on_session_event``."""
-        return self._watches.add_session_listener(callback)
 
     def on_changes(self, notifications: Iterable[Notification]) -> None:
         """Called by :class:`MemoryMetadata` with what any session changed."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, Required, TypedDict, Unpack
 
 
 class Stat(NamedTuple):
@@ -37,6 +37,18 @@ class PutResult(NamedTuple):
 
     path: str
     stat: Stat
+
+
+class PutOptions(TypedDict, total=False):
+    """How :meth:`MetadataStore.put` writes."""
+
+    #: What the node must have: -1: it must not exist; None: whatever it has.
+    expected_version: Required[int | None]
+    #: A new node ends with the session.
+    ephemeral: bool
+    #: Append a ten-digit counter of the parent to the path, and create in any case. The counter never goes back, and
+    #: may skip numbers (ZooKeeper's counts every child that was made).
+    sequential: bool
 
 
 class ChangeKind(Enum):
@@ -97,21 +109,8 @@ class MetadataStore(Protocol):
         """What is read from now on is not older than this call (a server may lag behind). Raises MetadataError."""
         ...
 
-    async def put(
-        self,
-        path: str,
-        value: bytes,
-        *,
-        expected_version: int | None,
-        ephemeral: bool = False,
-        sequential: bool = False,
-    ) -> PutResult:
-        """Write if the node has ``expected_version`` (-1: must not exist; None: whatever it has).
-
-        Raises BadVersionError, UnknownOutcomeError, SessionExpiredError. ``sequential`` appends a ten-digit
-        counter of the parent to ``path`` and always creates; the counter never goes back, and may skip numbers
-        (ZooKeeper's counts every child that was made).
-        """
+    async def put(self, path: str, value: bytes, **options: Unpack[PutOptions]) -> PutResult:
+        """Write ``path``; raises BadVersionError, UnknownOutcomeError, SessionExpiredError."""
         ...
 
     async def take_sequences(self, path: str, count: int) -> Sequence[int]:

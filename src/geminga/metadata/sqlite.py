@@ -7,14 +7,14 @@ The process that opens the file has the first session, and closes it; the others
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from geminga.metadata.core.faults import MetadataFaults, WriteFault
 from geminga.metadata.core.tree import NO_SESSION, check_count, check_path, check_value
-from geminga.metadata.ports import Node, Notification, PutResult, SessionEvent, Unsubscribe
+from geminga.metadata.ports import Node, Notification, PutOptions, PutResult, SessionEvent
 from geminga.metadata.sqlite_file import Change, SqliteFile
 from geminga.metadata.sqlite_tree import SqliteTree
-from geminga.metadata.watches import Watches
+from geminga.metadata.watches import WatchedStore, Watches
 from geminga.model.errors import MetadataError, MetadataUnavailableError, SessionExpiredError, UnknownOutcomeError
 from geminga.runtime import delay, spawn
 from geminga.runtime.ports import Runtime
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class SqliteMetadataStore:
+class SqliteMetadataStore(WatchedStore):
     """Implements ``metadata.ports.MetadataStore``; made by :meth:`open` and :meth:`open_session`."""
 
-    __slots__ = ("_file", "_is_closed", "_is_ended", "_is_first", "_runtime", "_session", "_watches", "faults")
+    __slots__ = ("_file", "_is_closed", "_is_ended", "_is_first", "_runtime", "_session", "faults")
 
     def __init__(self, file: SqliteFile, session: int, faults: MetadataFaults, *, is_first: bool) -> None:
         self._file = file
@@ -104,15 +104,7 @@ class SqliteMetadataStore:
 
     # ---- writes
 
-    async def put(
-        self,
-        path: str,
-        value: bytes,
-        *,
-        expected_version: int | None,
-        ephemeral: bool = False,
-        sequential: bool = False,
-    ) -> PutResult:
+    async def put(self, path: str, value: bytes, **options: Unpack[PutOptions]) -> PutResult:
         """See ``MetadataStore.put``."""
         check_path(path)
         check_value(path, value)
@@ -120,15 +112,7 @@ class SqliteMetadataStore:
         session, now_ms = self._session, self._runtime.clock.wall_ms()
 
         def change(tree: SqliteTree) -> tuple[PutResult, list[Notification]]:
-            return tree.put(
-                path,
-                value,
-                expected_version=expected_version,
-                session=session,
-                now_ms=now_ms,
-                ephemeral=ephemeral,
-                sequential=sequential,
-            )
+            return tree.put(path, value, session=session, now_ms=now_ms, **options)
 
         result = await self._write(f"put {path}", change, len(value))
         if result is None:
@@ -173,18 +157,6 @@ class SqliteMetadataStore:
         return result
 
     # ---- listeners and the session
-
-    def watch_node(self, path: str, callback: Callable[[Notification], None]) -> Unsubscribe:
-        """See ``MetadataStore.watch_node``."""
-        return self._watches.add_node(path, callback)
-
-    def watch_children(self, path: str, callback: Callable[[Notification], None]) -> Unsubscribe:
-        """See ``MetadataStore.watch_children``."""
-        return self._watches.add_children(path, callback)
-
-    def on_session_event(self, callback: Callable[[SessionEvent], None]) -> Unsubscribe:
-        """See ``MetadataStore.on_session_event``."""
-        return self._watches.add_session_listener(callback)
 
     def expire_session(self, outage_ms: int = 0) -> None:
         """Misbehave: the session expires now; a new one is up (RECONNECTED) ``outage_ms`` after the file knows.

@@ -30,6 +30,7 @@ from geminga.model.errors import (
 )
 from geminga.runtime.local_file import remove_file
 from geminga.runtime.ports import Disk, Runtime
+from geminga.runtime.waiting import settle
 
 if TYPE_CHECKING:
     from geminga.metadata.snapshot import SqliteSnapshot
@@ -198,13 +199,7 @@ class SqliteFile:
     def _on_read(self, group: list[_Read], failure: BaseException | None) -> None:
         """``failure``: the thread could not be had, or one read is wrong."""
         for each in group:
-            error = each.error or failure
-            if each.reply.done():
-                continue
-            if error is None:
-                each.reply.set_result(each.found)
-            else:
-                each.reply.set_exception(error)
+            settle(each.reply, each.found, each.error or failure)
         self._read_next()
 
     async def open_session(self) -> int:

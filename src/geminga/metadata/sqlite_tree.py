@@ -282,8 +282,8 @@ class SqliteTree:
         expected_version: int | None,
         session: int,
         now_ms: int,
-        ephemeral: bool,
-        sequential: bool,
+        ephemeral: bool = False,
+        sequential: bool = False,
     ) -> PutOutcome:
         """See ``MetadataTree.put``; a MetadataError leaves the transaction as it was."""
         self._check_session(session)

@@ -83,6 +83,26 @@ class Watches:
         return (self._of_children if is_of_children else self._of_nodes).get(notification.path, ())
 
 
+class WatchedStore:
+    """The part of a ``MetadataStore`` whose listeners are in ``_watches``."""
+
+    __slots__ = ("_watches",)
+
+    _watches: Watches
+
+    def watch_node(self, path: str, callback: Callable[[Notification], None]) -> Unsubscribe:
+        """See ``MetadataStore.watch_node``."""
+        return self._watches.add_node(path, callback)
+
+    def watch_children(self, path: str, callback: Callable[[Notification], None]) -> Unsubscribe:
+        """See ``MetadataStore.watch_children``."""
+        return self._watches.add_children(path, callback)
+
+    def on_session_event(self, callback: Callable[[SessionEvent], None]) -> Unsubscribe:
+        """See ``MetadataStore.on_session_event``."""
+        return self._watches.add_session_listener(callback)
+
+
 def _add(listeners: _Listeners, path: str, callback: Callable[[Notification], None]) -> Unsubscribe:
     check_path(path)
     listeners.setdefault(path, []).append(callback)

@@ -23,7 +23,7 @@ from geminga.replication.counters import ReplicationCounters
 from geminga.replication.election import Election
 from geminga.replication.marks import RecoveryDelay, UnderReplicatedLedgers
 from geminga.replication.registry import BookieRegistry
-from geminga.runtime import Runtime, SparseWarnings, crash_point, get_logger
+from geminga.runtime import Runtime, SparseWarnings, crash_point, get_logger, set_within
 
 #: Votes and registrations are read at least so often: watches may be lost.
 LOOK_S: Final = 60.0
@@ -84,12 +84,7 @@ class Auditor:
         ]
         try:
             while True:
-                wait_s = await self._step()
-                try:
-                    async with asyncio.timeout(wait_s):
-                        await self._due.wait()
-                except TimeoutError:
-                    pass
+                await set_within(self._due, await self._step())
                 self._due.clear()
         finally:
             for unsubscribe in unsubscribes:

@@ -37,7 +37,7 @@ from geminga.replication.core.replacing import choose_targets, replace_bookies
 from geminga.replication.counters import ReplicationCounters
 from geminga.replication.marks import StoredMark, UnderReplicatedLedgers
 from geminga.replication.registry import BookieRegistry, LiveBookies
-from geminga.runtime import Runtime, SparseWarnings, crash_point, get_logger, next_turn
+from geminga.runtime import Runtime, SparseWarnings, crash_point, get_logger, next_turn, set_within
 from geminga.wire.bookkeeper.ledger_metadata import LedgerMetadata
 
 #: Marks are looked for at least so often: watches may be lost, and are not on all of them.
@@ -109,7 +109,8 @@ class ReplicationWorker:
             while True:
                 wait_s = await self._step()
                 if wait_s > 0:
-                    await self._wait(wait_s)
+                    await set_within(self._due, wait_s)
+                    self._due.clear()
         finally:
             for unsubscribe in unsubscribes:
                 unsubscribe()
@@ -123,14 +124,6 @@ class ReplicationWorker:
         for ledger_id in sorted(self._held):
             await self._unlock(ledger_id)
         self._held.clear()
-
-    async def _wait(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._due.wait()
-        except TimeoutError:
-            pass
-        self._due.clear()
 
     async def _step(self) -> float:
         """Do one thing; seconds until there is more, 0: at once."""

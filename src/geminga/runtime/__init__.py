@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from geminga.model.late_names import late_names
 from geminga.runtime.attempt import Raised, again, attempt, attempt_await, tell, value_of
 from geminga.runtime.clock import SystemClock
 from geminga.runtime.containment import Contained, Part, contain, set_strict, unwound, unwound_storage, where
-from geminga.runtime.disk_memory import MemoryDisk
 from geminga.runtime.log import SparseWarnings, get_logger
 from geminga.runtime.network import (
     AsyncioNetwork,
@@ -40,9 +40,21 @@ from geminga.runtime.rng import SystemRng
 from geminga.runtime.spawn import report_unexpected, set_fatal_handler, spawn
 from geminga.runtime.threads import LaneThreads
 from geminga.runtime.turns import Turns
-from geminga.runtime.waiting import AskedTogether, Bell, answer_of, carried_out, delay, next_turn, wait_ms
+from geminga.runtime.waiting import (
+    AskedTogether,
+    Bell,
+    all_ended,
+    answer_of,
+    carried_out,
+    delay,
+    next_turn,
+    set_within,
+    settle,
+    wait_ms,
+)
 
 if TYPE_CHECKING:
+    from geminga.runtime.disk_memory import MemoryDisk
     from geminga.runtime.disk_threads import ThreadedDisk
     from geminga.runtime.real import real_runtime
 
@@ -75,6 +87,7 @@ __all__ = [
     "Threads",
     "Turns",
     "again",
+    "all_ended",
     "answer_of",
     "attempt",
     "attempt_await",
@@ -92,6 +105,8 @@ __all__ = [
     "report_unexpected",
     "set_fatal_handler",
     "set_strict",
+    "set_within",
+    "settle",
     "sometimes",
     "spawn",
     "tell",
@@ -103,15 +118,12 @@ __all__ = [
     "where",
 ]
 
-
-def __getattr__(name: str) -> object:
-    # Loaded where they are used: a client has no disk, and need not wait for ctypes.
-    if name == "ThreadedDisk":
-        from geminga.runtime.disk_threads import ThreadedDisk
-
-        return ThreadedDisk
-    if name == "real_runtime":
-        from geminga.runtime.real import real_runtime
-
-        return real_runtime
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# Loaded where they are used: a client has no disk on threads, and need not wait for ctypes.
+__getattr__ = late_names(
+    __name__,
+    {
+        "MemoryDisk": "geminga.runtime.disk_memory",
+        "ThreadedDisk": "geminga.runtime.disk_threads",
+        "real_runtime": "geminga.runtime.real",
+    },
+)

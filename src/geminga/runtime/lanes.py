@@ -15,10 +15,12 @@ import errno
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
 from geminga.runtime.spawn import report_unexpected
+from geminga.runtime.waiting import settle
 
 #: (function, its argument tuple, completion(result, error)).
 _Job = tuple[Callable[..., Any], tuple[Any, ...], Callable[[Any, BaseException | None], None]]
@@ -82,16 +84,7 @@ class Lanes:
     def call(self, lane: str, function: Callable[..., Any], *args: object) -> asyncio.Future[Any]:
         """Like :meth:`submit`, with a future for the result. Cancelling it does not stop the job."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-        def done(result: object, error: BaseException | None) -> None:
-            if future.done():
-                return
-            if error is None:
-                future.set_result(result)
-            else:
-                future.set_exception(error)
-
-        self.submit(lane, function, args, done)
+        self.submit(lane, function, args, partial(settle, future))
         return future
 
     async def close(self) -> None:

@@ -21,6 +21,7 @@ from geminga.model.errors import LocalError
 from geminga.runtime.fork import fork_generation
 from geminga.runtime.log import get_logger
 from geminga.runtime.spawn import spawn
+from geminga.runtime.waiting import settle
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -218,15 +219,8 @@ class CallbackThread:
 
 
 def _tell(loop: asyncio.AbstractEventLoop, done: asyncio.Future[None], error: BaseException | None) -> None:
-    def settle() -> None:
-        if not done.done():
-            if error is None:
-                done.set_result(None)
-            else:
-                done.set_exception(error)
-
     try:
-        loop.call_soon_threadsafe(settle)
+        loop.call_soon_threadsafe(settle, done, None, error)
     except RuntimeError:
         pass  # the loop has ended, nobody waits
 

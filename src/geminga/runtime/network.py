@@ -15,16 +15,15 @@ import errno
 import os
 import resource
 import socket
-import ssl
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Unpack
 
 from geminga.runtime.log import get_logger
 from geminga.runtime.spawn import spawn
 
 if TYPE_CHECKING:
     from geminga.runtime.handshakes import Handshakes
-    from geminga.runtime.ports import HeaderRule, ServerTls
+    from geminga.runtime.ports import Connected, ConnectOptions, ListenOptions, NewProtocol
     from geminga.runtime.sockets.inherited import InheritedSockets
     from geminga.runtime.source_headers import SourceHeaders
 
@@ -116,15 +115,13 @@ class AsyncioListener:
     def __init__(
         self,
         sockets: list[socket.socket],
-        factory: Callable[[], asyncio.BaseProtocol],
+        factory: NewProtocol,
+        options: ListenOptions,
         *,
-        tls: ServerTls | None,
-        keep_free: int,
-        refusal: bytes,
         limit: Callable[[], int | None],
         path: str = "",
-        header: HeaderRule | None = None,
     ) -> None:
+        tls, header = options.get("tls"), options.get("header")
         self._loop = asyncio.get_running_loop()
         self._sockets = sockets
         #: Of a Unix socket, which has no port.
@@ -145,9 +142,9 @@ class AsyncioListener:
             from geminga.runtime.source_headers import SourceHeaders
 
             self._headers = SourceHeaders(header, self._place)
-        self._keep_free = keep_free
+        self._keep_free = options.get("keep_free", 0)
         #: A word that is not TLS nobody would understand there.
-        self._refusal = refusal if tls is None else b""
+        self._refusal = options.get("refusal", b"") if tls is None else b""
         self._limit = limit
         #: Sockets on which accepting pauses, and what ends it.
         self._pauses: dict[socket.socket, asyncio.TimerHandle] = {}
@@ -272,6 +269,17 @@ class AsyncioListener:
         )
 
 
+async def _begun(listener: AsyncioListener, options: ListenOptions) -> AsyncioListener:
+    """It accepts, if it is to; raises OSError, and is closed then."""
+    if options.get("start", True):
+        try:
+            await listener.start()
+        except OSError:
+            await listener.close()
+            raise
+    return listener
+
+
 class AsyncioNetwork:
     """The system's TCP; ``TCP_NODELAY`` is set by the loop."""
 
@@ -282,46 +290,17 @@ class AsyncioNetwork:
         self._limit = limit
 
     async def listen(
-        self,
-        protocol_factory: Callable[[], asyncio.BaseProtocol],
-        host: str,
-        port: int,
-        *,
-        tls: ServerTls | None = None,
-        keep_free: int = 0,
-        refusal: bytes = b"",
-        start: bool = True,
-        header: HeaderRule | None = None,
+        self, protocol_factory: NewProtocol, host: str, port: int, **options: Unpack[ListenOptions]
     ) -> AsyncioListener:
         """Listen on ``host:port`` (0: the kernel picks); raises OSError."""
-        listener = AsyncioListener(
-            await _bound(host, port),
-            protocol_factory,
-            tls=tls,
-            keep_free=keep_free,
-            refusal=refusal,
-            limit=self._limit,
-            header=header,
-        )
-        if start:
-            try:
-                await listener.start()
-            except OSError:
-                await listener.close()
-                raise
-        return listener
+        sockets = await _bound(host, port)
+        return await _begun(AsyncioListener(sockets, protocol_factory, options, limit=self._limit), options)
 
     async def connect(
-        self,
-        protocol_factory: Callable[[], asyncio.BaseProtocol],
-        host: str,
-        port: int,
-        *,
-        tls: ssl.SSLContext | None = None,
-        server_name: str = "",
-        preface: bytes = b"",
-    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        self, protocol_factory: NewProtocol, host: str, port: int, **options: Unpack[ConnectOptions]
+    ) -> Connected:
         """See ``Network.connect``; raises OSError."""
+        tls, server_name, preface = options.get("tls"), options.get("server_name", ""), options.get("preface", b"")
         check_address(host, port)
         if server_name:
             check_address(server_name, port)
@@ -338,31 +317,16 @@ class AsyncioNetwork:
             raise
 
     async def listen_local(
-        self,
-        protocol_factory: Callable[[], asyncio.BaseProtocol],
-        path: str,
-        *,
-        keep_free: int = 0,
-        start: bool = True,
+        self, protocol_factory: NewProtocol, path: str, *, keep_free: int = 0, start: bool = True
     ) -> AsyncioListener:
         """See ``Network.listen_local``; raises OSError."""
         from geminga.runtime.sockets.local import bound_local  # loaded by who has such a socket
 
-        sockets = [bound_local(path)]
-        listener = AsyncioListener(
-            sockets, protocol_factory, tls=None, keep_free=keep_free, refusal=b"", limit=self._limit, path=path
-        )
-        if start:
-            try:
-                await listener.start()
-            except OSError:
-                await listener.close()
-                raise
-        return listener
+        options: ListenOptions = {"keep_free": keep_free, "start": start}
+        listener = AsyncioListener([bound_local(path)], protocol_factory, options, limit=self._limit, path=path)
+        return await _begun(listener, options)
 
-    async def connect_local(
-        self, protocol_factory: Callable[[], asyncio.BaseProtocol], path: str
-    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+    async def connect_local(self, protocol_factory: NewProtocol, path: str) -> Connected:
         """See ``Network.connect_local``; raises OSError."""
         from geminga.runtime.sockets.local import short_address, widen
 

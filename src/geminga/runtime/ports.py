@@ -12,7 +12,7 @@ import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
 
 if TYPE_CHECKING:
     from geminga.runtime.core.source_header import Origin
@@ -201,54 +201,53 @@ class HeaderRule(NamedTuple):
     limit_s: float
 
 
+#: Makes what a connection is told to.
+NewProtocol: TypeAlias = Callable[[], asyncio.BaseProtocol]
+Connected: TypeAlias = tuple[asyncio.Transport, asyncio.BaseProtocol]
+
+
+class ListenOptions(TypedDict, total=False):
+    """How :meth:`Network.listen` listens."""
+
+    #: The protocol is made when its handshake is done.
+    tls: ServerTls | None
+    #: A connection that would leave fewer descriptors to the process is sent ``refusal`` and closed; without any,
+    #: accepting waits.
+    keep_free: int
+    refusal: bytes
+    #: False: the port is taken, and connections are refused until :meth:`Listener.start`.
+    start: bool
+    #: Connections may begin with the PROXY header, before TLS.
+    header: HeaderRule | None
+
+
+class ConnectOptions(TypedDict, total=False):
+    """How :meth:`Network.connect` connects."""
+
+    tls: ssl.SSLContext | None
+    #: Whose certificate it must be, where the host is an address of it.
+    server_name: str
+    #: Written first, before TLS.
+    preface: bytes
+
+
 class Network(Protocol):
     """TCP and Unix sockets as asyncio transports and protocols, so that streams and TLS work unchanged."""
 
     async def listen(
-        self,
-        protocol_factory: Callable[[], asyncio.BaseProtocol],
-        host: str,
-        port: int,
-        *,
-        tls: ServerTls | None = None,
-        keep_free: int = 0,
-        refusal: bytes = b"",
-        start: bool = True,
-        header: HeaderRule | None = None,
+        self, protocol_factory: NewProtocol, host: str, port: int, **options: Unpack[ListenOptions]
     ) -> Listener:
-        """Listen on ``host:port``; raises OSError.
-
-        A connection that would leave fewer than ``keep_free`` descriptors to the process is sent ``refusal`` and
-        closed; without any, accepting waits. With ``tls`` the protocol is made when its
-        handshake is done. ``start`` False: the port is taken, and connections are refused until
-        :meth:`Listener.start`. ``header``: connections may begin with the PROXY header, before TLS.
-        """
+        """Listen on ``host:port``; raises OSError."""
         ...
 
     async def connect(
-        self,
-        protocol_factory: Callable[[], asyncio.BaseProtocol],
-        host: str,
-        port: int,
-        *,
-        tls: ssl.SSLContext | None = None,
-        server_name: str = "",
-        preface: bytes = b"",
-    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """Connect; raises OSError.
-
-        ``server_name``: whose certificate it must be, where ``host`` is an address of it. ``preface`` is written
-        first, before TLS.
-        """
+        self, protocol_factory: NewProtocol, host: str, port: int, **options: Unpack[ConnectOptions]
+    ) -> Connected:
+        """Connect; raises OSError."""
         ...
 
     async def listen_local(
-        self,
-        protocol_factory: Callable[[], asyncio.BaseProtocol],
-        path: str,
-        *,
-        keep_free: int = 0,
-        start: bool = True,
+        self, protocol_factory: NewProtocol, path: str, *, keep_free: int = 0, start: bool = True
     ) -> Listener:
         """Listen on the Unix socket ``path``, for processes of this user on this machine; raises OSError.
 
@@ -257,9 +256,7 @@ class Network(Protocol):
         """
         ...
 
-    async def connect_local(
-        self, protocol_factory: Callable[[], asyncio.BaseProtocol], path: str
-    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+    async def connect_local(self, protocol_factory: NewProtocol, path: str) -> Connected:
         """Connect to the Unix socket ``path``; raises OSError (nobody made it, or nobody listens any more)."""
         ...
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
@@ -42,6 +42,15 @@ async def next_turn() -> None:
     future: asyncio.Future[None] = loop.create_future()
     loop.call_soon(_wake, future)
     await future
+
+
+async def set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Whether ``event`` is set within so many seconds; told as soon as it is."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    except TimeoutError:
+        return False
 
 
 class Bell:
@@ -100,6 +109,27 @@ async def answer_of(ask: Callable[[Callable[[T | GemingaError], None]], object])
 def _hear(future: asyncio.Future[T | GemingaError], answer: T | GemingaError) -> None:
     if not future.done():
         future.set_result(answer)
+
+
+def settle(future: asyncio.Future[T], result: T, error: BaseException | None) -> None:
+    """Tell who waits for ``future``, unless he was called off: ``result``, or ``error`` in its place."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
+
+
+async def all_ended(calls: Iterable[Awaitable[T]]) -> list[T]:
+    """What they give, begun at once, in their order; the first error is raised when none is under way any more."""
+    ended = await asyncio.gather(*calls, return_exceptions=True)
+    try:
+        # Not a comprehension: its frame would hold the error.
+        taken: Callable[[T | BaseException], T] = value_of
+        return list(map(taken, ended))
+    finally:
+        del ended  # see value_of
 
 
 async def carried_out(work: Coroutine[Any, Any, T], *, name: str, part: Part | None = None) -> T:

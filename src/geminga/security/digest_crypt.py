@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, TypeAlias
 
 from geminga.security.des_crypt import ALPHABET
 
@@ -22,6 +22,9 @@ _ROUNDS_DEFAULT: Final = 5000
 _ROUNDS_MIN: Final = 1000
 #: Bytes of a password; the work grows with it.
 PASSWORD_BYTES_MAX: Final = 512
+
+
+_NewHash: TypeAlias = "Callable[[bytes], hashlib._Hash]"
 
 
 def apr1_crypt(password: bytes, salt: str) -> str:
@@ -34,24 +37,30 @@ def apr1_crypt(password: bytes, salt: str) -> str:
     while bits:
         start += b"\0" if bits & 1 else password[:1]
         bits >>= 1
-    digest = hashlib.md5(start).digest()
-    for number in range(1000):
-        parts = [password if number & 1 else digest]
-        if number % 3:
-            parts.append(salted)
-        if number % 7:
-            parts.append(password)
-        parts.append(digest if number & 1 else password)
-        digest = hashlib.md5(b"".join(parts)).digest()
+    digest = _stretched(hashlib.md5, start, password, salted, 1000)
     groups = [(0, 6, 12), (1, 7, 13), (2, 8, 14), (3, 9, 15), (4, 10, 5)]
     text = "".join(_characters(_joined(digest, group), 4) for group in groups) + _characters(digest[11], 2)
     return f"$apr1${salt[:8]}${text}"
 
 
+def _stretched(new: _NewHash, start: bytes, password: bytes, salt: bytes, rounds: int) -> bytes:
+    """The hash of ``start``, hashed again with password and salt so many times."""
+    digest = new(start).digest()
+    for number in range(rounds):
+        parts = [password if number & 1 else digest]
+        if number % 3:
+            parts.append(salt)
+        if number % 7:
+            parts.append(password)
+        parts.append(digest if number & 1 else password)
+        digest = new(b"".join(parts)).digest()
+    return digest
+
+
 def sha_crypt(password: bytes, stored: str) -> str:
     """The hash with kind, rounds and salt of ``stored``. Raises ValueError where they are none."""
     kind, rounds, salt, is_explicit = _parameters(stored)
-    new: Callable[[bytes], hashlib._Hash] = hashlib.sha256 if kind == "5" else hashlib.sha512
+    new: _NewHash = hashlib.sha256 if kind == "5" else hashlib.sha512
     size = 32 if kind == "5" else 64
     salted = salt.encode("ascii")
     length = len(password)
@@ -61,17 +70,9 @@ def sha_crypt(password: bytes, stored: str) -> str:
     while bits:
         start += other if bits & 1 else password
         bits >>= 1
-    digest = new(start).digest()
     p = _repeated(new(password * length).digest(), length)
-    s = _repeated(new(salted * (16 + digest[0])).digest(), len(salted))
-    for number in range(rounds):
-        parts = [p if number & 1 else digest]
-        if number % 3:
-            parts.append(s)
-        if number % 7:
-            parts.append(p)
-        parts.append(digest if number & 1 else p)
-        digest = new(b"".join(parts)).digest()
+    s = _repeated(new(salted * (16 + new(start).digest()[0])).digest(), len(salted))
+    digest = _stretched(new, start, p, s, rounds)
     text = "".join(_characters(_joined(digest, group), count) for group, count in _groups(size))
     explicit = f"rounds={rounds}$" if is_explicit else ""
     return f"${kind}${explicit}{salt}${text}"

@@ -187,18 +187,21 @@ class PrivateSigner:
         return key.sign(signed)
 
 
+def _is_pem(data: bytes, kind: str) -> bool:
+    """Whether a key is PEM, not DER. Raises ValueError if it is too long to be one."""
+    if len(data) > KEY_BYTES_MAX:
+        raise ValueError(f"a {kind} key of more than {KEY_BYTES_MAX} bytes")
+    return data.lstrip().startswith(b"-----BEGIN ")
+
+
 def public_key(data: bytes) -> PublicVerifier:
     """The public key in ``data``: X.509 in DER or PEM. Raises ValueError."""
-    if len(data) > KEY_BYTES_MAX:
-        raise ValueError(f"a public key of more than {KEY_BYTES_MAX} bytes")
+    is_pem = _is_pem(data, "public")
     with needed_for(_ASYMMETRIC, "crypto"):
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives import serialization
     try:
-        if data.lstrip().startswith(b"-----BEGIN "):
-            key = serialization.load_pem_public_key(data)
-        else:
-            key = serialization.load_der_public_key(data)
+        key = serialization.load_pem_public_key(data) if is_pem else serialization.load_der_public_key(data)
     except (ValueError, UnsupportedAlgorithm):
         raise ValueError("not a public key (X.509 SubjectPublicKeyInfo, as DER or PEM)") from None
     return verifier_of(key)
@@ -218,17 +221,14 @@ def verifier_of(key: object) -> PublicVerifier:
 
 def private_key(data: bytes) -> PrivateSigner:
     """The private key in ``data``: PKCS#8 in DER or PEM, without a password. Raises ValueError."""
-    if len(data) > KEY_BYTES_MAX:
-        raise ValueError(f"a private key of more than {KEY_BYTES_MAX} bytes")
+    is_pem = _is_pem(data, "private")
     with needed_for(_ASYMMETRIC, "crypto"):
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
     try:
-        if data.lstrip().startswith(b"-----BEGIN "):
-            key = serialization.load_pem_private_key(data, None)
-        else:
-            key = serialization.load_der_private_key(data, None)
+        load = serialization.load_pem_private_key if is_pem else serialization.load_der_private_key
+        key = load(data, None)
     except (ValueError, UnsupportedAlgorithm):
         raise ValueError("not a private key (PKCS#8, as DER or PEM)") from None
     except TypeError:

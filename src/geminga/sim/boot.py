@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import Context, ContextVar
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 
@@ -35,24 +36,22 @@ class Host(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
 class Boot:
     """One life of a node."""
 
-    __slots__ = ("alive", "context", "held", "node", "number", "paused", "waiters")
-
-    def __init__(self, node: Host, number: int, context: Context) -> None:
-        self.node = node
-        #: 1 for the first life.
-        self.number = number
-        #: The context in which the node's code runs; has :data:`CURRENT_BOOT` set to this boot.
-        self.context = context
-        #: False from the moment of the crash on.
-        self.alive = True
-        self.paused = False
-        #: Handles that became ready while paused, in order.
-        self.held: list[asyncio.Handle] = []
-        #: Futures of the scenario that end with this boot.
-        self.waiters: dict[asyncio.Future[Any], None] = {}
+    node: Host
+    #: 1 for the first life.
+    number: int
+    #: The context in which the node's code runs; has :data:`CURRENT_BOOT` set to this boot.
+    context: Context
+    #: False from the moment of the crash on.
+    alive: bool = True
+    paused: bool = False
+    #: Handles that became ready while paused, in order.
+    held: list[asyncio.Handle] = field(default_factory=list)
+    #: Futures of the scenario that end with this boot.
+    waiters: dict[asyncio.Future[Any], None] = field(default_factory=dict)
 
 
 #: The boot whose code is running; None for the scenario itself.

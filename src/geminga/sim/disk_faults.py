@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import KW_ONLY, dataclass
 from fnmatch import fnmatchcase
 
 from geminga.sim.rng import Stream
 
 
+@dataclass(slots=True, eq=False)
 class Fault:
     """A fault in force until its ``times`` are used up or :meth:`remove` is called.
 
@@ -15,36 +17,23 @@ class Fault:
     stat, list, or ``*``; ``path`` a glob (``*`` matches ``/`` too).
     """
 
-    __slots__ = ("after", "errno", "flip", "hits", "latency_s", "op", "path", "percent", "times")
-
-    def __init__(
-        self,
-        op: str,
-        path: str,
-        *,
-        errno: int | None = None,
-        flip: bool = False,
-        latency_s: float = 0.0,
-        after: int = 0,
-        times: int | None = 1,
-        percent: float = 100,
-    ) -> None:
-        self.op = op
-        self.path = path
-        #: The error to raise; None: none.
-        self.errno = errno
-        #: Whether a read returns one wrong bit (the medium keeps the right one).
-        self.flip = flip
-        #: Added to the operation's time.
-        self.latency_s = latency_s
-        #: Matching operations still to be let through.
-        self.after = after
-        #: Hits still to come; None: without end.
-        self.times = times
-        #: Chance of each matching operation.
-        self.percent = percent
-        #: How often it struck.
-        self.hits = 0
+    op: str
+    path: str
+    _: KW_ONLY
+    #: The error to raise; None: none.
+    errno: int | None = None
+    #: Whether a read returns one wrong bit (the medium keeps the right one).
+    flip: bool = False
+    #: Added to the operation's time.
+    latency_s: float = 0.0
+    #: Matching operations still to be let through.
+    after: int = 0
+    #: Hits still to come; None: without end.
+    times: int | None = 1
+    #: Chance of each matching operation.
+    percent: float = 100
+    #: How often it struck.
+    hits: int = 0
 
     def strikes(self, op: str, path: str, rng: Stream) -> bool:
         """Whether it strikes this operation; counts."""

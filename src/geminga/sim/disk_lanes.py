@@ -11,8 +11,10 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Generator
 from contextvars import Context, copy_context
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from geminga.runtime.waiting import settle
 from geminga.sim.boot import Boot
 from geminga.sim.disk import SimDisk
 
@@ -72,16 +74,7 @@ class DiskLanes:
     async def call(self, lane: str, name: str, steps: Steps[T]) -> T:
         """The same, for who waits for its result."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-        def done(result: T, error: OSError | None) -> None:
-            if future.done():
-                return
-            if error is None:
-                future.set_result(result)
-            else:
-                future.set_exception(error)
-
-        self.submit(lane, name, steps, done)
+        self.submit(lane, name, steps, partial(settle, future))
         return await future
 
     def _start_next(self, lane: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import posixpath
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from geminga.runtime.disk_threads import PATHS_LANE, TEMPORARY_SUFFIX
@@ -20,19 +21,17 @@ from geminga.sim.disk_media import Directory, Inode, Resize, Write
 T = TypeVar("T")
 
 
+@dataclass(slots=True, eq=False)
 class SimFile:
     """An open file of a :class:`MountedDisk`."""
 
-    __slots__ = ("inode", "is_open", "lane", "path")
-
-    def __init__(self, path: str, lane: str, inode: Inode) -> None:
-        #: The path it was opened with.
-        self.path = path
-        #: The lane of its appends.
-        self.lane = lane
-        #: The file's images; outlives its name.
-        self.inode = inode
-        self.is_open = True
+    #: The path it was opened with.
+    path: str
+    #: The lane of its appends.
+    lane: str
+    #: The file's images; outlives its name.
+    inode: Inode
+    is_open: bool = True
 
 
 class MountedDisk:

@@ -12,10 +12,10 @@ import ssl
 import zlib
 from collections.abc import Callable, Mapping
 from contextvars import Context, copy_context
-from typing import Final
+from typing import Final, Unpack
 
 from geminga.runtime.network import check_address
-from geminga.runtime.ports import HeaderRule, ServerTls
+from geminga.runtime.ports import Connected, ConnectOptions, ListenOptions, NewProtocol, ServerTls
 from geminga.sim.boot import Boot, Host
 from geminga.sim.errors import SimError
 from geminga.sim.loop import SimLoop
@@ -218,13 +218,10 @@ class SimNetwork:
     def listen(
         self,
         boot: Boot,
-        factory: Callable[[], asyncio.BaseProtocol],
+        factory: NewProtocol,
         host: str,
         port: int,
-        *,
-        keep_free: int = 0,
-        refusal: bytes = b"",
-        start: bool = True,
+        options: ListenOptions,
     ) -> SimListener:
         """Bind; raises OSError (EADDRINUSE, EADDRNOTAVAIL, EINVAL)."""
         check_address(host, port)
@@ -241,9 +238,9 @@ class SimNetwork:
             factory,
             only_local=host in LOOPBACK_HOSTS,
             port=port,
-            keep_free=keep_free,
-            refusal=refusal,
-            is_accepting=start,
+            keep_free=options.get("keep_free", 0),
+            refusal=options.get("refusal", b""),
+            is_accepting=options.get("start", True),
         )
         self._listeners[node.name, port] = listener
         return listener
@@ -379,40 +376,22 @@ class NodeNetwork:
         self._boot = boot
 
     async def listen(
-        self,
-        protocol_factory: Callable[[], asyncio.BaseProtocol],
-        host: str,
-        port: int,
-        *,
-        tls: ServerTls | None = None,
-        keep_free: int = 0,
-        refusal: bytes = b"",
-        start: bool = True,
-        header: HeaderRule | None = None,
+        self, protocol_factory: NewProtocol, host: str, port: int, **options: Unpack[ListenOptions]
     ) -> SimListener:
         """Listen on ``host:port``; raises OSError."""
-        _refuse_tls(tls)
-        if header is not None:
+        _refuse_tls(options.get("tls"))
+        if options.get("header") is not None:
             raise SimError("the simulated network reads no PROXY headers")
         if not self._boot.alive:
             await self._network.loop.create_future()
-        return self._network.listen(
-            self._boot, protocol_factory, host, port, keep_free=keep_free, refusal=refusal, start=start
-        )
+        return self._network.listen(self._boot, protocol_factory, host, port, options)
 
     async def connect(
-        self,
-        protocol_factory: Callable[[], asyncio.BaseProtocol],
-        host: str,
-        port: int,
-        *,
-        tls: ssl.SSLContext | None = None,
-        server_name: str = "",
-        preface: bytes = b"",
-    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        self, protocol_factory: NewProtocol, host: str, port: int, **options: Unpack[ConnectOptions]
+    ) -> Connected:
         """Connect; raises ConnectionRefusedError, TimeoutError."""
-        _refuse_tls(tls)
-        if preface:
+        _refuse_tls(options.get("tls"))
+        if options.get("preface"):
             raise SimError("the simulated network writes no PROXY headers")
         check_address(host, port)
         network, source = self._network, self._boot.node.name
@@ -444,12 +423,7 @@ class NodeNetwork:
         return client, protocol
 
     async def listen_local(
-        self,
-        protocol_factory: Callable[[], asyncio.BaseProtocol],
-        path: str,
-        *,
-        keep_free: int = 0,
-        start: bool = True,
+        self, protocol_factory: NewProtocol, path: str, *, keep_free: int = 0, start: bool = True
     ) -> SimListener:
         """Listen on a Unix socket of the node, for which a port of its loopback stands."""
         if not self._boot.alive:
@@ -457,9 +431,7 @@ class NodeNetwork:
         port = self._network.local_port(self._boot, path, is_new=True)
         return await self.listen(protocol_factory, LOOPBACK_HOSTS[0], port, keep_free=keep_free, start=start)
 
-    async def connect_local(
-        self, protocol_factory: Callable[[], asyncio.BaseProtocol], path: str
-    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+    async def connect_local(self, protocol_factory: NewProtocol, path: str) -> Connected:
         """Connect; raises FileNotFoundError, ConnectionRefusedError."""
         port = self._network.local_port(self._boot, path, is_new=False)
         return await self.connect(protocol_factory, LOOPBACK_HOSTS[0], port)

@@ -130,7 +130,10 @@ class TransactionCoordinator:
         part: Part,
         lost: Callable[[GemingaError], None],
     ) -> None:
-        """``lost`` is called once, when nobody knows what its log holds: it has stopped, and must be opened anew."""
+        """Usable after :meth:`recover`.
+
+        ``lost`` is called once, when nobody knows what its log holds: it has stopped, and must be opened anew.
+        """
         self._log = log
         self._lost = lost
         self._participants = participants
@@ -166,21 +169,8 @@ class TransactionCoordinator:
         self.recovering_ms = clock.wall_ms()
         self.recovered_ms = 0
 
-    @classmethod
-    async def open(
-        cls,
-        number: int,
-        log: RecordLog,
-        participants: Participants,
-        *,
-        clock: Clock,
-        rng: Rng,
-        config: CoordinatorConfig,
-        part: Part,
-        lost: Callable[[GemingaError], None],
-    ) -> TransactionCoordinator:
+    async def recover(self) -> None:
         """Read the log and go on where it ends. Raises StorageError (CorruptionError for a record that is none)."""
-        self = cls(number, log, participants, clock=clock, rng=rng, config=config, part=part, lost=lost)
         await self._numbers.find()
         finished: list[tuple[int, Sequence[Position]]] = []
 
@@ -196,15 +186,14 @@ class TransactionCoordinator:
                 elif not is_known and number not in self.state.open:
                     finished.append((number, [position]))  # its beginning is trimmed: it is over
 
-        await log.replay(take)
+        await self._log.replay(take)
         # Not before all that shares an entry is known.
         for each, positions in finished:
             self._delete(each, positions)
-        self.recovered_ms = clock.wall_ms()
+        self.recovered_ms = self._clock.wall_ms()
         for transaction in self.state.ending:
             self._tell_soon(transaction)
         self._arm()
-        return self
 
     async def close(self) -> None:
         """Stop; what is decided goes on where it is opened next. Raises StorageError."""

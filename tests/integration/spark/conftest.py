@@ -27,19 +27,6 @@ from support.connector.rolled_topics import LEDGER_ENTRIES
 ROOT = Path(__file__).parents[3]
 INSTALLED = Path(pyspark.__file__).parent
 TEST_PATHS = (str(ROOT), str(ROOT / "tests"))
-#: Beside the tuned settings: small, quiet, and nothing left listening.
-SETTINGS = {
-    "spark.driver.memory": "1g",
-    # Most tests are over before the second compiler has earned what it costs.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.session.timeZone": "UTC",
-}
-
 #: The JVM and its workers have them from the environment that they were started with.
 BUCKET_KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_EC2_METADATA_DISABLED": "true"}
 
@@ -71,7 +58,7 @@ def spark_session(tmp_path_factory) -> Iterator[SparkSession]:
         "tests",
         master="local[2]",
         settings={
-            **SETTINGS,
+            **spark_classes.SMALL,
             "spark.local.dir": str(directory / "local"),
             "spark.sql.warehouse.dir": str(directory / "warehouse"),
         },

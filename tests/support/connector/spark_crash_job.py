@@ -14,10 +14,11 @@ from __future__ import annotations
 import argparse
 import json
 
-from demo.weekly_job import SETTINGS, as_messages, weekly_sums
+from demo.weekly_job import as_messages, weekly_sums
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
+from tools.spark_classes import SMALL
 
 from geminga.spark import session
 
@@ -92,7 +93,7 @@ def main() -> None:
     parser.add_argument("--order", type=int, default=0)
     options = parser.parse_args()
     # Four attempts, so that a killed worker is sometimes a new attempt of its task, and not always the query's end.
-    spark = session("crash test", master=f"local[{options.cores},4]", settings=SETTINGS)
+    spark = session("crash test", master=f"local[{options.cores},4]", settings=SMALL)
     spark.sparkContext.setLogLevel("ERROR")
     print(json.dumps({"ready": True}), flush=True)
     query = start(spark, options)

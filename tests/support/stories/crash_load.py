@@ -6,35 +6,15 @@ import threading
 from dataclasses import dataclass, field
 
 import pulsar
+from tools.chaos.load import Publisher
 
 KEYS = 7
-PENDING_MAX = 500
 
 
-class Publishing:
-    """One topic's publisher on a thread of its own; numbers its messages, remembers which were acknowledged."""
+class Publishing(Publisher):
+    """Publishes with keys, from :meth:`start` on."""
 
-    def __init__(self, client: pulsar.Client, topic: str, *, batching: bool) -> None:
-        self.acknowledged: set[int] = set()
-        self.errors: list[str] = []
-        self.sent = 0
-        self._stop = threading.Event()
-        self._producer = client.create_producer(
-            topic,
-            producer_name="crash",
-            # So that a client which is cut off before its first receipt does not begin to number from 0 again.
-            initial_sequence_id=1,
-            send_timeout_millis=0,
-            block_if_queue_full=True,
-            max_pending_messages=PENDING_MAX,
-            batching_enabled=batching,
-            batching_max_publish_delay_ms=2,
-        )
-        self._thread = threading.Thread(target=self._run)
-
-    def start(self) -> None:
-        """Publish until told to stop."""
-        self._thread.start()
+    name = "crash"
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -48,19 +28,6 @@ class Publishing:
             # 5,000 a second: enough for every group commit to hold several, and half of what the broker can take.
             if number % 50 == 49:
                 self._stop.wait(0.01)
-
-    def _answer(self, number: int, result: pulsar.Result) -> None:
-        if result == pulsar.Result.Ok:
-            self.acknowledged.add(number)
-        else:
-            self.errors.append(f"{number}: {result}")
-
-    def stop(self) -> None:
-        """Send nothing more and wait until all is acknowledged."""
-        self._stop.set()
-        self._thread.join()
-        self._producer.flush()
-        self._producer.close()
 
 
 @dataclass

@@ -60,7 +60,7 @@ class CoordinatorWorld:
     async def open(self) -> TransactionCoordinator:
         """As after a kill of the process before."""
         self.log = await self._open_log()
-        return await TransactionCoordinator.open(
+        coordinator = TransactionCoordinator(
             3,
             self.log,
             self.heard,
@@ -70,6 +70,8 @@ class CoordinatorWorld:
             part=self,
             lost=self.lost.append,
         )
+        await coordinator.recover()
+        return coordinator
 
     def broke(self, what: str, error: BaseException) -> None:
         """Nothing may."""

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from geminga.metadata import MUST_NOT_EXIST, WriteFault, cas, copying
+from geminga.metadata import MUST_NOT_EXIST, WriteFault, cas
 from geminga.metadata.socket.store import SocketMetadataStore
 from geminga.metadata.zookeeper.kazoo_thread import AsyncResult, Inbox
 from geminga.metadata.zookeeper.requests import Requests
 from geminga.model.errors import GemingaError, MetadataError
-from geminga.runtime import next_turn
+from geminga.runtime import all_ended, next_turn
 from support.house.uncollected import uncollected
 from support.worlds.metadata_stores import MemoryCase, SocketCase, SocketHarness, SqliteCase
 
@@ -132,7 +132,7 @@ def test_failed_request_to_zookeeper_leaves_nothing(how) -> None:
 def test_copy_that_fails_leaves_nothing() -> None:
     async def main(h) -> None:
         async def copy() -> None:
-            await copying._each([h.store.delete("/none", expected_version=None) for _ in range(2)])
+            await all_ended(h.store.delete("/none", expected_version=None) for _ in range(2))
 
         with uncollected() as found:
             await failing(copy)

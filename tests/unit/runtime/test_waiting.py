@@ -8,7 +8,7 @@ import pytest
 
 from geminga import sim
 from geminga.model.errors import InvariantError, MetadataError, StorageError
-from geminga.runtime import AskedTogether, Bell, answer_of, next_turn, spawn
+from geminga.runtime import AskedTogether, Bell, all_ended, answer_of, next_turn, set_within, settle, spawn
 from geminga.runtime.waiting import ASKED_BEFORE_S, wait_ms
 
 
@@ -49,6 +49,53 @@ def test_answer_comes_within_the_call_or_later_and_an_error_is_raised() -> None:
         assert await answer_of(lambda done: loop.call_soon(done, 8)) == 8
         with pytest.raises(StorageError, match="no"):
             await answer_of(lambda done: done(StorageError("no")))
+
+    sim.run(scenario)
+
+
+def test_those_that_are_begun_together_have_all_ended_when_the_first_error_is_raised() -> None:
+    async def scenario(world: sim.SimWorld) -> None:
+        ended: list[int] = []
+
+        async def one(number: int) -> int:
+            await wait_ms(1000 - number)
+            ended.append(number)
+            if number in (2, 3):
+                raise StorageError(f"{number}")
+            return number
+
+        assert await all_ended(one(number) for number in range(2)) == [0, 1]
+        with pytest.raises(StorageError, match="2"):
+            await all_ended(map(one, range(5)))
+        assert ended == [1, 0, 4, 3, 2, 1, 0]
+
+    sim.run(scenario)
+
+
+def test_a_future_is_settled_once_and_one_that_was_called_off_never() -> None:
+    async def scenario(world: sim.SimWorld) -> None:
+        good, bad, gone = (asyncio.get_running_loop().create_future() for _ in range(3))
+        gone.cancel()
+        settle(good, 7, None)
+        for future in (good, bad, gone):
+            settle(future, None, StorageError("no"))
+        assert await good == 7
+        assert gone.cancelled()
+        with pytest.raises(StorageError, match="no"):
+            await bad
+
+    sim.run(scenario)
+
+
+def test_an_event_is_waited_for_as_long_as_was_said() -> None:
+    async def scenario(world: sim.SimWorld) -> None:
+        loop, event = asyncio.get_running_loop(), asyncio.Event()
+        start_s = loop.time()
+        assert not await set_within(event, 1.5)
+        assert loop.time() - start_s == 1.5
+        loop.call_later(1, event.set)
+        assert await set_within(event, 1.5)
+        assert loop.time() - start_s == 2.5
 
     sim.run(scenario)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from geminga.admin.defaults import DEFAULT_URL, TIMEOUT_S
+from geminga.model.late_names import late_names
 
 if TYPE_CHECKING:
     import ssl
@@ -35,10 +36,10 @@ def connect(
     return AdminClient(url, timeout_s=timeout_s, headers=headers, tls=tls)
 
 
-def __getattr__(name: str) -> object:
-    """``AdminClient``, with its first use."""
-    if name == "AdminClient":
-        from geminga.admin.blocking._client import AdminClient
-
-        return AdminClient
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# With its first use.
+__getattr__ = late_names(
+    __name__,
+    {
+        "AdminClient": "geminga.admin.blocking._client",
+    },
+)

@@ -19,7 +19,7 @@ from geminga.app.storage.data_directory import METADATA_FILE, claim_directory
 from geminga.bookkeeper import BookKeeper, LocalBookiePool
 from geminga.metadata import SqliteMetadataStore
 from geminga.metadata.ports import MetadataStore
-from geminga.runtime import MemoryDisk, Runtime, descriptor_limit, real_runtime
+from geminga.runtime import Runtime, descriptor_limit, real_runtime
 from geminga.runtime.ports import Clock, FatalHandler
 from geminga.version import __version__
 
@@ -119,6 +119,8 @@ class StandaloneServer(BrokerServer):
         if self._clock is not None:
             runtime = replace(runtime, clock=self._clock)
         if self._data_dir is None:
+            from geminga.runtime import MemoryDisk  # most keep what they have
+
             await runtime.disk.close()
             runtime = Runtime(
                 clock=runtime.clock,

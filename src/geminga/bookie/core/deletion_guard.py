@@ -20,7 +20,7 @@ ledger is in a list again, or enough are that the others are a small share of wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from enum import Enum
 from typing import Final, NamedTuple
@@ -198,13 +198,8 @@ def encode_quarantine(quarantine: Quarantine, instance_id: bytes) -> bytes:
 
 def decode_quarantine(data: bytes, instance_id: bytes) -> Quarantine | None:
     """The inverse; None if the file is damaged or another bookie's."""
-    values = checked_lines(data)
     try:
-        if values is None or (values["format-version"], values["instance-id"]) != (
-            str(FORMAT_VERSION),
-            instance_id.hex(),
-        ):
-            return None
+        values = _values(data, instance_id)
         ids = BitMap64()
         for run in filter(None, values["ledgers"].split(",")):
             first, _, last = run.partition("-")
@@ -223,16 +218,18 @@ def encode_mark(mark: int, instance_id: bytes) -> bytes:
 
 def decode_mark(data: bytes, instance_id: bytes) -> int | None:
     """The inverse; None if the file is damaged or another bookie's."""
-    values = checked_lines(data)
     try:
-        if values is None or (values["format-version"], values["instance-id"]) != (
-            str(FORMAT_VERSION),
-            instance_id.hex(),
-        ):
-            return None
-        return int(values["mark"])
+        return int(_values(data, instance_id)["mark"])
     except (KeyError, ValueError):
         return None
+
+
+def _values(data: bytes, instance_id: bytes) -> Mapping[str, str]:
+    """What the lines of a file of this bookie say; raises KeyError, ValueError if it is none."""
+    values = checked_lines(data) or {}
+    if (values["format-version"], values["instance-id"]) != (str(FORMAT_VERSION), instance_id.hex()):
+        raise ValueError("another format, or another bookie's")
+    return values
 
 
 def _runs(ids: Iterable[int]) -> str:

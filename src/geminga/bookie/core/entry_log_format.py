@@ -24,15 +24,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple
 
+from geminga.bookie.core.journal_format import FILE_HEADER_BYTES as FILE_HEADER_BYTES
+from geminga.bookie.core.journal_format import FileHeader
 from geminga.model.crc32c import crc32c
 
-FILE_MAGIC: Final = b"GMEL"
 CHUNK_MAGIC: Final = b"GMEC"
 FORMAT_VERSION: Final = 1
-FILE_HEADER_BYTES: Final = 64
 KIND_ENTRIES: Final = 1
 KIND_LEDGERS: Final = 2
-_FILE_HEADER: Final = struct.Struct(">4sIQ16s")
 _CHUNK_PREFIX: Final = struct.Struct(">4sI")
 _CHUNK_FIELDS: Final = struct.Struct(">IIqqI")
 #: Mean size of a body's buffers from which on each is written by itself: a copy would cost more than one more buffer.
@@ -56,23 +55,9 @@ def log_seed(instance_id: bytes, log_id: int) -> int:
     return crc32c(log_id.to_bytes(8, "big"), crc32c(instance_id))
 
 
-def encode_file_header(log_id: int, instance_id: bytes) -> bytes:
-    """The first 64 bytes of an entry log."""
-    fields = _FILE_HEADER.pack(FILE_MAGIC, FORMAT_VERSION, log_id, instance_id)
-    return (fields + crc32c(fields).to_bytes(4, "big")).ljust(FILE_HEADER_BYTES, b"\0")
-
-
-def decode_file_header(data: bytes) -> tuple[int, int, bytes] | None:
-    """(format version, log id, instance id), or None if these are not the bytes of a header."""
-    if len(data) < FILE_HEADER_BYTES:
-        return None
-    fields = data[: _FILE_HEADER.size]
-    if crc32c(fields) != int.from_bytes(data[_FILE_HEADER.size : _FILE_HEADER.size + 4], "big"):
-        return None
-    if any(data[_FILE_HEADER.size + 4 : FILE_HEADER_BYTES]):
-        return None
-    magic, version, log_id, instance_id = _FILE_HEADER.unpack(fields)
-    return (version, log_id, instance_id) if magic == FILE_MAGIC else None
+_HEADER: Final = FileHeader(b"GMEL", FORMAT_VERSION)
+encode_file_header: Final = _HEADER.encode
+decode_file_header: Final = _HEADER.decode
 
 
 def encode_chunk(

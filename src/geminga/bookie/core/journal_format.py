@@ -27,7 +27,6 @@ from typing import Final, NamedTuple
 
 from geminga.model.crc32c import crc32c
 
-FILE_MAGIC: Final = b"GMJF"
 GROUP_MAGIC: Final = b"GMJG"
 FORMAT_VERSION: Final = 1
 FILE_HEADER_BYTES: Final = 64
@@ -108,23 +107,33 @@ def group_seed(instance_id: bytes) -> int:
     return crc32c(instance_id)
 
 
-def encode_file_header(journal_id: int, instance_id: bytes) -> bytes:
-    """The first 64 bytes of a journal file."""
-    fields = _FILE_HEADER.pack(FILE_MAGIC, FORMAT_VERSION, journal_id, instance_id)
-    return (fields + crc32c(fields).to_bytes(4, "big")).ljust(FILE_HEADER_BYTES, b"\0")
+class FileHeader(NamedTuple):
+    """How a journal or an entry log begins: its first 64 bytes."""
+
+    magic: bytes
+    version: int
+
+    def encode(self, file_id: int, instance_id: bytes) -> bytes:
+        """The bytes. ``file_id``: of the journal or the log."""
+        fields = _FILE_HEADER.pack(self.magic, self.version, file_id, instance_id)
+        return (fields + crc32c(fields).to_bytes(4, "big")).ljust(FILE_HEADER_BYTES, b"\0")
+
+    def decode(self, data: bytes) -> tuple[int, int, bytes] | None:
+        """(format version, id of the file, instance id), or None if these are not the bytes of such a header."""
+        if len(data) < FILE_HEADER_BYTES:
+            return None
+        fields = data[: _FILE_HEADER.size]
+        if crc32c(fields) != int.from_bytes(data[_FILE_HEADER.size : _FILE_HEADER.size + 4], "big"):
+            return None
+        if any(data[_FILE_HEADER.size + 4 : FILE_HEADER_BYTES]):
+            return None
+        magic, version, file_id, instance_id = _FILE_HEADER.unpack(fields)
+        return (version, file_id, instance_id) if magic == self.magic else None
 
 
-def decode_file_header(data: bytes) -> tuple[int, int, bytes] | None:
-    """(format version, journal id, instance id), or None if these are not the bytes of a header."""
-    if len(data) < FILE_HEADER_BYTES:
-        return None
-    fields = data[: _FILE_HEADER.size]
-    if crc32c(fields) != int.from_bytes(data[_FILE_HEADER.size : _FILE_HEADER.size + 4], "big"):
-        return None
-    if any(data[_FILE_HEADER.size + 4 : FILE_HEADER_BYTES]):
-        return None
-    magic, version, journal_id, instance_id = _FILE_HEADER.unpack(fields)
-    return (version, journal_id, instance_id) if magic == FILE_MAGIC else None
+_HEADER: Final = FileHeader(b"GMJF", FORMAT_VERSION)
+encode_file_header: Final = _HEADER.encode
+decode_file_header: Final = _HEADER.decode
 
 
 def encode_add_header(ledger_id: int, first_entry_id: int, entries: Sequence[bytes], size_bytes: int) -> bytes:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from geminga.bookkeeper.core.adds_under_way import NO_ANSWER, AddOutcome, AddsUnderWay
-from geminga.bookkeeper.remote.kept_connection import ANSWER_TIMEOUT_S, Backlog, KeptConnection, Receiver, TlsOfBookies
+from geminga.bookkeeper.remote.kept_connection import ANSWER_TIMEOUT_S, BookieEnd, KeptConnection, Receiver
 from geminga.model.bookie_port import AddDone
 from geminga.model.errors import ProtocolError, StorageError
 from geminga.runtime import Runtime
@@ -26,20 +26,16 @@ class AddChannel(KeptConnection):
     def __init__(
         self,
         runtime: Runtime,
-        name: str,
-        host: str,
-        port: int,
+        bookie: BookieEnd,
         *,
         on_state: Callable[[bool], None],
         on_read_only: Callable[[], None],
-        backlog: Backlog | None = None,
-        tls: TlsOfBookies | None = None,
     ) -> None:
         """As a :class:`KeptConnection`, which is connected again by itself once something was sent.
 
         ``on_read_only``: the bookie refused an add for that.
         """
-        super().__init__(runtime, name, host, port, on_state=on_state, keeps_connected=True, backlog=backlog, tls=tls)
+        super().__init__(runtime, bookie, on_state=on_state, keeps_connected=True)
         self._on_read_only = on_read_only
         self._adds = AddsUnderWay()
 

@@ -9,13 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from geminga.bookkeeper.remote.kept_connection import (
-    ANSWER_TIMEOUT_S,
-    Backlog,
-    KeptConnection,
-    Receiver,
-    TlsOfBookies,
-)
+from geminga.bookkeeper.remote.kept_connection import ANSWER_TIMEOUT_S, BookieEnd, KeptConnection, Receiver
 from geminga.model.errors import ProtocolError, StorageError
 from geminga.runtime import Runtime
 from geminga.runtime.log import trace_id
@@ -44,21 +38,15 @@ class Channel(KeptConnection):
     def __init__(
         self,
         runtime: Runtime,
-        name: str,
-        host: str,
-        port: int,
+        bookie: BookieEnd,
         version: int,
         *,
         frame_bytes_max: int,
         on_state: Callable[[bool], None],
         keeps_connected: bool,
-        backlog: Backlog | None = None,
-        tls: TlsOfBookies | None = None,
     ) -> None:
         """As a :class:`KeptConnection`. ``version``: of the protocol. ``frame_bytes_max``: of an answer."""
-        super().__init__(
-            runtime, name, host, port, on_state=on_state, keeps_connected=keeps_connected, backlog=backlog, tls=tls
-        )
+        super().__init__(runtime, bookie, on_state=on_state, keeps_connected=keeps_connected)
         self._version = version
         self._frame_bytes_max = frame_bytes_max
         self._next_id = 0

@@ -15,7 +15,7 @@ import asyncio
 import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Final, TypeAlias, cast
+from typing import Final, NamedTuple, TypeAlias, cast
 
 from geminga.bookkeeper.core.addresses import BookieAddress
 from geminga.model.errors import ProtocolError
@@ -70,30 +70,30 @@ class Backlog:
         self.size_bytes -= self._sizes.pop(connection, 0)
 
 
+class BookieEnd(NamedTuple):
+    """The other end of a connection."""
+
+    #: Of the bookie, for errors.
+    name: str
+    address: BookieAddress
+    #: Shared with other connections.
+    backlog: Backlog
+    #: What a new connection gets; None: it is plain.
+    tls: TlsOfBookies | None
+
+
 class KeptConnection(ABC):
     """See the module. Calls and callbacks on the loop's thread."""
 
     def __init__(
-        self,
-        runtime: Runtime,
-        name: str,
-        host: str,
-        port: int,
-        *,
-        on_state: Callable[[bool], None],
-        keeps_connected: bool,
-        backlog: Backlog | None = None,
-        tls: TlsOfBookies | None = None,
+        self, runtime: Runtime, bookie: BookieEnd, *, on_state: Callable[[bool], None], keeps_connected: bool
     ) -> None:
-        """``name``: of the bookie, for errors. ``tls``: what a new connection gets; None: it is plain.
+        """``on_state``: told whether there is a connection after each change, and after each attempt that failed.
 
-        ``on_state``: told whether there is a connection after each change, and after each attempt that failed.
-        ``keeps_connected``: connect again by itself after a loss. ``backlog``: shared with other connections.
+        ``keeps_connected``: connect again by itself after a loss.
         """
         self._runtime = runtime
-        self._name = name
-        self._tls = tls
-        self._address = BookieAddress(host, port)
+        self._name, self._address, self._backlog, self._tls = bookie
         self._on_state = on_state
         self._keeps_connected = keeps_connected
         self._loop = asyncio.get_running_loop()
@@ -109,7 +109,6 @@ class KeptConnection(ABC):
         self._timer: asyncio.TimerHandle | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._retry_s = RECONNECT_S_MIN
-        self._backlog = backlog or Backlog()
         #: It was cut off because it took nothing, so often since it answered last; until when nothing is sent to it.
         self._stalls = 0
         self._rests_until_s = 0.0

@@ -13,7 +13,7 @@ from geminga.bookkeeper.core.addresses import BookieAddress, address_of_id
 from geminga.bookkeeper.remote.pool import ListedBookie, RemoteBookiePool
 from geminga.metadata.ports import MetadataStore, Notification, SessionEvent
 from geminga.model.errors import CorruptionError, MetadataError
-from geminga.runtime import SparseWarnings, get_logger, spawn
+from geminga.runtime import SparseWarnings, get_logger, set_within, spawn
 from geminga.wire.bookkeeper.bookie_registration import (
     AVAILABLE_PATH,
     READ_ONLY_NAME,
@@ -122,11 +122,7 @@ class RegisteredBookies:
         wait_s = REFRESH_S
         warnings = SparseWarnings(_log, asyncio.get_running_loop().time)
         while True:
-            try:
-                async with asyncio.timeout(wait_s):
-                    await self._due.wait()
-            except TimeoutError:
-                pass
+            await set_within(self._due, wait_s)
             self._due.clear()
             try:
                 await self.read()

@@ -18,9 +18,10 @@ from typing import Final
 
 from google.protobuf.message import Message
 
+from geminga.bookkeeper.core.addresses import BookieAddress
 from geminga.bookkeeper.remote.add_channel import AddChannel
 from geminga.bookkeeper.remote.channel import Channel
-from geminga.bookkeeper.remote.kept_connection import Backlog, TlsOfBookies
+from geminga.bookkeeper.remote.kept_connection import Backlog, BookieEnd, TlsOfBookies
 from geminga.bookkeeper.remote.reads import BatchReads, EntriesRead, failure_of
 from geminga.model.bookie_port import (
     ID_MAX,
@@ -104,24 +105,15 @@ class RemoteBookie:
 
         ``backlog``: shared with other bookies; None: only the bookie's connections share one.
         """
-        backlog = backlog or Backlog()
         self._id = bookie_id
         self._frame_bytes_max = frame_bytes_max
         self._loop = asyncio.get_running_loop()
         self._availability = AvailabilityState(Availability.WRITABLE)
-        channel = partial(
-            Channel, runtime, bookie_id, host, port, frame_bytes_max=frame_bytes_max, backlog=backlog, tls=tls
-        )
+        end = BookieEnd(bookie_id, BookieAddress(host, port), backlog or Backlog(), tls)
+        channel = partial(Channel, runtime, end, frame_bytes_max=frame_bytes_max)
         self._channel = channel(VERSION_3, on_state=partial(self._state_changed, _MAIN), keeps_connected=True)
         self._adds = AddChannel(
-            runtime,
-            bookie_id,
-            host,
-            port,
-            on_state=partial(self._state_changed, _ADDS),
-            on_read_only=self._saw_read_only,
-            backlog=backlog,
-            tls=tls,
+            runtime, end, on_state=partial(self._state_changed, _ADDS), on_read_only=self._saw_read_only
         )
         #: Connections that failed, and are not there again.
         self._failed: set[str] = set()

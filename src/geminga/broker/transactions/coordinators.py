@@ -240,7 +240,7 @@ class Coordinators:
 
         try:
             log = await LedgerRecordLog.open(ledger, TRANSACTION_LOG_CURSOR, self._part)
-            coordinator = await TransactionCoordinator.open(
+            coordinator = TransactionCoordinator(
                 number,
                 log,
                 self._participants,
@@ -250,6 +250,7 @@ class Coordinators:
                 part=self._part,
                 lost=lost,
             )
+            await coordinator.recover()
         except GemingaError:
             # By the next time another broker may have had it: what is open would be out of date then.
             await ledger.close(is_broken=True)

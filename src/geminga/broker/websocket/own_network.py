@@ -8,12 +8,11 @@ certificate of whom the client stands for is shown as TLS would show it.
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
-from geminga.runtime.ports import HeaderRule, Listener, Network, ServerTls
+from geminga.runtime.ports import Connected, ConnectOptions, Listener, ListenOptions, Network, NewProtocol
 
 #: Bytes on their way above which a protocol is told to pause, and at which it goes on, unless it sets others.
 HIGH_BYTES: Final = 64 * 1024
@@ -40,20 +39,11 @@ class OwnNetwork:
         self._certificate = certificate
 
     async def connect(
-        self,
-        protocol_factory: Callable[[], asyncio.BaseProtocol],
-        host: str,
-        port: int,
-        *,
-        tls: ssl.SSLContext | None = None,
-        server_name: str = "",
-        preface: bytes = b"",
-    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        self, protocol_factory: NewProtocol, host: str, port: int, **options: Unpack[ConnectOptions]
+    ) -> Connected:
         """See ``Network``."""
         if (host, port) not in self._own():
-            return await self._network.connect(
-                protocol_factory, host, port, tls=tls, server_name=server_name, preface=preface
-            )
+            return await self._network.connect(protocol_factory, host, port, **options)
         protocol = protocol_factory()
         near, far = PipeTransport(protocol, None), PipeTransport(self._accept(), self._certificate)
         near.join(far)
@@ -62,36 +52,18 @@ class OwnNetwork:
         return near, protocol
 
     async def listen(
-        self,
-        protocol_factory: Callable[[], asyncio.BaseProtocol],
-        host: str,
-        port: int,
-        *,
-        tls: ServerTls | None = None,
-        keep_free: int = 0,
-        refusal: bytes = b"",
-        start: bool = True,
-        header: HeaderRule | None = None,
+        self, protocol_factory: NewProtocol, host: str, port: int, **options: Unpack[ListenOptions]
     ) -> Listener:
         """See ``Network``."""
-        return await self._network.listen(
-            protocol_factory, host, port, tls=tls, keep_free=keep_free, refusal=refusal, start=start, header=header
-        )
+        return await self._network.listen(protocol_factory, host, port, **options)
 
     async def listen_local(
-        self,
-        protocol_factory: Callable[[], asyncio.BaseProtocol],
-        path: str,
-        *,
-        keep_free: int = 0,
-        start: bool = True,
+        self, protocol_factory: NewProtocol, path: str, *, keep_free: int = 0, start: bool = True
     ) -> Listener:
         """See ``Network``."""
         return await self._network.listen_local(protocol_factory, path, keep_free=keep_free, start=start)
 
-    async def connect_local(
-        self, protocol_factory: Callable[[], asyncio.BaseProtocol], path: str
-    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+    async def connect_local(self, protocol_factory: NewProtocol, path: str) -> Connected:
         """See ``Network``."""
         return await self._network.connect_local(protocol_factory, path)
 

@@ -10,9 +10,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Generator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
 #: To who uses what he has not awaited.
 NOT_OPEN: Final = (
@@ -26,6 +27,24 @@ class Closable(Protocol):
     async def close(self) -> None:
         """Close it; harmless twice."""
         ...
+
+
+class ClosedAtEnd(ABC):
+    """What ``async with`` closes at the end."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close it; harmless twice."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
 
 
 O_co = TypeVar("O_co", bound=Closable, covariant=True)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from types import TracebackType
-from typing import Generic, Self, TypedDict, TypeVar, Unpack
+from typing import Generic, TypedDict, TypeVar, Unpack
 
 from geminga.client._api.errors import PulsarException
 from geminga.client._api.message_id import MessageId
+from geminga.client._api.opening import ClosedAtEnd
 from geminga.client._api.transaction import Transaction
 from geminga.client.producer_rules.encoded_batch import EncodedBatch, WholeEntry
 from geminga.client.producer_rules.message import EncodedMessage
@@ -45,7 +45,7 @@ class MessageFields(TypedDict, total=False):
     txn: Transaction | None
 
 
-class Producer(ABC, Generic[T]):
+class Producer(ClosedAtEnd, Generic[T]):
     """Sends messages to a topic; made by :meth:`Client.create_producer`. Not for use by several threads.
 
     ``async with`` closes it at the end.
@@ -116,14 +116,6 @@ class Producer(ABC, Generic[T]):
     @abstractmethod
     def pending_messages(self) -> int:
         """Messages without receipt."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
 
 
 class EntryProducer(Producer[T]):

@@ -36,7 +36,7 @@ from geminga.client.rules.transaction import (
     TransactionState,
 )
 from geminga.model.txn_id import TxnId
-from geminga.runtime import Clock, Raised, attempt_await, get_logger, spawn
+from geminga.runtime import Clock, Raised, attempt_await, get_logger, spawn, value_of
 
 _log = get_logger(__name__)
 _MS: Final = 1000
@@ -159,12 +159,7 @@ class Transaction:
         except NotOpen as error:
             raise InvalidTxnStatusError(str(error)) from None
         self._ending = spawn(self._finish(), name=f"detach {self.id}")
-        failure = await _outcome(self._ending)
-        if failure is not None:
-            try:
-                raise failure
-            finally:
-                del failure  # see runtime's value_of
+        value_of(await _outcome(self._ending))
         return self.id
 
     async def close(self) -> None:
@@ -233,12 +228,7 @@ class Transaction:
         if self._ending is None or not self._is_ending(commit=commit):
             self._start(commit=commit)
         assert self._ending is not None
-        error = await _outcome(self._ending)
-        if error is not None:
-            try:
-                raise error
-            finally:
-                del error  # see runtime's value_of
+        value_of(await _outcome(self._ending))
 
     def _is_ending(self, *, commit: bool) -> bool:
         wanted = TransactionState.COMMITTING if commit else TransactionState.ABORTING

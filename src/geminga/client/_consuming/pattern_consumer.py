@@ -21,7 +21,7 @@ from geminga.client._transport.cluster import Cluster
 from geminga.client.consumer_rules.topic_pattern import TopicPattern, changes
 from geminga.client.rules.backoff import Backoff
 from geminga.model import TopicName
-from geminga.runtime import Raised, attempt_await, get_logger, spawn
+from geminga.runtime import Raised, attempt_await, get_logger, set_within, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import topics_hash
 
@@ -129,10 +129,7 @@ class PatternTopics:
         period_ms: float = self._options.pattern_auto_discovery_period_ms
         delay_ms = period_ms
         while True:
-            try:
-                async with asyncio.timeout(delay_ms / 1000):
-                    await self._woken.wait()
-            except TimeoutError:
+            if not await set_within(self._woken, delay_ms / 1000):
                 self._is_stale = True
             self._woken.clear()
             if await self._is_caught_up():

@@ -265,16 +265,12 @@ class SubscriptionConsumer(Consumer[T]):
     def pause_message_listener(self) -> None:
         """See :meth:`Consumer.pause_message_listener`."""
         self._place.check()
-        if self.listening is None:
-            raise InvalidConfiguration("the consumer has no message_listener")
-        self.listening.pause()
+        _message_listener(self.listening).pause()
 
     def resume_message_listener(self) -> None:
         """See :meth:`Consumer.resume_message_listener`."""
         self._place.check()
-        if self.listening is None:
-            raise InvalidConfiguration("the consumer has no message_listener")
-        self.listening.resume()
+        _message_listener(self.listening).resume()
 
     # ---- moving
 
@@ -420,3 +416,9 @@ class SubscriptionConsumer(Consumer[T]):
     def stats(self) -> ConsumerStats:
         """See :meth:`Consumer.stats`."""
         return self._reporting.stats()
+
+
+def _message_listener(listening: Listening | None) -> Listening:
+    if listening is None:
+        raise InvalidConfiguration("the consumer has no message_listener")
+    return listening

@@ -187,7 +187,7 @@ class AckSender:
             flight.error = error
             self._counters.ack_failures += 1
         if not flight.request_ids:
-            _settle(flight.receipts, flight.error)
+            settle_receipts(flight.receipts, flight.error)
             if not self._flights:
                 self._stop_patience()
 
@@ -223,7 +223,7 @@ class AckSender:
             self._properties.taken(_cumulative_of(group))
         receipts, self._receipts = self._receipts, {}
         for waiting in receipts.values():
-            _settle(waiting, error)
+            settle_receipts(waiting, error)
 
     def close(self, error: PulsarException) -> None:
         """Nothing is sent any more; who waits for a receipt gets ``error``."""
@@ -238,7 +238,7 @@ class AckSender:
         self._flights.clear()
         self._receipts.clear()
         for receipts in waiting:
-            _settle(receipts, error)
+            settle_receipts(receipts, error)
 
     async def settled(self) -> None:
         """Until nothing that was sent waits for its answer (receipts only)."""
@@ -283,7 +283,7 @@ class AckSender:
     def _receipt(self) -> asyncio.Future[None]:
         if self._ended is not None:
             receipt: asyncio.Future[None] = self._loop.create_future()
-            _settle([receipt], self._ended)
+            settle_receipts([receipt], self._ended)
             return receipt
         waiting = self._receipts.setdefault(self.tracker.number, [])
         if not waiting:
@@ -314,7 +314,7 @@ class AckSender:
                 del self._flights[request_id]
             self._counters.ack_failures += 1
             text = f"no answer to an acknowledgment within {self._timeout_s:g} s: unknown whether it was stored"
-            _settle(flight.receipts, Timeout(text))
+            settle_receipts(flight.receipts, Timeout(text))
 
     def _stop_patience(self) -> None:
         if self._patience_timer is not None:
@@ -326,7 +326,8 @@ def _cumulative_of(group: AckGroup) -> EntryKey | None:
     return None if group.cumulative is None else group.cumulative[0]
 
 
-def _settle(receipts: list[asyncio.Future[None]], error: PulsarException | None) -> None:
+def settle_receipts(receipts: list[asyncio.Future[None]], error: PulsarException | None) -> None:
+    """Tell who waits for them, as far as anybody does: they are stored, or ``error``."""
     for receipt in receipts:
         if receipt.done():
             continue

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, Protocol
 
 from geminga.client._api.errors import PulsarException, Timeout, as_client_error
 from geminga.client._api.transaction import refusal_of, wanted
+from geminga.client._messages.acks import settle_receipts
 from geminga.client._messages.entry_batch import EntryBatch
 from geminga.client._transport.connection import ClientConnection
 from geminga.client.consumer_rules.batch_acker import BatchAcker
@@ -187,7 +188,7 @@ class AcksInTransactions:
         assert self._ended is not None
         txn.fail(self._ended)
         refused: asyncio.Future[None] = self._loop.create_future()
-        _end(refused, self._ended)
+        settle_receipts([refused], self._ended)
         return refused
 
     # ---- connection
@@ -296,7 +297,7 @@ class AcksInTransactions:
             return
         if command.timer is not None:
             command.timer.cancel()
-        _end(command.answer, error)
+        settle_receipts([command.answer], error)
         if error is not None:
             self._counters.ack_failures += 1
             self._let_go(command)
@@ -331,13 +332,3 @@ def _id_data(key: EntryKey, indexes: set[int], size: int, names_all: bool) -> pb
         data.ack_set.append(0)
         data.batch_size = size
     return data
-
-
-def _end(answer: asyncio.Future[None], error: PulsarException | None) -> None:
-    if answer.done():
-        return
-    if error is None:
-        answer.set_result(None)
-    else:
-        answer.set_exception(error)
-        answer.exception()  # whoever waited may have given up

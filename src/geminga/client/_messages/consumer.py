@@ -7,13 +7,13 @@ nothing. Each topic has its own permits, so a busy one does not starve the other
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from datetime import timedelta
-from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
 from geminga.client._api.message_id import MessageId
+from geminga.client._api.opening import ClosedAtEnd
 from geminga.client._api.transaction import Transaction
 from geminga.client._messages.message import Message
 from geminga.client.rules.stats import ConsumerStats
@@ -21,7 +21,7 @@ from geminga.client.rules.stats import ConsumerStats
 T = TypeVar("T")
 
 
-class Consumer(ABC, Generic[T]):
+class Consumer(ClosedAtEnd, Generic[T]):
     """Receives the messages of a subscription; made by :meth:`Client.subscribe`. Not for use by several threads.
 
     ``async for message in consumer`` ends when the consumer is closed. ``async with`` closes it at the end.
@@ -224,14 +224,6 @@ class Consumer(ABC, Generic[T]):
     @abstractmethod
     def stats(self) -> ConsumerStats:
         """Counters since it was made, and rates of the last interval."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # ---- for the client's own parts
 

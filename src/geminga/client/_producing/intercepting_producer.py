@@ -15,7 +15,7 @@ from geminga.client._api.options import OutgoingMessage
 from geminga.client._api.place import Place
 from geminga.client._api.producer import MessageFields, Producer, SendCallback
 from geminga.client._producing.messages import check_callback, message_fields, outgoing_message
-from geminga.runtime import get_logger, next_turn, tell
+from geminga.runtime import get_logger, next_turn, settle, tell, value_of
 
 T = TypeVar("T")
 _log = get_logger(__name__)
@@ -108,23 +108,17 @@ class InterceptingProducer(Producer[T]):
         message_id: MessageId | None,
     ) -> None:
         self._after(message, message_id, error)
-        if receipt.done():
-            return
-        if error is not None:
-            receipt.set_exception(error)
-        else:
-            receipt.set_result(cast("MessageId", message_id))
+        settle(receipt, cast("MessageId", message_id), error)
 
     async def flush(self) -> None:
         """See :meth:`Producer.flush`."""
         await self._inner.flush()
         await next_turn()  # what could not become a frame is told in the turn that follows
+        value_of(self._take_unheard())
+
+    def _take_unheard(self) -> PulsarException | None:
         error, self._unheard = self._unheard, None
-        if error is not None:
-            try:
-                raise error
-            finally:
-                del error  # see runtime's value_of
+        return error
 
     async def drain(self) -> None:
         """See :meth:`Producer.drain`."""

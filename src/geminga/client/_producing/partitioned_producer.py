@@ -16,7 +16,7 @@ from geminga.client._producing.messages import key_text, outgoing_message
 from geminga.client._producing.topic_producer import TopicProducer
 from geminga.client._transport.cluster import Cluster
 from geminga.client.producer_rules.router import RoundRobin, partition_of_key
-from geminga.runtime import get_logger, spawn, tell
+from geminga.runtime import all_ended, get_logger, spawn, tell
 
 T = TypeVar("T")
 _log = get_logger(__name__)
@@ -174,13 +174,7 @@ class PartitionedProducer(Producer[T], Generic[T]):
     async def _connect_from(self, first: int, count: int) -> None:
         made = [self._make(index) for index in range(first, count)]
         self._producers[first:] = made
-        results = await asyncio.gather(*(producer.connect() for producer in made), return_exceptions=True)
-        for result in results:
-            if result is not None:
-                try:
-                    raise result
-                finally:
-                    del result, results  # see runtime's value_of
+        await all_ended(producer.connect() for producer in made)
 
     def _arm_update(self) -> None:
         interval_ms = self._options.auto_update_partitions_interval_ms

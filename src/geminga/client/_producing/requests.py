@@ -29,21 +29,17 @@ def create(
         topic=topic,
         producer_id=producer_id,
         request_id=request_id,
+        producer_name=name or None,
         epoch=epoch,
         encrypted=is_encrypted,
         user_provided_producer_name=bool(options.producer_name),
         producer_access_mode=cast("pb.ProducerAccessMode", int(options.access_mode)),
+        topic_epoch=topic_epoch,
+        initial_subscription_name=options.initial_subscription_name or None,
+        schema=schema,
     )
-    if name:
-        request.producer_name = name
-    if topic_epoch is not None:
-        request.topic_epoch = topic_epoch
-    if options.initial_subscription_name:
-        request.initial_subscription_name = options.initial_subscription_name
     for key, value in options.properties.items():
         request.metadata.add(key=key, value=value)
-    if schema is not None:
-        request.schema.CopyFrom(schema)
     return pb.BaseCommand(type=pb.BaseCommand.PRODUCER, producer=request)
 
 

@@ -33,7 +33,7 @@ from geminga.client.producer_rules.memory_limit import MemoryLimit
 from geminga.client.producer_rules.message import EncodedMessage
 from geminga.client.producer_rules.producer_state import OPEN, State
 from geminga.client.producer_rules.send_queue import SendCallback
-from geminga.runtime import Clock, again, get_logger, next_turn
+from geminga.runtime import Clock, again, get_logger, next_turn, value_of
 
 T = TypeVar("T")
 _log = get_logger(__name__)
@@ -288,12 +288,7 @@ class Sending(EntryProducer[T]):
             await asyncio.wait([self._connecting])
         self.batching.close()
         await self._buffer.wait_for_receipts()
-        error = self.take_unheard()
-        if error is not None:
-            try:
-                raise error
-            finally:
-                del error  # see runtime's value_of
+        value_of(self.take_unheard())
 
     async def drain(self) -> None:
         """See :meth:`Producer.drain`."""

@@ -47,6 +47,7 @@ class Handshake:
         connect = pb.CommandConnect(
             client_version=self._client_version,
             protocol_version=PROTOCOL_VERSION,
+            proxy_to_broker_url=self.proxy_to_broker_url or None,
             feature_flags=pb.FeatureFlags(
                 supports_auth_refresh=True,
                 supports_broker_entry_metadata=True,
@@ -56,8 +57,6 @@ class Handshake:
                 supports_topic_watchers=True,
             ),
         )
-        if self.proxy_to_broker_url:
-            connect.proxy_to_broker_url = self.proxy_to_broker_url
 
         def with_proof(name: str, data: bytes) -> bytes:
             connect.auth_method_name, connect.auth_data = name, data

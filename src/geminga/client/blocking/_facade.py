@@ -24,7 +24,7 @@ from geminga.client._api.producer import Producer as AsyncProducer
 from geminga.client._api.transaction import Transaction as AsyncTransaction
 from geminga.client._producing.messages import check_callback
 from geminga.model.errors import LocalError
-from geminga.runtime import Raised, attempt
+from geminga.runtime import Raised, attempt, value_of
 from geminga.runtime.loop_thread import ForkedError, HandOver, LoopThread, OwnThreadError, loop_thread
 
 A = TypeVar("A")
@@ -168,12 +168,11 @@ class ProducerFacade(Facade[AsyncProducer[T]], Generic[T]):
 
     def _flush(self) -> None:
         self._run(self._target.flush)
+        value_of(self._take_unheard())
+
+    def _take_unheard(self) -> PulsarException | None:
         error, self._unheard = self._unheard, None
-        if error is not None:
-            try:
-                raise error
-            finally:
-                del error  # see runtime's value_of
+        return error
 
     def _on_callback_thread(self, callback: SendCallback) -> SendCallback:
         def heard(error: PulsarException | None, message_id: MessageId | None) -> None:

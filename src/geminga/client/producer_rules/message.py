@@ -3,57 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 
 from geminga.client.rules.transaction import TransactionCore
 
 
+@dataclass(slots=True, eq=False)
 class EncodedMessage:
     """What a producer sends as one message; ``payload`` is empty for a null value."""
 
-    __slots__ = (
-        "deliver_at_ms",
-        "event_time_ms",
-        "is_key_base64",
-        "is_null",
-        "ordering_key",
-        "partition_key",
-        "payload",
-        "properties",
-        "replicate_to",
-        "sequence_id",
-        "txn",
-    )
-
-    def __init__(
-        self,
-        payload: bytes,
-        *,
-        properties: Mapping[str, str] | None = None,
-        partition_key: str | None = None,
-        is_key_base64: bool = False,
-        ordering_key: bytes | None = None,
-        sequence_id: int | None = None,
-        event_time_ms: int | None = None,
-        deliver_at_ms: int | None = None,
-        replicate_to: Sequence[str] | None = None,
-        is_null: bool = False,
-        txn: TransactionCore | None = None,
-    ) -> None:
-        self.payload = payload
-        self.properties = properties
-        self.partition_key = partition_key
-        #: The key is base64 of bytes.
-        self.is_key_base64 = is_key_base64
-        self.ordering_key = ordering_key
-        #: The user's own; None: the producer counts.
-        self.sequence_id = sequence_id
-        self.event_time_ms = event_time_ms
-        self.deliver_at_ms = deliver_at_ms
-        #: Clusters it goes to; None: as the namespace says.
-        self.replicate_to = replicate_to
-        self.is_null = is_null
-        #: The transaction it is sent in.
-        self.txn = txn
+    payload: bytes
+    _: KW_ONLY
+    properties: Mapping[str, str] | None = None
+    partition_key: str | None = None
+    #: The key is base64 of bytes.
+    is_key_base64: bool = False
+    ordering_key: bytes | None = None
+    #: The user's own; None: the producer counts.
+    sequence_id: int | None = None
+    event_time_ms: int | None = None
+    deliver_at_ms: int | None = None
+    #: Clusters it goes to; None: as the namespace says.
+    replicate_to: Sequence[str] | None = None
+    is_null: bool = False
+    #: The transaction it is sent in.
+    txn: TransactionCore | None = None
 
     @property
     def is_batchable(self) -> bool:

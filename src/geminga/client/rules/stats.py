@@ -5,43 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+@dataclass(slots=True, eq=False)
 class ConsumerCounters:
     """What happened since the consumer was made; the hot path adds to them by the batch."""
 
-    __slots__ = (
-        "ack_failures",
-        "acks_sent",
-        "batch_receives",
-        "bytes_received",
-        "chunked_discarded",
-        "dead_lettered",
-        "entries_discarded",
-        "entries_received",
-        "messages_received",
-        "negative_acks",
-        "receive_timeouts",
-        "redelivery_requests",
-    )
-
-    def __init__(self) -> None:
-        #: Messages handed to the application.
-        self.messages_received = 0
-        #: Entries that came, and their bytes, decompressed.
-        self.entries_received = 0
-        self.bytes_received = 0
-        #: Acknowledgments the application gave.
-        self.acks_sent = 0
-        #: Acknowledgments the broker refused (known with receipts only).
-        self.ack_failures = 0
-        self.negative_acks = 0
-        #: Entries the broker was asked to deliver again.
-        self.redelivery_requests = 0
-        #: Entries dropped: damaged, not decryptable, of an old epoch.
-        self.entries_discarded = 0
-        self.chunked_discarded = 0
-        self.dead_lettered = 0
-        self.batch_receives = 0
-        self.receive_timeouts = 0
+    #: Messages handed to the application.
+    messages_received: int = 0
+    #: Entries that came, and their bytes, decompressed.
+    entries_received: int = 0
+    bytes_received: int = 0
+    #: Acknowledgments the application gave.
+    acks_sent: int = 0
+    #: Acknowledgments the broker refused (known with receipts only).
+    ack_failures: int = 0
+    negative_acks: int = 0
+    #: Entries the broker was asked to deliver again.
+    redelivery_requests: int = 0
+    #: Entries dropped: damaged, not decryptable, of an old epoch.
+    entries_discarded: int = 0
+    chunked_discarded: int = 0
+    dead_lettered: int = 0
+    batch_receives: int = 0
+    receive_timeouts: int = 0
 
     def values(self) -> tuple[int, ...]:
         """All of them, in the order of the slots."""

@@ -7,7 +7,7 @@ was written with (Avro, KeyValue of Avro, AUTO_CONSUME) get it from the broker, 
 from __future__ import annotations
 
 import asyncio
-from typing import ClassVar, Final, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar
 
 from geminga.client._api.errors import PulsarException
 from geminga.client.schema._protocol import (
@@ -81,8 +81,8 @@ class Schema(TopicSchema[T]):
         return VersionedDecoder(self, self._told_info, SchemaVersions(topic, source))
 
 
-class SchemaEncoder(MessageEncoder[T]):
-    """A schema as producers use it."""
+class _BoundSchema(Generic[T]):
+    """A schema, and what is sent of it with PRODUCER or SUBSCRIBE."""
 
     __slots__ = ("_info", "_schema")
 
@@ -92,8 +92,14 @@ class SchemaEncoder(MessageEncoder[T]):
 
     @property
     def info(self) -> SchemaInfo | None:
-        """Sent with PRODUCER."""
+        """None: nothing is sent."""
         return self._info
+
+
+class SchemaEncoder(_BoundSchema[T], MessageEncoder[T]):
+    """A schema as producers use it."""
+
+    __slots__ = ()
 
     @property
     def sets_key(self) -> bool:
@@ -109,19 +115,10 @@ class SchemaEncoder(MessageEncoder[T]):
         return self._schema.encode_key(value)
 
 
-class SchemaDecoder(MessageDecoder[T]):
+class SchemaDecoder(_BoundSchema[T], MessageDecoder[T]):
     """A schema as consumers use it if it needs nothing but itself."""
 
-    __slots__ = ("_info", "_schema")
-
-    def __init__(self, schema: Schema[T], info: SchemaInfo | None) -> None:
-        self._schema = schema
-        self._info = info
-
-    @property
-    def info(self) -> SchemaInfo | None:
-        """Sent with SUBSCRIBE."""
-        return self._info
+    __slots__ = ()
 
     def is_ready(self, schema_version: bytes) -> bool:
         """Always."""

@@ -214,7 +214,11 @@ class StoredList:
         properties: Mapping[str, str] | None = None,
     ) -> bytes:
         properties = self.properties if properties is None else properties
-        return encode_managed_ledger_info(ManagedLedgerRecord(records, terminated, properties))
+        return encode_managed_ledger_info(self._own_record(ManagedLedgerRecord(records, terminated, properties)))
+
+    def _own_record(self, record: ManagedLedgerRecord) -> ManagedLedgerRecord:
+        """What of it is in the node."""
+        return record
 
     async def _delete_garbage(self) -> None:
         garbage, self._garbage = self._garbage, ()

@@ -6,7 +6,6 @@ list names the file still: then the change that it was written for never came.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +19,7 @@ from geminga.metadata import cas
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import CorruptionError, StorageError
 from geminga.model.topic_name import encode_again
-from geminga.runtime import Rng, crash_point, get_logger, value_of
+from geminga.runtime import Rng, all_ended, crash_point, get_logger
 from geminga.wire.managed_ledger import decode_managed_ledger_info
 from geminga.wire.managed_ledger.offload_context import decode_offload_context
 
@@ -113,13 +112,7 @@ async def note(
         noted.append(deletion)
     for start in range(0, len(noted), NOTED_AT_ONCE):
         window = noted[start : start + NOTED_AT_ONCE]
-        # None is on its way any more when this raises.
-        ended = await asyncio.gather(*(_put(services.metadata, each) for each in window), return_exceptions=True)
-        try:
-            for error in ended:
-                value_of(error)
-        finally:
-            del ended  # see runtime's value_of
+        await all_ended(_put(services.metadata, each) for each in window)
     if noted:
         crash_point(points.LAKE_DELETION_NOTED)
     return noted

@@ -27,6 +27,23 @@ _BITMAP_BYTES: Final = 240
 _CONTAINER_BYTES: Final = 48
 
 
+def first_absent(ids: BitMap, entry_id: int, present: int = 0) -> int:
+    """The first id at or behind ``entry_id`` that is not in ``ids``, which has the first ``present`` of them."""
+    if not present and entry_id not in ids:
+        return entry_id
+    width = present or 1
+    while ids.contains_range(entry_id, entry_id + 2 * width):
+        width *= 2
+    low, high = entry_id + width, entry_id + 2 * width
+    while low < high:
+        middle = (low + high) // 2
+        if ids.contains_range(low, middle + 1):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
 class AckedEntries(Protocol):
     """The acknowledged entry ids of one ledger."""
 
@@ -131,17 +148,7 @@ class AckedBitmap:
         for step in range(_LINEAR_STEPS_MAX):
             if entry_id + step not in bitmap:
                 return entry_id + step
-        width = _LINEAR_STEPS_MAX
-        while bitmap.contains_range(entry_id, entry_id + 2 * width):
-            width *= 2
-        low, high = entry_id + width, entry_id + 2 * width
-        while low < high:
-            middle = (low + high) // 2
-            if bitmap.contains_range(low, middle + 1):
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return first_absent(bitmap, entry_id, _LINEAR_STEPS_MAX)
 
     def clear_ids(self, first: int, last: int) -> Iterable[int]:
         """The ids from ``first`` to ``last`` that are not there, ascending."""

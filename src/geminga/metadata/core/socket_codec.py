@@ -433,6 +433,16 @@ class Decoder(Generic[T]):
             buffer += source[place:]
         return messages, None
 
+    def pass_on(self, data: bytes, handle: Callable[[T], None]) -> BrokenMessageError | None:
+        """Hand on the messages of :meth:`feed`, up to the one that ``handle`` refuses; what is wrong, or None."""
+        messages, error = self.feed(data)
+        try:
+            for message in messages:
+                handle(message)
+        except BrokenMessageError as broken:
+            return broken
+        return error
+
 
 def client_decoder() -> Decoder[FromServer]:
     """For a client."""

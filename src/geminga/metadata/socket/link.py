@@ -98,12 +98,7 @@ class Link(asyncio.Protocol):
         if self._transport is None:
             return
         self._silent_pings = 0
-        messages, error = self._decoder.feed(data)
-        try:
-            for message in messages:
-                self._handle(message)
-        except BrokenMessageError as broken:
-            error = broken
+        error = self._decoder.pass_on(data, self._handle)
         if error is not None:
             _log.error("the connection to metadata socket %s ends: %s", self._path, error)
             self.abort()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final, Protocol, cast
 
 from geminga.metadata.core.socket_codec import encode, server_decoder
@@ -54,21 +55,22 @@ _TASK_NAMES: Final = {operation: f"metadata-{operation.name.lower()}" for operat
 _log = get_logger(__name__)
 
 
+@dataclass(slots=True, eq=False)
 class ServedSession:
-    """One session; ``store`` is its own."""
+    """One session."""
 
-    def __init__(self, session_id: int, secret: bytes, timeout_ms: int, name: str, store: MetadataStore) -> None:
-        self.session_id = session_id
-        self.secret = secret
-        self.timeout_ms = timeout_ms
-        self.name = name
-        self.store = store
-        #: Since something was heard of it.
-        self.silent_ms = 0
-        self.is_over = False
-        self.connection: ServedConnection | None = None
-        #: Connections, gone or not, whose requests are being carried out.
-        self.working: dict[ServedConnection, None] = {}
+    session_id: int
+    secret: bytes
+    timeout_ms: int
+    name: str
+    #: Its own.
+    store: MetadataStore
+    #: Since something was heard of it.
+    silent_ms: int = 0
+    is_over: bool = False
+    connection: ServedConnection | None = None
+    #: Connections, gone or not, whose requests are being carried out.
+    working: dict[ServedConnection, None] = field(default_factory=dict)
 
     async def taken_up_by(self, connection: ServedConnection) -> None:
         """From now on this is its connection; what an earlier one brought is done when this returns."""
@@ -137,12 +139,7 @@ class ServedConnection(asyncio.Protocol):
         """Carry out what is whole."""
         if self._is_lost:
             return
-        messages, error = self._decoder.feed(data)
-        try:
-            for message in messages:
-                self._handle(message)
-        except BrokenMessageError as broken:
-            error = broken
+        error = self._decoder.pass_on(data, self._handle)
         if error is not None:
             _log.warning("a connection of the metadata socket ends: %s", error)
             self._transport.abort()

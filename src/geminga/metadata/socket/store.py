@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final, cast
+from typing import Final, Unpack, cast
 
 from geminga.metadata.core.faults import MetadataFaults
 from geminga.metadata.core.socket_hot import TEXT_BYTES_MAX
-from geminga.metadata.core.socket_messages import Numbers, Reason, Refused, Result, StoreOperation, Watch, Welcome
+from geminga.metadata.core.socket_messages import Numbers, Reason, Refused, StoreOperation, Watch, Welcome
 from geminga.metadata.core.tree import check_count, check_path, check_value
-from geminga.metadata.ports import Node, Notification, PutResult, SessionEvent, Unsubscribe
+from geminga.metadata.ports import Node, Notification, PutOptions, PutResult, SessionEvent, Unsubscribe
 from geminga.metadata.socket.calls import Calls
 from geminga.metadata.socket.link import Link, LinkLostError
-from geminga.metadata.watches import Watches
+from geminga.metadata.watches import WatchedStore, Watches
 from geminga.model.errors import MetadataError, MetadataUnavailableError, SessionExpiredError, StorageError
 from geminga.runtime import Runtime, again, get_logger, spawn, wait_ms
 
@@ -38,7 +38,7 @@ _CHARACTER_BYTES_MAX: Final = 4
 _log = get_logger(__name__)
 
 
-class SocketMetadataStore:
+class SocketMetadataStore(WatchedStore):
     """Implements ``metadata.ports.MetadataStore``; made by :meth:`open`."""
 
     def __init__(self, runtime: Runtime, path: str, token: str, name: str, session_timeout_ms: int) -> None:
@@ -127,27 +127,11 @@ class SocketMetadataStore:
 
     # ---- writes
 
-    async def put(
-        self,
-        path: str,
-        value: bytes,
-        *,
-        expected_version: int | None,
-        ephemeral: bool = False,
-        sequential: bool = False,
-    ) -> PutResult:
+    async def put(self, path: str, value: bytes, **options: Unpack[PutOptions]) -> PutResult:
         """See ``MetadataStore.put``."""
         _check_path(path)
         check_value(path, value)
-        result: Result = await self._calls.ask(
-            StoreOperation.PUT,
-            path,
-            value=bytes(value),
-            expected_version=expected_version,
-            ephemeral=ephemeral,
-            sequential=sequential,
-        )
-        return cast("PutResult", result)
+        return cast("PutResult", await self._calls.ask(StoreOperation.PUT, path, value=bytes(value), **options))
 
     async def take_sequences(self, path: str, count: int) -> Sequence[int]:
         """See ``MetadataStore.take_sequences``."""
@@ -169,10 +153,6 @@ class SocketMetadataStore:
     def watch_children(self, path: str, callback: Callable[[Notification], None]) -> Unsubscribe:
         """See ``MetadataStore.watch_children``."""
         return self._watch(path, self._watches.add_children, callback, of_children=True)
-
-    def on_session_event(self, callback: Callable[[SessionEvent], None]) -> Unsubscribe:
-        """See ``MetadataStore.on_session_event``."""
-        return self._watches.add_session_listener(callback)
 
     async def close(self) -> None:
         """See ``MetadataStore.close``; ends in time whatever the server does. Closing twice is fine."""

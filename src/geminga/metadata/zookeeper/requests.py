@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -22,6 +23,7 @@ from geminga.model.errors import (
     StorageError,
     UnknownOutcomeError,
 )
+from geminga.runtime.waiting import settle
 
 #: Requests handed to kazoo and not answered. It is woken by a byte each through a pipe that holds more than these.
 IN_FLIGHT_MAX: Final = 128
@@ -36,33 +38,23 @@ Done: TypeAlias = Callable[[Kazoo, BaseException | None], None]
 _LOST: Final = (zk.ConnectionLoss, zk.ConnectionClosedError, zk.OperationTimeoutError, zk.SessionMovedError)
 
 
-def _tell(reply: asyncio.Future[Kazoo], value: Kazoo, error: BaseException | None) -> None:
-    if reply.done():
-        return  # whoever asked was cancelled
-    if error is None:
-        reply.set_result(value)
-    else:
-        reply.set_exception(error)
-
-
 def _nobody(_value: Kazoo, _error: BaseException | None) -> None:
     """Nobody is told."""
 
 
+@dataclass(slots=True, eq=False)
 class ZooKeeperRequest:
     """One request; ``payload`` is kazoo's."""
 
-    __slots__ = ("attempts", "done", "is_write", "payload", "size_bytes", "what")
-
-    def __init__(self, what: str, payload: Kazoo, done: Done, *, is_write: bool, size_bytes: int) -> None:
-        #: For errors: ``put /a``.
-        self.what = what
-        self.payload = payload
-        self.is_write = is_write
-        self.size_bytes = size_bytes
-        self.attempts = 0
-        #: None: it was told already.
-        self.done: Done | None = done
+    #: For errors: ``put /a``.
+    what: str
+    payload: Kazoo
+    #: None: it was told already.
+    done: Done | None
+    _: KW_ONLY
+    is_write: bool
+    size_bytes: int
+    attempts: int = 0
 
     def end(self, value: Kazoo, error: BaseException | None = None) -> None:
         """Tell once."""
@@ -103,7 +95,7 @@ class Requests:
     async def ask(self, what: str, payload: Kazoo, *, is_write: bool, size_bytes: int = 0) -> Kazoo:
         """Send and wait. Raises kazoo's errors that are answers, else StorageError."""
         reply: asyncio.Future[Kazoo] = asyncio.get_running_loop().create_future()
-        request = self.start(what, payload, partial(_tell, reply), is_write=is_write, size_bytes=size_bytes)
+        request = self.start(what, payload, partial(settle, reply), is_write=is_write, size_bytes=size_bytes)
         try:
             return await reply
         except asyncio.CancelledError:

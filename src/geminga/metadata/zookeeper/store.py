@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Unpack
 
 from kazoo import exceptions as zk
 from kazoo.protocol.states import KazooState
@@ -17,8 +17,17 @@ from kazoo.protocol.states import KazooState
 from geminga.metadata.core.faults import MetadataFaults
 from geminga.metadata.core.tree import check_count, check_value, split_path
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress, check_request, check_zookeeper_path
-from geminga.metadata.ports import MUST_NOT_EXIST, Node, Notification, PutResult, SessionEvent, Stat, Unsubscribe
-from geminga.metadata.watches import Watches
+from geminga.metadata.ports import (
+    MUST_NOT_EXIST,
+    Node,
+    Notification,
+    PutOptions,
+    PutResult,
+    SessionEvent,
+    Stat,
+    Unsubscribe,
+)
+from geminga.metadata.watches import WatchedStore, Watches
 from geminga.metadata.zookeeper.armed_watches import ArmedWatches
 from geminga.metadata.zookeeper.connection import ZooKeeperConnection
 from geminga.metadata.zookeeper.kazoo_thread import Inbox, Kazoo
@@ -56,7 +65,7 @@ REFUSED: Final = "the servers refuse this client's user or password (metadataSto
 _log = get_logger(__name__)
 
 
-class ZooKeeperMetadataStore:
+class ZooKeeperMetadataStore(WatchedStore):
     """Implements ``metadata.ports.MetadataStore``; made by :meth:`open`."""
 
     def __init__(self, runtime: Runtime, address: ZooKeeperAddress, session_timeout_ms: int) -> None:
@@ -166,21 +175,15 @@ class ZooKeeperMetadataStore:
 
     # ---- writes
 
-    async def put(
-        self,
-        path: str,
-        value: bytes,
-        *,
-        expected_version: int | None,
-        ephemeral: bool = False,
-        sequential: bool = False,
-    ) -> PutResult:
+    async def put(self, path: str, value: bytes, **options: Unpack[PutOptions]) -> PutResult:
         """See ``MetadataStore.put``."""
         check_zookeeper_path(path)
         check_value(path, value)
         full = self._connection.full(path)
         check_request(full, value)
         value = bytes(value)
+        expected_version, ephemeral = options["expected_version"], options.get("ephemeral", False)
+        sequential = options.get("sequential", False)
         try:
             if sequential or expected_version == MUST_NOT_EXIST:
                 return await self._create(path, value, ephemeral=ephemeral, sequential=sequential)
@@ -197,12 +200,8 @@ class ZooKeeperMetadataStore:
                     pass
         except zk.NoNodeError as error:
             raise BadVersionError(f"{path} does not exist, expected version {expected_version}") from error
-        except zk.NodeExistsError as error:
-            raise BadVersionError(f"{path} exists, must not exist") from error
-        except zk.BadVersionError as error:
-            raise BadVersionError(f"{path} has another version, expected version {expected_version}") from error
         except zk.ZookeeperError as error:
-            raise _unexpected(f"put {path}", error) from error
+            raise _refused(f"put {path}", path, expected_version, error) from error
         raise MetadataUnavailableError(f"put {path}: it came and went {PUT_ATTEMPTS_MAX} times")
 
     async def _set(self, path: str, value: bytes, version: int | None) -> PutResult:
@@ -302,12 +301,8 @@ class ZooKeeperMetadataStore:
             await self._requests.ask(f"delete {path}", self._connection.delete(path, sent), is_write=True)
         except zk.NoNodeError as error:
             raise NoSuchNodeError(f"{path} does not exist") from error
-        except zk.BadVersionError as error:
-            raise BadVersionError(f"{path} has another version, expected version {expected_version}") from error
-        except zk.NotEmptyError as error:
-            raise NodeNotEmptyError(f"{path} has children") from error
         except zk.ZookeeperError as error:
-            raise _unexpected(f"delete {path}", error) from error
+            raise _refused(f"delete {path}", path, expected_version, error) from error
 
     # ---- listeners and the session
 
@@ -320,10 +315,6 @@ class ZooKeeperMetadataStore:
         """See ``MetadataStore.watch_children``."""
         check_zookeeper_path(path)
         return self._armed.watch(path, self._watches.add_children(path, callback), of_children=True)
-
-    def on_session_event(self, callback: Callable[[SessionEvent], None]) -> Unsubscribe:
-        """See ``MetadataStore.on_session_event``."""
-        return self._watches.add_session_listener(callback)
 
     async def close(self) -> None:
         """See ``MetadataStore.close``; ends in time whatever the ensemble does. Closing twice is fine."""
@@ -417,6 +408,17 @@ class ZooKeeperMetadataStore:
     def _stat(self, stat: Kazoo) -> Stat:
         owner = stat.ephemeralOwner
         return Stat(stat.version, stat.ctime, stat.mtime, owner != 0, owner != 0 and owner == self._session)
+
+
+def _refused(what: str, path: str, expected_version: int | None, error: zk.ZookeeperError) -> MetadataError:
+    """Of a write to ``path``."""
+    if isinstance(error, zk.NodeExistsError):
+        return BadVersionError(f"{path} exists, must not exist")
+    if isinstance(error, zk.BadVersionError):
+        return BadVersionError(f"{path} has another version, expected version {expected_version}")
+    if isinstance(error, zk.NotEmptyError):
+        return NodeNotEmptyError(f"{path} has children")
+    return _unexpected(what, error)
 
 
 def _unexpected(what: str, error: zk.ZookeeperError) -> MetadataError:

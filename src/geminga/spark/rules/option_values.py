@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from difflib import get_close_matches
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -32,6 +33,13 @@ OF_TABLES: Final = (
 
 class OptionError(LocalError, ValueError):
     """An option that is missing, or whose value can not be; the text names it, the value and what was expected."""
+
+
+def unknown_option(name: str, known: Mapping[str, str], of: str) -> OptionError:
+    """``known``: the options of a ``source`` or a ``sink``, by their names in lower case."""
+    near = [known[one] for one in get_close_matches(name.lower(), known, n=3, cutoff=0.7)]
+    hint = f"did you mean {' or '.join(near)}?" if near else f"see the table of options in docs/spark-{of}.md"
+    return OptionError(f"{name}: not an option of this {of}; {hint}")
 
 
 def _checked_ms(name: str, value: int) -> int:

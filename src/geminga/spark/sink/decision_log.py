@@ -20,7 +20,7 @@ from geminga.client import (
     TxnId,
 )
 from geminga.client.rules.backoff import Backoff
-from geminga.runtime import crash_point, get_logger, wait_ms
+from geminga.runtime import all_ended, crash_point, get_logger, wait_ms
 from geminga.spark.process.clients import ClientSession
 from geminga.spark.sink import crash_points
 from geminga.spark.sink.log_cleaning import clean_log
@@ -149,16 +149,7 @@ class DecisionLog:
             crash_point(crash_points.TXN_ENDED)
             return outcome
 
-        ended = await asyncio.gather(*(end(txn_id) for txn_id in txn_ids), return_exceptions=True)
-        outcomes: dict[TxnId, TxnOutcome] = {}
-        for txn_id, outcome in zip(txn_ids, ended, strict=True):
-            if isinstance(outcome, BaseException):
-                try:
-                    raise outcome
-                finally:
-                    del outcome, ended  # see runtime's value_of
-            outcomes[txn_id] = outcome
-        return outcomes
+        return dict(zip(txn_ids, await all_ended(end(txn_id) for txn_id in txn_ids), strict=True))
 
     async def _commit(self, txn_id: TxnId) -> TxnOutcome:
         client, runtime = self._session.client, self._session.client.runtime

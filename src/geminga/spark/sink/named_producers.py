@@ -12,7 +12,7 @@ from typing import Final
 
 from geminga.client import EntryProducer, ProducerBusy, PulsarException, Timeout
 from geminga.client.rules.backoff import Backoff
-from geminga.runtime import crash_point, get_logger, wait_ms
+from geminga.runtime import all_ended, crash_point, get_logger, wait_ms
 from geminga.spark.process.clients import ClientSession
 from geminga.spark.sink import crash_points
 from geminga.spark.sink.producers import open_producer
@@ -51,16 +51,7 @@ class NamedProducers:
             producers: list[EntryProducer[bytes]] = []
             for start in range(0, len(topics), _OPENING_MAX):
                 some = topics[start : start + _OPENING_MAX]
-                opened = await asyncio.gather(
-                    *(self._opened(topic, self._options.producer, schema) for topic in some), return_exceptions=True
-                )
-                for one in opened:
-                    if isinstance(one, BaseException):
-                        try:
-                            raise one
-                        finally:
-                            del one, opened  # see runtime's value_of
-                    producers.append(one)
+                producers += await all_ended(self._opened(topic, self._options.producer, schema) for topic in some)
             return producers
 
         return self._session.run(open_some)

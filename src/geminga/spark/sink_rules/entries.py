@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from operator import add
 from struct import Struct
-from typing import Final, cast
+from typing import Final, TypedDict, cast
 
 from geminga.client.producer_rules.encoded_batch import EncodedBatch
 from geminga.client.producer_rules.message import EncodedMessage
@@ -181,21 +181,27 @@ def _entry(columns: MessageColumns, heads: list[bytes], start: int, end: int, se
     pieces: list[bytes] = [b""] * (2 * (end - start))
     pieces[::2] = heads[start:end]
     pieces[1::2] = _no_nulls(payloads, columns.has_null("payloads"))
-    key = columns.keys[start] if columns.keys is not None else None
-    return EncodedBatch(
-        b"".join(pieces),
-        end - start,
-        sequence_id,
-        partition_key=None if key is None else key.decode(),
-        is_key_base64=columns.base64_keys is not None and columns.base64_keys[start],
-        ordering_key=columns.ordering_keys[start] if columns.ordering_keys is not None else None,
-    )
+    return EncodedBatch(b"".join(pieces), end - start, sequence_id, **_keys(columns, start))
+
+
+class _Keys(TypedDict):
+    partition_key: str | None
+    is_key_base64: bool
+    ordering_key: bytes | None
+
+
+def _keys(columns: MessageColumns, row: int) -> _Keys:
+    key = columns.keys[row] if columns.keys is not None else None
+    return {
+        "partition_key": None if key is None else key.decode(),
+        "is_key_base64": columns.base64_keys is not None and columns.base64_keys[row],
+        "ordering_key": columns.ordering_keys[row] if columns.ordering_keys is not None else None,
+    }
 
 
 def _alone(columns: MessageColumns, row: int, sequence_id: int) -> EncodedMessage:
     """A row whose delivery is delayed or that may be chunked: both go by fields that only a message of its own has."""
     payload = columns.payloads[row]
-    key = columns.keys[row] if columns.keys is not None else None
     properties = None
     if columns.properties is not None and columns.properties[row]:
         # The metadata of a single message has one field that must be there.
@@ -204,9 +210,7 @@ def _alone(columns: MessageColumns, row: int, sequence_id: int) -> EncodedMessag
     return EncodedMessage(
         payload or b"",
         properties=properties,
-        partition_key=None if key is None else key.decode(),
-        is_key_base64=columns.base64_keys is not None and columns.base64_keys[row],
-        ordering_key=columns.ordering_keys[row] if columns.ordering_keys is not None else None,
+        **_keys(columns, row),
         sequence_id=sequence_id,
         event_time_ms=columns.event_times_ms[row] if columns.event_times_ms is not None else None,
         deliver_at_ms=columns.deliver_at_ms[row] if columns.deliver_at_ms is not None else None,

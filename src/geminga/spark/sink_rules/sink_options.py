@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import Enum
 from typing import Final
 
@@ -12,7 +11,7 @@ from geminga.model.errors import InvalidTopicNameError
 from geminga.model.topic_name import TopicName
 from geminga.spark.rules.client_options import ClientConfiguration
 from geminga.spark.rules.foreign_options import foreign_sink_option
-from geminga.spark.rules.option_values import OptionError, OptionValues
+from geminga.spark.rules.option_values import OptionError, OptionValues, unknown_option
 from geminga.spark.sink_rules.commit_steps import LostBatch
 
 CLIENT_PREFIX: Final = "pulsar.client."
@@ -215,9 +214,7 @@ def _check_names(options: Mapping[str, str]) -> None:
         foreign = foreign_sink_option(name)
         if foreign:
             raise OptionError(f"{name}: an option of another connector; {foreign}")
-        near = [known[one] for one in get_close_matches(lowered, known, n=3, cutoff=0.7)]
-        hint = f"; did you mean {' or '.join(near)}?" if near else "; see the table of options in docs/spark-sink.md"
-        raise OptionError(f"{name}: not an option of this sink{hint}")
+        raise unknown_option(name, known, "sink")
 
 
 def _producer(values: OptionValues) -> ProducerSettings:

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from geminga.client import BatchSource, Client, EntryBatch, EntryStream, MessageId, TopicNotFound
 from geminga.client.consumer_rules.topic_pattern import TopicPattern
+from geminga.runtime import all_ended
 from geminga.spark.rules.own_topics import is_own
 from geminga.spark.source_rules.errors import TopicError
 from geminga.spark.source_rules.offsets import BEGINNING, Division, ReadPosition
@@ -34,13 +35,7 @@ async def in_parallel(what: Iterable[T], do: Callable[[T], Awaitable[object]]) -
         async with limit:
             await do(item)
 
-    results = await asyncio.gather(*(one(item) for item in what), return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            try:
-                raise result
-            finally:
-                del result, results  # see runtime's value_of
+    await all_ended(one(item) for item in what)
 
 
 async def find_topics(client: Client, choice: TopicChoice) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Final
 
 from geminga.model import TopicName
@@ -12,7 +11,7 @@ from geminga.model.errors import InvalidTopicNameError
 from geminga.spark.rules.client_options import ClientConfiguration
 from geminga.spark.rules.foreign_options import foreign_source_option
 from geminga.spark.rules.metadata_columns import DEFAULT_COLUMNS, check_columns
-from geminga.spark.rules.option_values import OF_TABLES, OptionError, OptionValues
+from geminga.spark.rules.option_values import OF_TABLES, OptionError, OptionValues, unknown_option
 from geminga.spark.rules.own_topics import is_own
 from geminga.spark.source_rules.admission import Limits
 from geminga.spark.source_rules.ddl import parse_columns
@@ -262,9 +261,7 @@ class SourceOptions:
             foreign = foreign_source_option(name)
             if foreign:
                 raise OptionError(f"{name}: an option of another connector; {foreign}")
-            near = [known[one] for one in get_close_matches(lowered, known, n=3, cutoff=0.7)]
-            hint = f"did you mean {' or '.join(near)}?" if near else "see the table of options in docs/spark-source.md"
-            raise OptionError(f"{name}: not an option of this source; {hint}")
+            raise unknown_option(name, known, "source")
 
     @property
     def limits(self) -> Limits:

@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 from geminga.model.errors import CorruptionError, invariant
 from geminga.wire._generated.bookkeeper_metadata_pb2 import LedgerMetadataFormat
 from geminga.wire.bookkeeper.digest import DigestType
+from geminga.wire.pulsar.varint import encode_varint
 
 _PREAMBLE: Final = b"BookieMetadataFormatVersion\t"
 _VERSION: Final = b"3"
@@ -129,7 +130,7 @@ def encode_ledger_metadata(metadata: LedgerMetadata) -> bytes:
     for fragment in metadata.fragments:
         message.segment.add(firstEntryId=fragment.first_entry_id, ensembleMember=fragment.ensemble)
     body = message.SerializeToString()
-    return b"".join((_PREAMBLE, _VERSION, b"\n", _varint(len(body)), body))
+    return b"".join((_PREAMBLE, _VERSION, b"\n", encode_varint(len(body)), body))
 
 
 def decode_ledger_metadata(value: bytes, ledger_id: int) -> LedgerMetadata:
@@ -186,15 +187,6 @@ def _body(value: bytes, ledger_id: int) -> bytes:
     if start < 0 or start + size > len(value):
         raise CorruptionError(f"metadata of ledger {ledger_id}: cut off, {len(value)} bytes")
     return value[start : start + size]
-
-
-def _varint(number: int) -> bytes:
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
 
 
 def _read_varint(value: bytes, offset: int) -> tuple[int, int]:

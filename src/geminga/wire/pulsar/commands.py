@@ -233,40 +233,36 @@ def producer_success(
         last_sequence_id=last_sequence_id,
         schema_version=schema_version,
         producer_ready=is_ready,
+        topic_epoch=topic_epoch,
     )
-    if topic_epoch is not None:
-        answer.topic_epoch = topic_epoch
     return encode_command(pb.BaseCommand(type=pb.BaseCommand.PRODUCER_SUCCESS, producer_success=answer))
+
+
+def _assigned(url: str, url_tls: str) -> dict[str, str | None]:
+    return {"assignedBrokerServiceUrl": url or None, "assignedBrokerServiceUrlTls": url_tls or None}
 
 
 def close_producer(producer_id: int, request_id: int, url: str = "", url_tls: str = "") -> bytes:
     """CLOSE_PRODUCER, as a broker tells a client to look its topic up again, or that the broker at ``url`` has it."""
-    close = pb.CommandCloseProducer(producer_id=producer_id, request_id=request_id)
-    if url:
-        close.assignedBrokerServiceUrl = url
-    if url_tls:
-        close.assignedBrokerServiceUrlTls = url_tls
+    close = pb.CommandCloseProducer(producer_id=producer_id, request_id=request_id, **_assigned(url, url_tls))
     return encode_command(pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER, close_producer=close))
 
 
 def close_consumer(consumer_id: int, request_id: int, url: str = "", url_tls: str = "") -> bytes:
     """CLOSE_CONSUMER, as a broker tells a client to look its topic up again, or that the broker at ``url`` has it."""
-    close = pb.CommandCloseConsumer(consumer_id=consumer_id, request_id=request_id)
-    if url:
-        close.assignedBrokerServiceUrl = url
-    if url_tls:
-        close.assignedBrokerServiceUrlTls = url_tls
+    close = pb.CommandCloseConsumer(consumer_id=consumer_id, request_id=request_id, **_assigned(url, url_tls))
     return encode_command(pb.BaseCommand(type=pb.BaseCommand.CLOSE_CONSUMER, close_consumer=close))
 
 
 def topic_migrated(resource_id: int, url: str, url_tls: str, *, is_producer: bool) -> bytes:
     """TOPIC_MIGRATED, as a broker tells a client that a producer or consumer goes on in another cluster."""
     kinds = pb.CommandTopicMigrated
-    moved = kinds(resource_id=resource_id, resource_type=kinds.Producer if is_producer else kinds.Consumer)
-    if url:
-        moved.brokerServiceUrl = url
-    if url_tls:
-        moved.brokerServiceUrlTls = url_tls
+    moved = kinds(
+        resource_id=resource_id,
+        resource_type=kinds.Producer if is_producer else kinds.Consumer,
+        brokerServiceUrl=url or None,
+        brokerServiceUrlTls=url_tls or None,
+    )
     return encode_command(pb.BaseCommand(type=pb.BaseCommand.TOPIC_MIGRATED, topicMigrated=moved))
 
 
@@ -301,57 +297,40 @@ def _lookup_response(
     is_through_service_url: bool = False,
 ) -> bytes:
     answer = pb.CommandLookupTopicResponse(
-        request_id=request_id, brokerServiceUrl=broker_url, response=kind, authoritative=is_authoritative
+        request_id=request_id,
+        brokerServiceUrl=broker_url,
+        brokerServiceUrlTls=broker_url_tls or None,
+        response=kind,
+        authoritative=is_authoritative,
+        proxy_through_service_url=is_through_service_url or None,
     )
-    if is_through_service_url:
-        answer.proxy_through_service_url = True
-    if broker_url_tls:
-        answer.brokerServiceUrlTls = broker_url_tls
     return encode_command(pb.BaseCommand(type=pb.BaseCommand.LOOKUP_RESPONSE, lookupTopicResponse=answer))
 
 
 def lookup_failed(request_id: int, code: ServerError, message: str) -> bytes:
     """LOOKUP_RESPONSE with an error."""
-    return encode_command(
-        pb.BaseCommand(
-            type=pb.BaseCommand.LOOKUP_RESPONSE,
-            lookupTopicResponse=pb.CommandLookupTopicResponse(
-                request_id=request_id,
-                response=pb.CommandLookupTopicResponse.Failed,
-                error=error_code(code),
-                message=message,
-            ),
-        )
-    )
+    kinds = pb.CommandLookupTopicResponse
+    answer = kinds(request_id=request_id, response=kinds.Failed, error=error_code(code), message=message)
+    return encode_command(pb.BaseCommand(type=pb.BaseCommand.LOOKUP_RESPONSE, lookupTopicResponse=answer))
 
 
 def partitions(request_id: int, count: int) -> bytes:
     """PARTITIONED_METADATA_RESPONSE; ``count`` 0 for a topic without partitions."""
-    return encode_command(
-        pb.BaseCommand(
-            type=pb.BaseCommand.PARTITIONED_METADATA_RESPONSE,
-            partitionMetadataResponse=pb.CommandPartitionedTopicMetadataResponse(
-                request_id=request_id,
-                partitions=count,
-                response=pb.CommandPartitionedTopicMetadataResponse.Success,
-            ),
-        )
-    )
+    kinds = pb.CommandPartitionedTopicMetadataResponse
+    return _partitions_answer(kinds(request_id=request_id, partitions=count, response=kinds.Success))
 
 
 def partitions_failed(request_id: int, code: ServerError, message: str) -> bytes:
     """PARTITIONED_METADATA_RESPONSE with an error."""
-    return encode_command(
-        pb.BaseCommand(
-            type=pb.BaseCommand.PARTITIONED_METADATA_RESPONSE,
-            partitionMetadataResponse=pb.CommandPartitionedTopicMetadataResponse(
-                request_id=request_id,
-                response=pb.CommandPartitionedTopicMetadataResponse.Failed,
-                error=error_code(code),
-                message=message,
-            ),
-        )
+    kinds = pb.CommandPartitionedTopicMetadataResponse
+    return _partitions_answer(
+        kinds(request_id=request_id, response=kinds.Failed, error=error_code(code), message=message)
     )
+
+
+def _partitions_answer(answer: pb.CommandPartitionedTopicMetadataResponse) -> bytes:
+    command = pb.BaseCommand(type=pb.BaseCommand.PARTITIONED_METADATA_RESPONSE, partitionMetadataResponse=answer)
+    return encode_command(command)
 
 
 def topics_hash(topics: Sequence[str]) -> str:

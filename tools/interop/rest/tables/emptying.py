@@ -5,20 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from tools.interop.rest.calls import Publish, Story, delete, get, post, put
+from tools.interop.rest.tables.topics import OTHERS
 
 _TOPIC: Final = "persistent/{ns}/t"
 _PEEK: Final = f"{_TOPIC}/subscription/s/position/1"
-_OTHERS: Final = (
-    "persistent/{ns}/p",
-    "persistent/{ns}/p-partition-0",
-    "persistent/{ns}/p-partition-9",
-    "persistent/{ns}/nowhere",
-    "persistent/public/nowhere/t",
-    "persistent/nobody/nowhere/t",
-    "non-persistent/{ns}/n",
-    "non-persistent/{ns}/nowhere",
-    "persistent/{ns}/%20",
-)
 
 STORIES: Final = [
     Story(
@@ -38,7 +28,7 @@ STORIES: Final = [
         get(f"{_TOPIC}/stats", values=("subscriptions.s.msgBacklog",)),
         put("persistent/{ns}/p/partitions", 2),
         put("non-persistent/{ns}/n"),
-        *(delete(f"{topic}/truncate") for topic in _OTHERS),
+        *(delete(f"{topic}/truncate") for topic in OTHERS),
         get(f"{_TOPIC}/truncate"),
         post(f"{_TOPIC}/truncate"),
     ),
@@ -53,7 +43,7 @@ STORIES: Final = [
         post(f"{_TOPIC}/trim", {}),
         put("persistent/{ns}/p/partitions", 2),
         put("non-persistent/{ns}/n"),
-        *(post(f"{topic}/trim") for topic in _OTHERS),
+        *(post(f"{topic}/trim") for topic in OTHERS),
         get(f"{_TOPIC}/trim"),
     ),
 ]

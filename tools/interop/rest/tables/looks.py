@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from tools.interop.rest.calls import Call, Publish, Story, get, post, put
+from tools.interop.rest.tables.topics import OTHERS
 
 _TOPIC: Final = "persistent/{ns}/t"
 _STARTS: Final = (
@@ -138,17 +139,7 @@ STORIES: Final = [
         put("non-persistent/{ns}/n"),
         *(
             call
-            for topic in (
-                "persistent/{ns}/p",
-                "persistent/{ns}/p-partition-0",
-                "persistent/{ns}/p-partition-9",
-                "persistent/{ns}/nowhere",
-                "persistent/public/nowhere/t",
-                "persistent/nobody/nowhere/t",
-                "non-persistent/{ns}/n",
-                "non-persistent/{ns}/nowhere",
-                "persistent/{ns}/%20",
-            )
+            for topic in OTHERS
             for call in (
                 get(_examined(topic)),
                 get(f"{topic}/getMessageIdByIndex?index=0"),

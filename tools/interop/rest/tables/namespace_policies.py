@@ -12,6 +12,9 @@ from tools.interop.rest.tables.topic_policies import (
     PERSISTENCES,
     PUBLISH_RATES,
     SUBSCRIBE_RATES,
+    SUBSCRIPTION_CREATIONS,
+    retention,
+    retentions,
 )
 
 _SMALL: Final = [0, 1, 20, "20", " 7 ", "+5", "x", -1, -2, 2.0, "2.0", (1 << 31) - 1, 1 << 31, 1 << 63, True, "true"]
@@ -22,39 +25,10 @@ _BOOLEANS: Final = [True, False, "true", "false", "True", "TRUE", " true ", "yes
 _NO_BOOLEANS: Final = ["", None]
 
 
-def _retention(minutes: object, size: object) -> dict[str, Any]:
-    return {"retentionTimeInMinutes": minutes, "retentionSizeInMB": size}
-
-
-_RETENTIONS: Final = [
-    _retention(10, 20),
-    _retention("10", "20"),
-    _retention(10.0, 20.0),
-    _retention(-1, -1),
-    _retention(0, 0),
-    _retention(-2, 5),
-    _retention(5, -2),
-    _retention(0, 5),
-    _retention(5, 0),
-    _retention(-1, 0),
-    _retention(0, -1),
-    _retention(1 << 31, 5),
-    _retention(5, 1 << 40),
-    _retention(5, 1 << 63),
-    _retention("x", 5),
-    _retention(None, 5),
-    _retention("5", "-1"),
-    _retention(True, 5),
-    _retention([], 5),
-    {"retentionTimeInMinutes": 5},
-    {"retentionSizeInMB": 5},
-    {**_retention(5, 5), "other": 1},
-    {},
-    3,
-    "text",
-    [],
-    None,
-]
+_RETENTIONS: Final = retentions(
+    *((10, 20), ("10", "20"), (10.0, 20.0), (-1, -1), (0, 0), (-2, 5), (5, -2), (0, 5), (5, 0), (-1, 0), (0, -1)),
+    *((1 << 31, 5), (5, 1 << 40), (5, 1 << 63), ("x", 5), (None, 5), ("5", "-1"), (True, 5), ([], 5)),
+)
 _QUOTAS: Final = [
     {"limitSize": 1000, "limitTime": -1, "policy": "producer_exception"},
     {"limitSize": "1000", "limitTime": "-1", "policy": "producer_exception"},
@@ -123,12 +97,7 @@ _TOPIC_CREATIONS: Final = [
     True,
 ]
 _SUBSCRIPTION_CREATIONS: Final = [
-    {"allowAutoSubscriptionCreation": False},
-    {"allowAutoSubscriptionCreation": True},
-    {"allowAutoSubscriptionCreation": "false"},
-    {"allowAutoSubscriptionCreation": "maybe"},
-    {"allowAutoSubscriptionCreation": 1},
-    {"allowAutoSubscriptionCreation": True, "other": 1},
+    *SUBSCRIPTION_CREATIONS,
     None,
     3,
     [],
@@ -175,7 +144,7 @@ _NO_STRATEGIES: Final = ["full", "SIDEWAYS", "", 1, "1", 99]
 _SENSELESS: Final[dict[str, list[Any]]] = {
     "deduplication": _NO_BOOLEANS,
     "delayedDelivery": _NO_DELAYS,
-    "retention": [_retention(10.5, 20), _retention("", "")],
+    "retention": [retention(10.5, 20), retention("", "")],
     "schemaCompatibilityStrategy": _NO_STRATEGIES,
     "schemaAutoUpdateCompatibilityStrategy": [*_NO_STRATEGIES, "FULL", None],
     "schemaValidationEnforced": _NO_BOOLEANS,
@@ -339,7 +308,7 @@ STORIES: Final = [
     Story("namespace backlogQuota", *_quota_calls()),
     Story(
         "retention and quota",
-        post("namespaces/{ns}/retention", _retention(10, 1)),
+        post("namespaces/{ns}/retention", retention(10, 1)),
         post("namespaces/{ns}/backlogQuota", {"limitSize": 1 << 30, "policy": "producer_exception"}),
         post(
             "namespaces/{ns}/backlogQuota?backlogQuotaType=message_age",
@@ -350,10 +319,10 @@ STORIES: Final = [
         post("namespaces/{ns}/backlogQuota", {"limitSize": (1 << 20) - 1, "policy": "producer_exception"}),
         post("namespaces/{ns}/backlogQuota", {"limitSize": -1, "limitTime": 600, "policy": "producer_exception"}),
         post("namespaces/{ns}/backlogQuota", {"limitSize": -1, "limitTime": 599, "policy": "producer_exception"}),
-        post("namespaces/{ns}/retention", _retention(1, 1)),
-        post("namespaces/{ns}/retention", _retention(0, 0)),
+        post("namespaces/{ns}/retention", retention(1, 1)),
+        post("namespaces/{ns}/retention", retention(0, 0)),
         post("namespaces/{ns}/backlogQuota", {"limitSize": 1 << 30, "policy": "producer_exception"}),
-        post("namespaces/{ns}/retention", _retention(10, 1)),
+        post("namespaces/{ns}/retention", retention(10, 1)),
         get("namespaces/{ns}/retention", exact=True),
     ),
 ]

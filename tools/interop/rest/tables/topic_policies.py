@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import starmap
 from typing import Any, Final
 
 from tools.interop.rest.calls import Call, Story, delete, get, post, put
@@ -29,32 +30,30 @@ _TYPES: Final = [
 ]
 
 
-def _retention(minutes: object, size: object) -> dict[str, Any]:
+def retention(minutes: object, size: object) -> dict[str, Any]:
+    """A policy."""
     return {"retentionTimeInMinutes": minutes, "retentionSizeInMB": size}
 
 
-_RETENTIONS: Final = [
-    _retention(10, 20),
-    _retention("10", "20"),
-    _retention(10.0, 20.0),
-    _retention(-1, -1),
-    _retention(0, 0),
-    _retention(-2, 5),
-    _retention(0, 5),
-    _retention(5, 0),
-    _retention(-1, 0),
-    _retention(1 << 31, 5),
-    _retention("x", 5),
-    _retention(None, 5),
-    {"retentionTimeInMinutes": 5},
-    {"retentionSizeInMB": 5},
-    {**_retention(5, 5), "other": 1},
-    {},
-    3,
-    "text",
-    [],
-    None,
-]
+def retentions(*times_and_sizes: tuple[object, object]) -> list[object]:
+    """So many minutes and megabytes each; behind them those that say less, more, or nothing that is one."""
+    return [
+        *starmap(retention, times_and_sizes),
+        {"retentionTimeInMinutes": 5},
+        {"retentionSizeInMB": 5},
+        {**retention(5, 5), "other": 1},
+        {},
+        3,
+        "text",
+        [],
+        None,
+    ]
+
+
+_RETENTIONS: Final = retentions(
+    *((10, 20), ("10", "20"), (10.0, 20.0), (-1, -1), (0, 0), (-2, 5), (0, 5), (5, 0), (-1, 0)),
+    *((1 << 31, 5), ("x", 5), (None, 5)),
+)
 _DELAYS: Final = [
     {"tickTime": 100, "active": True},
     {"tickTime": 100, "active": True, "maxDeliveryDelayInMillis": 0},
@@ -95,13 +94,16 @@ _COUNTS: Final = [3, 0, "20", " 7 ", "x", -1, 2.0, (1 << 31) - 1, 1 << 31, True,
 _NO_COUNTS: Final = [None, "", 2.5]
 _SIZES: Final = [1024, 0, "20", " 7 ", "x", -1, 2.0, 5 << 20, (5 << 20) + 1, 1 << 31, True, [], {}]
 _STRATEGIES: Final = ["FORWARD", "ALWAYS_COMPATIBLE", "UNDEFINED", None, "full", "SIDEWAYS", "", 1, [], {}]
-_CREATIONS: Final = [
+SUBSCRIPTION_CREATIONS: Final = (
     {"allowAutoSubscriptionCreation": False},
     {"allowAutoSubscriptionCreation": True},
     {"allowAutoSubscriptionCreation": "false"},
     {"allowAutoSubscriptionCreation": "maybe"},
     {"allowAutoSubscriptionCreation": 1},
     {"allowAutoSubscriptionCreation": True, "other": 1},
+)
+_CREATIONS: Final = [
+    *SUBSCRIPTION_CREATIONS,
     {},
     3,
     [],

@@ -7,6 +7,19 @@ from typing import Any, Final
 
 from tools.interop.rest.calls import Call, Publish, Story, delete, get, post, put
 
+#: Other topics than a plain one: a partitioned one, its first partition and one it has not; what is not there, in a
+#: namespace and a tenant that are not there too; one without storage, and one that is not there; and no name at all.
+OTHERS: Final = (
+    "persistent/{ns}/p",
+    "persistent/{ns}/p-partition-0",
+    "persistent/{ns}/p-partition-9",
+    "persistent/{ns}/nowhere",
+    "persistent/public/nowhere/t",
+    "persistent/nobody/nowhere/t",
+    "non-persistent/{ns}/n",
+    "non-persistent/{ns}/nowhere",
+    "persistent/{ns}/%20",
+)
 #: A plain topic, a partitioned one, its first partition and one it has not, what is not there, and the same without
 #: storage; a namespace and a tenant that are not there.
 KINDS: Final = (

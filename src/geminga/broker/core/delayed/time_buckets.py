@@ -38,7 +38,8 @@ from geminga.broker.core.delayed.packed_positions import (
     PackedPositions,
 )
 from geminga.broker.core.delayed.slot_buckets import SlotBuckets
-from geminga.broker.core.delayed.waiting_entries import GAP_MIN, absent_count, first_absent
+from geminga.broker.core.delayed.waiting_entries import GAP_MIN, absent_count
+from geminga.managed_ledger.rules.acked_entries import first_absent
 from geminga.model import Position, invariant
 
 _SIZES: Final = ChunkSizes()

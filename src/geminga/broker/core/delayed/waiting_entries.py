@@ -12,6 +12,7 @@ from typing import Final
 from pyroaring import BitMap
 
 from geminga.broker.core.delayed.packed_positions import Group, bitmap_bytes
+from geminga.managed_ledger.rules.acked_entries import first_absent
 from geminga.model import Position, invariant
 
 #: Waiting entries in a row that are not read along with what lies around them.
@@ -124,23 +125,6 @@ class WaitingEntries:
         if ids is None:
             ids = self.by_ledger[ledger_id] = BitMap()
         return ids
-
-
-def first_absent(ids: BitMap, entry_id: int) -> int:
-    """The first id at or behind ``entry_id`` that is not in ``ids``."""
-    if entry_id not in ids:
-        return entry_id
-    width = 1
-    while ids.contains_range(entry_id, entry_id + 2 * width):
-        width *= 2
-    low, high = entry_id + width, entry_id + 2 * width
-    while low < high:
-        middle = (low + high) // 2
-        if ids.contains_range(low, middle + 1):
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 def absent_count(ids: BitMap, entry_id: int, count_max: int) -> int:
