@@ -86,7 +86,7 @@ class Answers(Lanes):
     def __init__(self, *states: dict[str, Any]) -> None:
         self._states = list(states)
 
-    async def ask(self, request: Request) -> Any:
+    async def ask(self, request: Request[Any]) -> Any:
         return self._states.pop(0) if request.method == "GET" else None
 
 
