@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from geminga.app.commands.admin_commands import DEFAULT_ADMIN_URL, AdminUrl
-from geminga.app.commands.autorecovery_commands import Files, Metadata
 from geminga.app.commands.doctor_commands import AuthParams, AuthPlugin, Trust
-from geminga.app.commands.server_options import Settings
+from geminga.app.commands.server_options import BookKeeperFiles, MetadataUri, Settings, settings_of
 
 if TYPE_CHECKING:
     from geminga.app.servers.autorecovery_process import AutoRecoveryProcessConfig
@@ -41,8 +40,8 @@ def create(
     auth_plugin: AuthPlugin = "",
     auth_params: AuthParams = "",
     trust: Trust = "",
-    metadata: Metadata = None,
-    config: Files = None,
+    metadata: MetadataUri = None,
+    config: BookKeeperFiles = None,
     assignments: Settings = None,
     rate_limit: RateLimit = 0,
     is_json: Json = False,
@@ -137,7 +136,7 @@ def _reached(
     from geminga.app.servers.autorecovery_process import load_autorecovery_config
     from geminga.app.storage.core.restore_marks import RestoredSizes
 
-    given = [*(assignments or ()), *([f"metadataServiceUri={metadata}"] if metadata is not None else [])]
+    given = settings_of(assignments, {"metadataServiceUri": metadata})
     loaded = load_autorecovery_config(config or (), os.environ, given, who=who)
     entries = [entry for path in config or () for entry in read_file(path)]
     entries += [*from_environment(os.environ), *(from_assignment(text) for text in assignments or ())]
@@ -170,8 +169,8 @@ def restore(
     data: Annotated[
         str, typer.Argument(metavar="[DATA]", show_default=False, help="The data directory to make: new, or empty.")
     ] = "",
-    metadata: Metadata = None,
-    config: Files = None,
+    metadata: MetadataUri = None,
+    config: BookKeeperFiles = None,
     assignments: Settings = None,
     rate_limit: RateLimit = 0,
     is_json: Json = False,

@@ -2,21 +2,69 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
-from geminga.app.configuration.core.log_options import FILE_BYTES, FILES
+from geminga.app.configuration.core.log_options import FILE_BYTES, FILES, LogOptions
+
+P = ParamSpec("P")
 
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Set a configuration key; may be repeated, wins over files."),
 ]
 ReadyAsJson = Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")]
-LogLevel = Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")]
-LogFormat = Annotated[str, typer.Option("--log-format", help="text or json: one object a line, of everything.")]
-LogFile = Annotated[str, typer.Option("--log-file", metavar="FILE", help="Log there, not to standard error.")]
-LogFileBytes = Annotated[
-    int, typer.Option("--log-file-bytes", help=f"Then the next file is begun ({FILE_BYTES}).", show_default=False)
+BrokerPort = Annotated[
+    int | None, typer.Option("--broker-port", help="Port of the binary protocol (6650); 0: a free one.")
 ]
-LogFiles = Annotated[int, typer.Option("--log-files", help=f"Kept beside it ({FILES}).", show_default=False)]
+WebPort = Annotated[
+    int | None, typer.Option("--web-port", help="Port of the admin REST and metrics (8080); 0: a free one.")
+]
+BookKeeperFiles = Annotated[
+    list[str] | None,
+    typer.Option("--config", metavar="FILE", help="BookKeeper's .conf or a .toml file; may be repeated."),
+]
+MetadataUri = Annotated[
+    str | None, typer.Option("--metadata", metavar="URI", help="metadataServiceUri, such as zk:host:2181/chroot.")
+]
+
+
+def settings_of(assignments: Iterable[str] | None, options: Mapping[str, object]) -> list[str]:
+    """``KEY=VALUE`` of ``--set``, and behind them, as they win, of ``options`` that are given: by their keys."""
+    return [*(assignments or ()), *(f"{key}={value}" for key, value in options.items() if value is not None)]
+
+
+def _log_options(
+    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "info",
+    log_format: Annotated[
+        str, typer.Option("--log-format", help="text or json: one object a line, of everything.")
+    ] = "text",
+    log_file: Annotated[str, typer.Option("--log-file", metavar="FILE", help="Log there, not to standard error.")] = "",
+    log_file_bytes: Annotated[
+        int, typer.Option("--log-file-bytes", help=f"Then the next file is begun ({FILE_BYTES}).", show_default=False)
+    ] = FILE_BYTES,
+    log_files: Annotated[
+        int, typer.Option("--log-files", help=f"Kept beside it ({FILES}).", show_default=False)
+    ] = FILES,
+) -> LogOptions:
+    return LogOptions(log_level, log_format, log_file, log_file_bytes, log_files)
+
+
+def with_log_options(command: Callable[Concatenate[LogOptions, P], None]) -> Callable[P, None]:
+    """A server's command with the options of its log behind its own; it is called with what they say, first of all."""
+    options = inspect.signature(_log_options, eval_str=True).parameters
+    own = inspect.signature(command, eval_str=True)
+    _, *before = own.parameters.values()
+
+    @wraps(command)
+    def with_log(*arguments: P.args, **given: P.kwargs) -> None:
+        said: dict[str, Any] = {name: given.pop(name) for name in options}
+        command(_log_options(**said), *arguments, **given)
+
+    # What typer reads.
+    with_log.__dict__["__signature__"] = own.replace(parameters=[*before, *options.values()])
+    return with_log
