@@ -357,7 +357,7 @@ def _is_trimmed(topic: Topic, last: MessageRef) -> bool:
 
 
 ROUTES: Final = at_owner_of(
-    [Route(f"{MESSAGES_PATH}/tail", tail, methods=["GET"], needs=TopicOperation.CONSUME)],
+    [Route("GET", f"{MESSAGES_PATH}/tail", tail, TopicOperation.CONSUME)],
     topic_with_owner,
     ownership_of,
 )

@@ -75,15 +75,15 @@ def _loaded(context: RestContext, bundle: Bundle) -> list[str] | None:
 
 ROUTES = [
     Route(
+        "GET",
         "/admin/v2/namespaces/{tenant}/{namespace}/{bundle}/topicHashPositions",
         topic_hash_positions,
-        methods=["GET"],
-        needs=reading(PolicyName.PERSISTENCE),
+        reading(PolicyName.PERSISTENCE),
     ),
     Route(
+        "GET",
         "/admin/v2/non-persistent/{tenant}/{namespace}/{bundle}",
         list_non_persistent,
-        methods=["GET"],
-        needs=NamespaceOperation.GET_BUNDLE,
+        NamespaceOperation.GET_BUNDLE,
     ),
 ]

@@ -133,6 +133,6 @@ async def _require_gone(context: RestContext, namespace: str) -> None:
 _PATH: Final = "/admin/v2/namespaces/{tenant}/{namespace}/leftTopics"
 
 ROUTES: Final = [
-    Route(_PATH, count, methods=["GET"], needs=NamespaceOperation.GET_TOPICS),
-    Route(_PATH, delete, methods=["DELETE"], needs=TenantOperation.DELETE_NAMESPACE),
+    Route("GET", _PATH, count, NamespaceOperation.GET_TOPICS),
+    Route("DELETE", _PATH, delete, TenantOperation.DELETE_NAMESPACE),
 ]

@@ -97,9 +97,9 @@ _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _CLUSTER: Final = "/admin/v2/clusters/{cluster}/migrate"
 
 OF_CLUSTERS: Final = [
-    Route(_CLUSTER, of_cluster, methods=["GET"], needs=ClusterOperation.GET_CLUSTER),
-    Route(_CLUSTER, move_cluster, methods=["POST"], needs=ClusterOperation.UPDATE_CLUSTER),
+    Route("GET", _CLUSTER, of_cluster, ClusterOperation.GET_CLUSTER),
+    Route("POST", _CLUSTER, move_cluster, ClusterOperation.UPDATE_CLUSTER),
 ]
 OF_NAMESPACES: Final = [
-    Route(f"{_NAMESPACE}/migration", move_namespace, methods=["POST"], needs=writing(PolicyName.CLUSTER_MIGRATION)),
+    Route("POST", f"{_NAMESPACE}/migration", move_namespace, writing(PolicyName.CLUSTER_MIGRATION)),
 ]

@@ -190,9 +190,9 @@ def routes_of(row: PolicyRow[Any], level: NamespaceLevel, rest: Rest) -> list[Ro
 
     path = f"{_PATH}/{rest.path}"
     return [
-        Route(path, read, methods=["GET"], needs=reading(row.policy)),
-        Route(path, write, methods=[rest.set_by], needs=writing(row.policy)),
-        Route(path, remove, methods=["DELETE"], needs=writing(row.policy)),
+        Route("GET", path, read, reading(row.policy)),
+        Route(rest.set_by, path, write, writing(row.policy)),
+        Route("DELETE", path, remove, writing(row.policy)),
     ]
 
 
@@ -305,19 +305,19 @@ def _properties(document: Mapping[str, Json]) -> Document:
 
 
 ROUTES = [
-    Route(f"{_PATH}/properties", get_properties, methods=["GET"], needs=_PROPERTIES),
-    Route(f"{_PATH}/properties", set_properties, methods=["PUT"], needs=_PROPERTIES),
-    Route(f"{_PATH}/properties", clear_properties, methods=["DELETE"], needs=_PROPERTIES),
-    Route(f"{_PATH}/property/{{key}}", get_property, methods=["GET"], needs=_PROPERTIES),
-    Route(f"{_PATH}/property/{{key}}", remove_property, methods=["DELETE"], needs=_PROPERTIES),
-    Route(f"{_PATH}/property/{{key}}/{{value}}", set_property, methods=["PUT"], needs=_PROPERTIES),
+    Route("GET", f"{_PATH}/properties", get_properties, _PROPERTIES),
+    Route("PUT", f"{_PATH}/properties", set_properties, _PROPERTIES),
+    Route("DELETE", f"{_PATH}/properties", clear_properties, _PROPERTIES),
+    Route("GET", f"{_PATH}/property/{{key}}", get_property, _PROPERTIES),
+    Route("DELETE", f"{_PATH}/property/{{key}}", remove_property, _PROPERTIES),
+    Route("PUT", f"{_PATH}/property/{{key}}/{{value}}", set_property, _PROPERTIES),
     *(
         route
         for row in ROWS
         if row.namespace is not None and row.namespace.rest is not None and not row.namespace.rest.is_by_hand
         for route in routes_of(row, row.namespace, row.namespace.rest)
     ),
-    Route(f"{_PATH}/backlogQuotaMap", get_backlog_quotas, methods=["GET"], needs=reading(PolicyName.BACKLOG)),
-    Route(f"{_PATH}/backlogQuota", set_backlog_quota, methods=["POST"], needs=writing(PolicyName.BACKLOG)),
-    Route(f"{_PATH}/backlogQuota", remove_backlog_quota, methods=["DELETE"], needs=writing(PolicyName.BACKLOG)),
+    Route("GET", f"{_PATH}/backlogQuotaMap", get_backlog_quotas, reading(PolicyName.BACKLOG)),
+    Route("POST", f"{_PATH}/backlogQuota", set_backlog_quota, writing(PolicyName.BACKLOG)),
+    Route("DELETE", f"{_PATH}/backlogQuota", remove_backlog_quota, writing(PolicyName.BACKLOG)),
 ]

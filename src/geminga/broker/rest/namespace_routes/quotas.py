@@ -69,9 +69,9 @@ _QUOTAS: Final = "/admin/v2/resource-quotas"
 _BUNDLE: Final = f"{_QUOTAS}/{{tenant}}/{{namespace}}/{{bundle}}"
 
 ROUTES = [
-    Route(_QUOTAS, get_default, methods=["GET"], needs=SuperUser.LOOK_AT_QUOTAS),
-    Route(_QUOTAS, set_default, methods=["POST"], needs=SuperUser.CHANGE_QUOTAS),
-    Route(_BUNDLE, get_quota, methods=["GET"], needs=SuperUser.LOOK_AT_QUOTAS),
-    Route(_BUNDLE, set_quota, methods=["POST"], needs=SuperUser.CHANGE_QUOTAS),
-    Route(_BUNDLE, remove_quota, methods=["DELETE"], needs=SuperUser.CHANGE_QUOTAS),
+    Route("GET", _QUOTAS, get_default, SuperUser.LOOK_AT_QUOTAS),
+    Route("POST", _QUOTAS, set_default, SuperUser.CHANGE_QUOTAS),
+    Route("GET", _BUNDLE, get_quota, SuperUser.LOOK_AT_QUOTAS),
+    Route("POST", _BUNDLE, set_quota, SuperUser.CHANGE_QUOTAS),
+    Route("DELETE", _BUNDLE, remove_quota, SuperUser.CHANGE_QUOTAS),
 ]

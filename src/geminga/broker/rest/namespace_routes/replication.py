@@ -200,12 +200,12 @@ _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _PEERS_PATH: Final = "/admin/v2/clusters/{cluster}/peers"
 
 OF_NAMESPACES: Final = [
-    Route(f"{_NAMESPACE}/replication", get_clusters, methods=["GET"], needs=reading(PolicyName.REPLICATION)),
-    Route(f"{_NAMESPACE}/replication", set_clusters, methods=["POST"], needs=writing(PolicyName.REPLICATION)),
-    Route(f"{_NAMESPACE}/allowedClusters", get_allowed, methods=["GET"], needs=reading(PolicyName.ALLOW_CLUSTERS)),
-    Route(f"{_NAMESPACE}/allowedClusters", set_allowed, methods=["POST"], needs=writing(PolicyName.ALLOW_CLUSTERS)),
+    Route("GET", f"{_NAMESPACE}/replication", get_clusters, reading(PolicyName.REPLICATION)),
+    Route("POST", f"{_NAMESPACE}/replication", set_clusters, writing(PolicyName.REPLICATION)),
+    Route("GET", f"{_NAMESPACE}/allowedClusters", get_allowed, reading(PolicyName.ALLOW_CLUSTERS)),
+    Route("POST", f"{_NAMESPACE}/allowedClusters", set_allowed, writing(PolicyName.ALLOW_CLUSTERS)),
 ]
 OF_CLUSTERS: Final = [
-    Route(_PEERS_PATH, get_peers, methods=["GET"], needs=ClusterOperation.GET_CLUSTER),
-    Route(_PEERS_PATH, set_peers, methods=["POST"], needs=ClusterOperation.UPDATE_CLUSTER),
+    Route("GET", _PEERS_PATH, get_peers, ClusterOperation.GET_CLUSTER),
+    Route("POST", _PEERS_PATH, set_peers, ClusterOperation.UPDATE_CLUSTER),
 ]

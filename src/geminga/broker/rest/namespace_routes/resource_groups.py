@@ -84,13 +84,13 @@ _GROUPS: Final = "/admin/v2/resourcegroups"
 _OF_NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}/resourcegroup"
 
 OF_NAMESPACES: Final = [
-    Route(_OF_NAMESPACE, get_group, methods=["GET"], needs=reading(PolicyName.RESOURCEGROUP)),
-    Route(_OF_NAMESPACE, remove_group, methods=["DELETE"], needs=writing(PolicyName.RESOURCEGROUP)),
-    Route(f"{_OF_NAMESPACE}/{{group}}", set_group, methods=["POST"], needs=writing(PolicyName.RESOURCEGROUP)),
+    Route("GET", _OF_NAMESPACE, get_group, reading(PolicyName.RESOURCEGROUP)),
+    Route("DELETE", _OF_NAMESPACE, remove_group, writing(PolicyName.RESOURCEGROUP)),
+    Route("POST", f"{_OF_NAMESPACE}/{{group}}", set_group, writing(PolicyName.RESOURCEGROUP)),
 ]
 ROUTES: Final = [
-    Route(_GROUPS, list_groups, methods=["GET"], needs=SuperUser.LOOK_AT_QUOTAS),
-    Route(f"{_GROUPS}/{{group}}", get_limits, methods=["GET"], needs=SuperUser.LOOK_AT_QUOTAS),
-    Route(f"{_GROUPS}/{{group}}", put_group, methods=["PUT"], needs=SuperUser.CHANGE_QUOTAS),
-    Route(f"{_GROUPS}/{{group}}", delete_group, methods=["DELETE"], needs=SuperUser.CHANGE_QUOTAS),
+    Route("GET", _GROUPS, list_groups, SuperUser.LOOK_AT_QUOTAS),
+    Route("GET", f"{_GROUPS}/{{group}}", get_limits, SuperUser.LOOK_AT_QUOTAS),
+    Route("PUT", f"{_GROUPS}/{{group}}", put_group, SuperUser.CHANGE_QUOTAS),
+    Route("DELETE", f"{_GROUPS}/{{group}}", delete_group, SuperUser.CHANGE_QUOTAS),
 ]

@@ -225,13 +225,11 @@ _CLEAR: Final = NamespaceOperation.CLEAR_BACKLOG
 _UNSUBSCRIBE: Final = NamespaceOperation.UNSUBSCRIBE
 
 ROUTES = [
-    Route(f"{_NAMESPACE}/clearBacklog", clear_namespace, methods=["POST"], needs=_CLEAR),
-    Route(f"{_NAMESPACE}/clearBacklog/{{form_subscription}}", clear_namespace, methods=["POST"], needs=_CLEAR),
-    Route(f"{_BUNDLE}/clearBacklog", clear_bundle, methods=["POST"], needs=_CLEAR),
-    Route(f"{_BUNDLE}/clearBacklog/{{form_subscription}}", clear_bundle, methods=["POST"], needs=_CLEAR),
-    Route(
-        f"{_NAMESPACE}/unsubscribe/{{form_subscription}}", unsubscribe_namespace, methods=["POST"], needs=_UNSUBSCRIBE
-    ),
-    Route(f"{_BUNDLE}/unsubscribe/{{form_subscription}}", unsubscribe_bundle, methods=["POST"], needs=_UNSUBSCRIBE),
-    Route(_BUNDLE, delete_bundle, methods=["DELETE"], needs=NamespaceOperation.DELETE_BUNDLE),
+    Route("POST", f"{_NAMESPACE}/clearBacklog", clear_namespace, _CLEAR),
+    Route("POST", f"{_NAMESPACE}/clearBacklog/{{form_subscription}}", clear_namespace, _CLEAR),
+    Route("POST", f"{_BUNDLE}/clearBacklog", clear_bundle, _CLEAR),
+    Route("POST", f"{_BUNDLE}/clearBacklog/{{form_subscription}}", clear_bundle, _CLEAR),
+    Route("POST", f"{_NAMESPACE}/unsubscribe/{{form_subscription}}", unsubscribe_namespace, _UNSUBSCRIBE),
+    Route("POST", f"{_BUNDLE}/unsubscribe/{{form_subscription}}", unsubscribe_bundle, _UNSUBSCRIBE),
+    Route("DELETE", _BUNDLE, delete_bundle, NamespaceOperation.DELETE_BUNDLE),
 ]

@@ -135,7 +135,7 @@ def _flag(options: Document, name: str) -> bool:
 
 
 ROUTES = [
-    Route(f"{TOPIC_PATH}/holes", look, methods=["GET"], needs=TopicOperation.GET_STATS),
+    Route("GET", f"{TOPIC_PATH}/holes", look, TopicOperation.GET_STATS),
     # Who may delete the topic may delete what is left of a part of it.
-    Route(f"{TOPIC_PATH}/holes/skip", skip, methods=["PUT"], needs=NamespaceOperation.DELETE_TOPIC),
+    Route("PUT", f"{TOPIC_PATH}/holes/skip", skip, NamespaceOperation.DELETE_TOPIC),
 ]

@@ -164,15 +164,13 @@ async def _change(request: Request, value: Json) -> Response:
 
 
 ROUTES = [
-    Route(f"{TOPIC_PATH}/offload", trigger, methods=["PUT"], needs=TopicOperation.OFFLOAD),
-    Route(f"{TOPIC_PATH}/offload", status, methods=["GET"], needs=TopicOperation.OFFLOAD),
-    Route(f"{TOPIC_PATH}/lake/restore", restore, methods=["PUT"], needs=writing(PolicyName.OFFLOAD)),
-    Route(f"{TOPIC_PATH}/lake", look, methods=["GET"], needs=TopicOperation.GET_STATS),
+    Route("PUT", f"{TOPIC_PATH}/offload", trigger, TopicOperation.OFFLOAD),
+    Route("GET", f"{TOPIC_PATH}/offload", status, TopicOperation.OFFLOAD),
+    Route("PUT", f"{TOPIC_PATH}/lake/restore", restore, writing(PolicyName.OFFLOAD)),
+    Route("GET", f"{TOPIC_PATH}/lake", look, TopicOperation.GET_STATS),
 ]
 NAMESPACE_ROUTES = [
-    Route(f"{_NAMESPACE}/offloadPolicies", get_policies, methods=["GET"], needs=reading(PolicyName.OFFLOAD)),
-    Route(f"{_NAMESPACE}/offloadPolicies", set_policies, methods=["POST"], needs=writing(PolicyName.OFFLOAD)),
-    Route(
-        f"{_NAMESPACE}/removeOffloadPolicies", remove_policies, methods=["DELETE"], needs=writing(PolicyName.OFFLOAD)
-    ),
+    Route("GET", f"{_NAMESPACE}/offloadPolicies", get_policies, reading(PolicyName.OFFLOAD)),
+    Route("POST", f"{_NAMESPACE}/offloadPolicies", set_policies, writing(PolicyName.OFFLOAD)),
+    Route("DELETE", f"{_NAMESPACE}/removeOffloadPolicies", remove_policies, writing(PolicyName.OFFLOAD)),
 ]

@@ -287,24 +287,12 @@ def _fits_a_header(value: str) -> bool:
 
 ROUTES = [
     Route(
-        f"{TOPIC_PATH}/subscription/{{subscription}}/position/{{position}}",
-        peek,
-        methods=["GET"],
-        needs=TopicOperation.PEEK_MESSAGES,
+        "GET", f"{TOPIC_PATH}/subscription/{{subscription}}/position/{{position}}", peek, TopicOperation.PEEK_MESSAGES
     ),
-    Route(
-        f"{TOPIC_PATH}/ledger/{{ledger}}/entry/{{entry}}",
-        entry_by_position,
-        methods=["GET"],
-        needs=TopicOperation.PEEK_MESSAGES,
-    ),
-    Route(
-        f"{TOPIC_PATH}/messageid/{{timestamp}}", message_id_by_time, methods=["GET"], needs=TopicOperation.PEEK_MESSAGES
-    ),
-    Route(f"{TOPIC_PATH}/examinemessage", examine, methods=["GET"], needs=TopicOperation.PEEK_MESSAGES),
-    Route(
-        f"{TOPIC_PATH}/getMessageIdByIndex", message_id_by_index, methods=["GET"], needs=TopicOperation.PEEK_MESSAGES
-    ),
-    Route(f"{TOPIC_PATH}/backlogSize", backlog_size, methods=["PUT"], needs=TopicOperation.GET_BACKLOG_SIZE),
-    Route(f"{TOPIC_PATH}/backlog", backlog, methods=["GET"], needs=TopicOperation.GET_BACKLOG_SIZE),
+    Route("GET", f"{TOPIC_PATH}/ledger/{{ledger}}/entry/{{entry}}", entry_by_position, TopicOperation.PEEK_MESSAGES),
+    Route("GET", f"{TOPIC_PATH}/messageid/{{timestamp}}", message_id_by_time, TopicOperation.PEEK_MESSAGES),
+    Route("GET", f"{TOPIC_PATH}/examinemessage", examine, TopicOperation.PEEK_MESSAGES),
+    Route("GET", f"{TOPIC_PATH}/getMessageIdByIndex", message_id_by_index, TopicOperation.PEEK_MESSAGES),
+    Route("PUT", f"{TOPIC_PATH}/backlogSize", backlog_size, TopicOperation.GET_BACKLOG_SIZE),
+    Route("GET", f"{TOPIC_PATH}/backlog", backlog, TopicOperation.GET_BACKLOG_SIZE),
 ]

@@ -151,11 +151,9 @@ async def delete(request: Request) -> Response:
 _PATH = f"{TOPIC_PATH}/partitions"
 
 ROUTES = [
-    Route(_PATH, create, methods=["PUT"], needs=NamespaceOperation.CREATE_TOPIC),
-    Route(_PATH, update, methods=["POST"], needs=writing(PolicyName.PARTITION)),
-    Route(_PATH, read, methods=["GET"], needs=TopicOperation.LOOKUP),
-    Route(_PATH, delete, methods=["DELETE"], needs=NamespaceOperation.DELETE_TOPIC),
-    Route(
-        f"{TOPIC_PATH}/createMissedPartitions", create_missing, methods=["POST"], needs=writing(PolicyName.PARTITION)
-    ),
+    Route("PUT", _PATH, create, NamespaceOperation.CREATE_TOPIC),
+    Route("POST", _PATH, update, writing(PolicyName.PARTITION)),
+    Route("GET", _PATH, read, TopicOperation.LOOKUP),
+    Route("DELETE", _PATH, delete, NamespaceOperation.DELETE_TOPIC),
+    Route("POST", f"{TOPIC_PATH}/createMissedPartitions", create_missing, writing(PolicyName.PARTITION)),
 ]

@@ -178,9 +178,9 @@ def routes_of(row: PolicyRow[Any], level: TopicLevel, rest: Rest) -> list[Route]
 
     path = f"{TOPIC_PATH}/{rest.path}"
     return [
-        Route(path, read, methods=["GET"], needs=reading(row.policy)),
-        Route(path, write, methods=[rest.set_by], needs=writing(row.policy)),
-        Route(path, remove, methods=["DELETE"], needs=writing(row.policy)),
+        Route("GET", path, read, reading(row.policy)),
+        Route(rest.set_by, path, write, writing(row.policy)),
+        Route("DELETE", path, remove, writing(row.policy)),
     ]
 
 
@@ -361,14 +361,14 @@ ROUTES = [
         if row.topic is not None and row.topic.rest is not None and not row.topic.rest.is_by_hand
         for route in routes_of(row, row.topic, row.topic.rest)
     ),
-    Route(f"{TOPIC_PATH}/backlogQuotaMap", get_quotas, methods=["GET"], needs=reading(PolicyName.BACKLOG)),
-    Route(f"{TOPIC_PATH}/backlogQuota", set_quota, methods=["POST"], needs=writing(PolicyName.BACKLOG)),
-    Route(f"{TOPIC_PATH}/backlogQuota", remove_quota, methods=["DELETE"], needs=writing(PolicyName.BACKLOG)),
-    Route(_SINGLE_RATE, get_single_rate, methods=["GET"], needs=reading(PolicyName.RATE)),
-    Route(_SINGLE_RATE, set_single_rate, methods=["POST"], needs=writing(PolicyName.RATE)),
-    Route(_SINGLE_RATE, remove_single_rate, methods=["DELETE"], needs=writing(PolicyName.RATE)),
-    Route(_REPLICATION, get_clusters, methods=["GET"], needs=reading(PolicyName.REPLICATION)),
-    Route(_REPLICATION, set_clusters, methods=["POST"], needs=writing(PolicyName.REPLICATION)),
-    Route(_REPLICATION, remove_clusters, methods=["DELETE"], needs=writing(PolicyName.REPLICATION)),
-    Route(f"{TOPIC_PATH}/policies", remove_all, methods=["DELETE"], needs=writing(PolicyName.ALL)),
+    Route("GET", f"{TOPIC_PATH}/backlogQuotaMap", get_quotas, reading(PolicyName.BACKLOG)),
+    Route("POST", f"{TOPIC_PATH}/backlogQuota", set_quota, writing(PolicyName.BACKLOG)),
+    Route("DELETE", f"{TOPIC_PATH}/backlogQuota", remove_quota, writing(PolicyName.BACKLOG)),
+    Route("GET", _SINGLE_RATE, get_single_rate, reading(PolicyName.RATE)),
+    Route("POST", _SINGLE_RATE, set_single_rate, writing(PolicyName.RATE)),
+    Route("DELETE", _SINGLE_RATE, remove_single_rate, writing(PolicyName.RATE)),
+    Route("GET", _REPLICATION, get_clusters, reading(PolicyName.REPLICATION)),
+    Route("POST", _REPLICATION, set_clusters, writing(PolicyName.REPLICATION)),
+    Route("DELETE", _REPLICATION, remove_clusters, writing(PolicyName.REPLICATION)),
+    Route("DELETE", f"{TOPIC_PATH}/policies", remove_all, writing(PolicyName.ALL)),
 ]

@@ -512,18 +512,13 @@ _TXN: Final = "{most}/{least}"
 
 
 def _get(path: str, handler: Handler, needs: SuperUser | TopicOperation) -> Route:
-    return Route(f"{_BASE}/{path}", handler, methods=["GET"], needs=needs)
+    return Route("GET", f"{_BASE}/{path}", handler, needs)
 
 
 #: About the cluster's coordinators.
 OF_CLUSTER: Final = [
     _get("coordinators", list_coordinators, SuperUser.LOOK_AT_TRANSACTIONS),
-    Route(
-        f"{_BASE}/transactionCoordinator/replicas",
-        scale_coordinators,
-        methods=["POST"],
-        needs=SuperUser.SCALE_COORDINATORS,
-    ),
+    Route("POST", f"{_BASE}/transactionCoordinator/replicas", scale_coordinators, SuperUser.SCALE_COORDINATORS),
 ]
 #: About one coordinator, answered by its owner.
 OF_COORDINATORS: Final = [
@@ -531,12 +526,7 @@ OF_COORDINATORS: Final = [
     _get("coordinatorInternalStats/{coordinator}", coordinator_internal_stats, SuperUser.LOOK_AT_TRANSACTIONS),
     _get("slowTransactions/{timeout}", slow_transactions, SuperUser.LOOK_AT_TRANSACTIONS),
     _get(f"transactionMetadata/{_TXN}", transaction_metadata, SuperUser.LOOK_AT_TRANSACTIONS),
-    Route(
-        f"{_BASE}/abortTransaction/{_TXN}",
-        abort_transaction,
-        methods=["POST"],
-        needs=SuperUser.ABORT_TRANSACTION,
-    ),
+    Route("POST", f"{_BASE}/abortTransaction/{_TXN}", abort_transaction, SuperUser.ABORT_TRANSACTION),
 ]
 #: About a topic, answered by its owner.
 OF_TOPICS: Final = [
@@ -548,12 +538,10 @@ OF_TOPICS: Final = [
     _get(f"positionStatsInPendingAck/{_SUBSCRIPTION}/{{ledger}}/{{entry}}", position_stats, TopicOperation.GET_STATS),
 ]
 #: Geminga's own, between brokers: answered by who has the coordinator.
-OF_STANDINGS: Final = [
-    Route(f"{_BASE}/standings/{{coordinator}}", standings, methods=["POST"], needs=SuperUser.END_TRANSACTION)
-]
+OF_STANDINGS: Final = [Route("POST", f"{_BASE}/standings/{{coordinator}}", standings, SuperUser.END_TRANSACTION)]
 #: Geminga's own, between brokers: answered by who keeps the snapshots of a namespace.
 OF_SNAPSHOTS: Final = [
-    Route(f"{_BASE}/bufferSnapshot/{_PLACE}", each, methods=[method], needs=SuperUser.END_TRANSACTION)
+    Route(method, f"{_BASE}/bufferSnapshot/{_PLACE}", each, SuperUser.END_TRANSACTION)
     for each, method in ((find_snapshot, "GET"), (put_snapshot, "PUT"), (remove_snapshot, "DELETE"))
 ]
 #: The same, and answered in Pulsar by a broker without transactions too.
