@@ -40,7 +40,7 @@ from geminga.runtime.rng import SystemRng
 from geminga.runtime.spawn import report_unexpected, set_fatal_handler, spawn
 from geminga.runtime.threads import LaneThreads
 from geminga.runtime.turns import Turns
-from geminga.runtime.waiting import AskedTogether, Bell, answer_of, carried_out, delay, next_turn, wait_ms
+from geminga.runtime.waiting import AskedTogether, Bell, KeyedLocks, answer_of, carried_out, delay, next_turn, wait_ms
 
 if TYPE_CHECKING:
     from geminga.runtime.disk_threads import ThreadedDisk
@@ -57,6 +57,7 @@ __all__ = [
     "Disk",
     "DiskFile",
     "FatalHandler",
+    "KeyedLocks",
     "LaneThreads",
     "Listener",
     "MemoryDisk",
