@@ -23,10 +23,13 @@ from geminga.broker.access.core.actions import (
     Anyone,
     NamespaceOperation,
     PolicyAction,
+    PolicyName,
     Resource,
     SuperUser,
     TenantAdministration,
     TopicOperation,
+    reading,
+    writing,
 )
 from geminga.broker.core.coercion import Json, NotBuiltError
 from geminga.broker.rest.calls.core import unbuilt
@@ -86,6 +89,17 @@ class Route(StarletteRoute):
     def answered_by(self, endpoint: Handler) -> Route:
         """The same row with another handler."""
         return Route(" ".join(sorted(self.methods or ())), self.path, endpoint, self.needs)
+
+
+def policy_routes(
+    path: str, policy: PolicyName, read: Handler, write: Handler, remove: Handler, *, set_by: str = "POST"
+) -> list[Route]:
+    """The rows by which a policy is read, set and removed at one path."""
+    return [
+        Route("GET", path, read, reading(policy)),
+        Route(set_by, path, write, writing(policy)),
+        Route("DELETE", path, remove, writing(policy)),
+    ]
 
 
 def _parameter_of(needs: Needs) -> str:

@@ -17,7 +17,6 @@ from geminga.broker.resources.bookie_affinity import checked_affinity
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.calls.requests import (
     NAME_CHARACTERS_MAX,
-    NO_BODY,
     RestError,
     context_of,
     json_body,
@@ -26,6 +25,7 @@ from geminga.broker.rest.calls.requests import (
     no_content,
     nothing_set,
     path_text,
+    required_body,
 )
 from geminga.broker.rest.calls.routing import Route
 
@@ -63,9 +63,7 @@ async def set_rack(request: Request) -> Response:
     bookie_id, group = path_text(request, "bookie"), request.query_params.get("group")
     if group is None:
         raise RestError(412, "Bookie 'group' parameters is missing")
-    told = await json_body(request)
-    if told is None:
-        raise RestError(400, NO_BODY)
+    told = await required_body(request)
     told = object_of(told, "the body")
     found: dict[str, str] = {}
     for member in ("rack", "hostname"):

@@ -14,7 +14,6 @@ from geminga.broker.geo.moves import URLS
 from geminga.broker.policies.core.row import NO_POLICIES
 from geminga.broker.resources.documents import Document
 from geminga.broker.rest.calls.requests import (
-    NO_BODY,
     RestError,
     context_of,
     flag,
@@ -22,6 +21,7 @@ from geminga.broker.rest.calls.requests import (
     json_response,
     no_content,
     path_text,
+    required_body,
 )
 from geminga.broker.rest.calls.routing import Route
 from geminga.broker.rest.namespace_routes.policies import change_policy
@@ -86,9 +86,7 @@ async def move_namespace(request: Request) -> Response:
 
     While those name no place nothing moves, as in Pulsar.
     """
-    body = await json_body(request)
-    if body is None:
-        raise RestError(400, NO_BODY)
+    body = await required_body(request)
     is_migrated = boolean_of(body, "the body")
     return await change_policy(request, lambda document: {**document, "migrated": is_migrated}, NO_POLICIES)
 

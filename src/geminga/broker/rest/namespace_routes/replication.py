@@ -19,7 +19,6 @@ from geminga.broker.geo.residence import PEERS
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.calls.context import RestContext
 from geminga.broker.rest.calls.requests import (
-    NO_BODY,
     RestError,
     context_of,
     flag,
@@ -29,6 +28,7 @@ from geminga.broker.rest.calls.requests import (
     no_content,
     nothing_set,
     path_text,
+    required_body,
 )
 from geminga.broker.rest.calls.routing import Route
 from geminga.broker.rest.namespace_routes.deletion import partitioned_topics_of_namespace, topics_of_namespace
@@ -105,9 +105,7 @@ async def get_allowed(request: Request) -> Response:
 
 async def set_allowed(request: Request) -> Response:
     """Clusters that it may be replicated to."""
-    body = await json_body(request)
-    if body is None:
-        raise RestError(400, NO_BODY)
+    body = await required_body(request)
     clusters, context = texts_of(body, "the body"), context_of(request)
     await require_usable(context, namespace_of(request), clusters)
     present = await _stored(request, _REPLICATION, [context.cluster])

@@ -12,15 +12,13 @@ from geminga.broker.policies.core.row import NO_POLICIES
 from geminga.broker.resources.documents import Document
 from geminga.broker.resources.resource_groups import MISSING, checked_limits
 from geminga.broker.rest.calls.requests import (
-    NO_BODY,
-    RestError,
     context_of,
-    json_body,
     json_response,
     no_content,
     nothing_set,
     path_text,
     plain_text,
+    required_body,
 )
 from geminga.broker.rest.calls.routing import Route
 from geminga.broker.rest.namespace_routes.policies import change_policy, require_namespace_of
@@ -41,9 +39,7 @@ async def get_limits(request: Request) -> Response:
 
 async def put_group(request: Request) -> Response:
     """Make a group, or change the limits that the body names."""
-    value = await json_body(request)
-    if value is None:
-        raise RestError(400, NO_BODY)
+    value = await required_body(request)
     limits = checked_limits(value)
     await context_of(request).resources.resource_groups.put(path_text(request, "group"), limits)
     return no_content()

@@ -17,7 +17,6 @@ from geminga.broker.administration.services import AdministeredTopics
 from geminga.broker.core.coercion import LONG_MAX, boolean_of, number_of, object_of, text_of
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.calls.requests import (
-    NO_BODY,
     RestError,
     check_properties_size,
     context_of,
@@ -28,6 +27,7 @@ from geminga.broker.rest.calls.requests import (
     no_content,
     path_int,
     position_of,
+    required_body,
     subscription_name,
     text_map_body,
     topic_of,
@@ -233,9 +233,7 @@ async def _expire(subscriptions: list[Subscription], seconds: int) -> None:
 async def expire_messages_up_to(request: Request) -> Response:
     """Acknowledge everything up to the message id in the body; one partition only."""
     topics, name = context_of(request).topics, topic_of(request)
-    body = await json_body(request)
-    if body is None:
-        raise RestError(400, NO_BODY)
+    body = await required_body(request)
     position = position_of(body)
     await refuse_partitioned(topics, name, "Expire message at position is not supported for partitioned-topic")
     given = body.get("partitionIndex") if isinstance(body, dict) else None
@@ -280,9 +278,7 @@ async def reset_to_time(request: Request) -> Response:
 async def reset_to_position(request: Request) -> Response:
     """The next message delivered is that of the id in the body, or the one behind it with ``isExcluded``."""
     topics, name = context_of(request).topics, topic_of(request)
-    body = await json_body(request)
-    if body is None:
-        raise RestError(400, NO_BODY)
+    body = await required_body(request)
     position = position_of(body)
     await refuse_partitioned(topics, name, "Reset-cursor at position is not allowed for partitioned-topic")
     subscription = await subscription_of(topics, name, subscription_name(request), "Reset-cursor")

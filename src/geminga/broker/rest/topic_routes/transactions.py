@@ -22,7 +22,6 @@ from geminga.broker.resources.documents import Document, Json
 from geminga.broker.resources.initialization import COORDINATORS_TOPIC
 from geminga.broker.rest.calls.peer_answers import Question, ask_owners
 from geminga.broker.rest.calls.requests import (
-    NO_BODY,
     RestError,
     context_of,
     flag,
@@ -31,6 +30,7 @@ from geminga.broker.rest.calls.requests import (
     no_content,
     path_int,
     query_int,
+    required_body,
     subscription_name,
     topic_of,
 )
@@ -206,9 +206,7 @@ def _log_stats(ledger: ManagedLedger) -> Document:
 
 async def scale_coordinators(request: Request) -> Response:
     """More coordinators; they are given work by clients that connect from then on."""
-    body = await json_body(request)
-    if body is None:
-        raise RestError(400, NO_BODY)
+    body = await required_body(request)
     count = number_of(body, "the number of coordinators")
     if count <= await _transactions(request).coordinators.count():
         raise RestError(406, NOT_MORE)
