@@ -33,6 +33,7 @@ from geminga.runtime import Contained, get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
+    from geminga.broker.core.new_subscription import Properties
     from geminga.broker.filters.ports import AsksFilters
     from geminga.broker.subscription.consumer import Consumer, ConsumerConnection
     from geminga.broker.subscription.non_persistent import NonPersistentSubscription
@@ -191,13 +192,17 @@ class Topic:
         """Attach a consumer, creating its subscription if need be; raises GemingaError."""
         raise AssertionError(f"{type(self).__name__} has no subscriptions")
 
+    def _attached(self, consumer: Consumer) -> Consumer:
+        """The one that was attached; raises what is said of a topic that is closing by now."""
+        self.life.touch()
+        if self.life.is_closing:
+            # Without CLOSE_CONSUMER, which the client would get before the answer to its SUBSCRIBE.
+            consumer.close()
+            raise self.life.closing_error()
+        return consumer
+
     async def create_subscription(
-        self,
-        name: str,
-        position: Position,
-        properties: Mapping[str, str] | None = None,
-        *,
-        is_replicated: bool = False,
+        self, name: str, position: Position, properties: Properties | None = None, *, is_replicated: bool = False
     ) -> AnySubscription:
         """Create a durable subscription that starts at ``position``; raises ConflictError if it exists.
 
