@@ -201,7 +201,8 @@ def standalone(
     """Run a broker with its storage and metadata in this process, until SIGTERM or SIGINT."""
     # What is imported stays as long as the process does: no collection need look at it, now or later.
     gc.disable()
-    from geminga.app.configuration.config import collect_entries, config_from
+    from geminga.app.configuration.config import config_from
+    from geminga.app.configuration.config_sources import collect_entries
     from geminga.app.lifecycle.log_lines import begin_log
     from geminga.app.servers.process import run_standalone
 

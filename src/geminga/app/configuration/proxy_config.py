@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from geminga.app.configuration.config import build_settings, shown_assignment, unknown_keys
-from geminga.app.configuration.config_sources import ConfigEntry, from_assignment, from_environment, read_file
+from geminga.app.configuration.config_sources import ConfigEntry, collect_entries
 from geminga.model.errors import ConfigurationError
 from geminga.model.settings import setting, settings_of
 from geminga.proxy.config import ProxyConfig
@@ -134,9 +134,7 @@ def load_proxy_config(
     from geminga.app.configuration.tls_config import TlsConfig
     from geminga.broker.authentication.config import AuthenticationConfig
 
-    entries = [entry for path in files for entry in read_file(path)]
-    entries += from_environment(env or {})
-    entries += [from_assignment(text) for text in overrides]
+    entries = collect_entries(files, env, overrides)
     latest = {entry.key: entry for entry in entries}
     as_broker = {**latest, **{theirs: latest[ours] for ours, theirs in _BROKERS_NAMES.items() if ours in latest}}
     server, proxy = build_settings(ProxyServerConfig, latest), build_settings(ProxyConfig, latest)

@@ -21,7 +21,7 @@ from geminga.app.configuration.bookie_config import (
     load_bookie_config,
 )
 from geminga.app.configuration.config import build_settings, unknown_keys
-from geminga.app.configuration.config_sources import from_assignment, from_environment, read_file
+from geminga.app.configuration.config_sources import collect_entries
 from geminga.app.configuration.core.bookie_keys import NOT_BUILT
 from geminga.app.configuration.core.log_options import parse_levels
 from geminga.app.lifecycle.core.descriptors import plan_descriptors
@@ -109,9 +109,7 @@ def load_autorecovery_config(
         raise ConfigurationError(
             f"{who} needs the cluster's metadata store: expected --metadata zk:host:port or metadataServiceUri"
         )
-    entries = [entry for path in files for entry in read_file(path)]
-    entries += from_environment(env or {})
-    entries += [from_assignment(text) for text in overrides]
+    entries = collect_entries(files, env, overrides)
     http = bookie.http()
     if http is not None:
         opening = Opening(HOST_KEYS[http.key], http.host, OF_STATE)
