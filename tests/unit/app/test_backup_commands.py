@@ -23,7 +23,7 @@ from geminga.app.servers.backups import LocalBackups
 from geminga.app.servers.standalone import StandaloneServer
 from geminga.app.storage.backup_reading import restore
 from geminga.app.storage.backup_sources import RunningSource
-from geminga.app.storage.backup_writing import REQUEST_PREFIX, BackupWriter, Cut, Progress, are_nested
+from geminga.app.storage.backup_writing import REQUEST_PREFIX, BackupWriter, Copying, Cut, Progress, are_nested
 from geminga.app.storage.core.backup_format import MANIFEST_FILE
 from geminga.bookie.cut import CutFile
 from geminga.metadata import SqliteMetadataStore
@@ -207,7 +207,7 @@ def test_the_metadata_are_copied_before_the_files_whose_copy_takes_its_time(tmp_
                 await Made._write(source, path)
 
             source._write = write
-            await BackupWriter(disk, f"{tmp_path}/copy", source, Progress()).write()
+            await BackupWriter(disk, f"{tmp_path}/copy", source, Copying(Progress())).write()
             await disk.close()
 
     asyncio.run(main())
@@ -247,7 +247,7 @@ def test_what_was_refused_as_the_place_of_a_backup_is_as_it_was(tmp_path: Path) 
     async def main() -> None:
         async with local_runtime() as runtime:
             with pytest.raises(DataDirectoryError, match="holds something else than a backup"):
-                await BackupWriter(runtime.disk, str(tmp_path), Made(runtime), Progress()).write()
+                await BackupWriter(runtime.disk, str(tmp_path), Made(runtime), Copying(Progress())).write()
 
     asyncio.run(main())
     assert [file.name for file in tmp_path.iterdir()] == ["photo.png"]
@@ -259,7 +259,7 @@ def test_a_directory_that_was_taken_while_the_backup_was_verified_stays_as_it_is
     async def main() -> None:
         async with local_runtime() as runtime:
             await runtime.disk.make_dirs(copy)
-            await BackupWriter(runtime.disk, copy, Made(runtime), Progress()).write()
+            await BackupWriter(runtime.disk, copy, Made(runtime), Copying(Progress())).write()
             with pytest.raises(DataDirectoryError, match="one within the other"):
                 await restore(runtime, copy, f"{copy}/new")
             with alone_in(new), pytest.raises(DataDirectoryError, match="is in use by another process"):
