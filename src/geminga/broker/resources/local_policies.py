@@ -17,7 +17,7 @@ from geminga.broker.ownership.core.local_policies import (
     with_cuts,
 )
 from geminga.broker.resources.documents import Document, DocumentStore, Json
-from geminga.broker.resources.namespaces import Namespaces
+from geminga.broker.resources.namespaces import Namespaces, OfNamespaces
 
 _GROUP: Final = "namespaceAntiAffinityGroup"
 
@@ -38,14 +38,10 @@ async def set_local_policy(
     await store.put(path, lambda document: {**(first if document is None else document), member: value})
 
 
-class AntiAffinity:
+class AntiAffinity(OfNamespaces):
     """Read, set and remove groups. Raises NotFoundError where there is no such namespace, StorageError."""
 
-    __slots__ = ("_namespaces", "_store")
-
-    def __init__(self, store: DocumentStore, namespaces: Namespaces) -> None:
-        self._store = store
-        self._namespaces = namespaces
+    __slots__ = ()
 
     async def get(self, namespace: str) -> str | None:
         """None: it has none."""
@@ -69,14 +65,10 @@ class AntiAffinity:
         return found
 
 
-class BundleCuts:
+class BundleCuts(OfNamespaces):
     """How namespaces are cut where a broker is alone. What it writes is what a cluster begins with that it becomes."""
 
-    __slots__ = ("_namespaces", "_store")
-
-    def __init__(self, store: DocumentStore, namespaces: Namespaces) -> None:
-        self._store = store
-        self._namespaces = namespaces
+    __slots__ = ()
 
     async def get(self, namespace: str) -> Bundles:
         """As it is cut now; raises NotFoundError where there is no such namespace, StorageError."""

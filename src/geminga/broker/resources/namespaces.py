@@ -29,6 +29,16 @@ BOOKIE_AFFINITY: Final = "bookieAffinityGroup"
 LOCAL_POLICIES_PATH: Final = "/admin/local-policies"
 
 
+class OfNamespaces:
+    """What else is stored for namespaces."""
+
+    __slots__ = ("_namespaces", "_store")
+
+    def __init__(self, store: DocumentStore, namespaces: Namespaces) -> None:
+        self._store = store
+        self._namespaces = namespaces
+
+
 class Namespaces:
     """Create, read, change and delete namespaces; names are ``tenant/namespace``."""
 
