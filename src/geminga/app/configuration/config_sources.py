@@ -102,7 +102,7 @@ def from_assignment(assignment: str) -> ConfigEntry:
 def collect_entries(
     files: Sequence[str] = (), env: Mapping[str, str] | None = None, overrides: Sequence[str] = ()
 ) -> list[ConfigEntry]:
-    """Of ``files``, the environment ``env`` and ``key=value`` texts, of which later ones win; raises ConfigurationError."""
+    """Of ``files``, the environment ``env`` and ``key=value`` texts; later ones win. Raises ConfigurationError."""
     entries = [entry for path in files for entry in read_file(path)]
     entries += from_environment(env or {})
     entries += [from_assignment(text) for text in overrides]
