@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from geminga.app.configuration.bookie_config import (
@@ -34,9 +35,9 @@ from geminga.app.lifecycle.process_life import (
     ignore_hang_up,
     raise_open_files,
     seconds_since_exec,
+    serve_until,
     stop_on_signals,
     supervisor,
-    tell_unclaimed,
 )
 from geminga.app.servers.core.open_start import HOST_KEYS, OF_STATE, Opening, check_start
 from geminga.bookie.config import BookieConfig
@@ -213,14 +214,7 @@ async def _serve(config: AutoRecoveryProcessConfig, json_line: bool) -> None:
         if started is None:
             return
         recovery, port = started
-        print(_ready_line(name, port, json_line=json_line), flush=True)
-        tell_unclaimed()
-        told.ready(_ready_line(name, port, json_line=False))
-        await stop.wait()
-        _log.info("stopping")
-        told.stopping()
-        await recovery.close()
-        told.close()
+        await serve_until(stop, told, partial(_ready_line, name, port), recovery.close, json_line=json_line)
 
 
 async def _take_port(runtime: Runtime, config: AutoRecoveryProcessConfig, listener: HttpListener) -> QuestionsPort:
