@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from geminga.admin._http import JSON
+from geminga.admin._http import JSON, Query
 from geminga.admin.errors import AdminError
 from geminga.admin.values import StoredMessage
 
@@ -20,12 +20,7 @@ class Caller(Protocol):
     """Who sends it: :class:`geminga.admin._http.HttpCaller`."""
 
     def request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, Any] | None = None,
-        body: bytes | None = None,
-        content_type: str = JSON,
+        self, method: str, path: str, query: Query = None, body: bytes | None = None, content_type: str = JSON
     ) -> tuple[bytes, Mapping[str, str]]:
         """Body and headers of the answer. Raises AdminError."""
 
@@ -35,8 +30,7 @@ class Request(NamedTuple, Generic[Answer]):
 
     method: str
     path: str
-    #: None: it is left out.
-    query: Mapping[str, Any] | None = None
+    query: Query = None
     #: Written as JSON; None: there is none.
     body: object = None
     #: In place of ``body``, as it is.
