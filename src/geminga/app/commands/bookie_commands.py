@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -13,6 +12,7 @@ from geminga.app.commands.server_options import (
     MetadataUri,
     ReadyAsJson,
     Settings,
+    kept_imports,
     settings_of,
     with_log_options,
 )
@@ -51,14 +51,10 @@ def bookie(
     """Run a bookie in this process, until SIGTERM or SIGINT; or look into one that is stopped."""
     if context.invoked_subcommand is not None:
         return
-    # What is imported stays as long as the process does: no collection need look at it, now or later.
-    gc.disable()
-    from geminga.app.configuration.bookie_config import load_bookie_config
-    from geminga.app.lifecycle.log_lines import begin_log
-    from geminga.app.servers.bookie_process import run_bookie
-
-    gc.freeze()
-    gc.enable()
+    with kept_imports():
+        from geminga.app.configuration.bookie_config import load_bookie_config
+        from geminga.app.lifecycle.log_lines import begin_log
+        from geminga.app.servers.bookie_process import run_bookie
     begin_log(log)
     given = {"bookiePort": port, "bindAddress": address, "metadataServiceUri": metadata}
     loaded = load_bookie_config(config or (), os.environ, settings_of(assignments, given))

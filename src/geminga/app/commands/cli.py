@@ -7,7 +7,6 @@ is acknowledged after it.
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ from geminga.app.commands.server_options import (
     ReadyAsJson,
     Settings,
     WebPort,
+    kept_imports,
     settings_of,
     with_log_options,
 )
@@ -199,15 +199,11 @@ def standalone(
     ] = "",
 ) -> None:
     """Run a broker with its storage and metadata in this process, until SIGTERM or SIGINT."""
-    # What is imported stays as long as the process does: no collection need look at it, now or later.
-    gc.disable()
-    from geminga.app.configuration.config import config_from
-    from geminga.app.configuration.config_sources import collect_entries
-    from geminga.app.lifecycle.log_lines import begin_log
-    from geminga.app.servers.process import run_standalone
-
-    gc.freeze()
-    gc.enable()
+    with kept_imports():
+        from geminga.app.configuration.config import config_from
+        from geminga.app.configuration.config_sources import collect_entries
+        from geminga.app.lifecycle.log_lines import begin_log
+        from geminga.app.servers.process import run_standalone
     begin_log(log)
     given = {
         "brokerServicePort": broker_port,
@@ -246,13 +242,10 @@ def broker(
     json_line: ReadyAsJson = False,
 ) -> None:
     """Run a broker on the bookies and the ZooKeeper of a cluster, until SIGTERM or SIGINT."""
-    gc.disable()
-    from geminga.app.configuration.cluster_config import load_broker_config
-    from geminga.app.lifecycle.log_lines import begin_log
-    from geminga.app.servers.cluster_broker import run_broker
-
-    gc.freeze()
-    gc.enable()
+    with kept_imports():
+        from geminga.app.configuration.cluster_config import load_broker_config
+        from geminga.app.lifecycle.log_lines import begin_log
+        from geminga.app.servers.cluster_broker import run_broker
     begin_log(log)
     given = {"metadataStoreUrl": metadata, "brokerServicePort": broker_port, "webServicePort": web_port}
     loaded = load_broker_config(config or (), os.environ, settings_of(assignments, given))

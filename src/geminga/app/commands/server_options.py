@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import wraps
 from typing import Annotated, Any, Concatenate, ParamSpec
 
@@ -31,6 +33,15 @@ BookKeeperFiles = Annotated[
 MetadataUri = Annotated[
     str | None, typer.Option("--metadata", metavar="URI", help="metadataServiceUri, such as zk:host:2181/chroot.")
 ]
+
+
+@contextmanager
+def kept_imports() -> Iterator[None]:
+    """What is imported inside stays as long as the process does: no collection need look at it, now or later."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
 
 
 def settings_of(assignments: Iterable[str] | None, options: Mapping[str, object]) -> list[str]:
