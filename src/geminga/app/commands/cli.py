@@ -21,6 +21,7 @@ from geminga.app.commands.server_options import (
     ReadyAsJson,
     Settings,
     WebPort,
+    files_option,
     kept_imports,
     settings_of,
     with_log_options,
@@ -188,10 +189,7 @@ def standalone(
         int | None,
         typer.Option("--brokers", metavar="N", help="Broker processes beside this one, which keeps the storage."),
     ] = None,
-    config: Annotated[
-        list[str] | None,
-        typer.Option("--config", metavar="FILE", help="Pulsar's .conf or a .toml file; may be repeated."),
-    ] = None,
+    config: Annotated[list[str] | None, files_option("Pulsar's .conf")] = None,
     assignments: Settings = None,
     json_line: ReadyAsJson = False,
     announce: Annotated[
@@ -234,10 +232,7 @@ def broker(
     ] = None,
     broker_port: BrokerPort = None,
     web_port: WebPort = None,
-    config: Annotated[
-        list[str] | None,
-        typer.Option("--config", metavar="FILE", help="Pulsar's broker.conf or a .toml file; may be repeated."),
-    ] = None,
+    config: Annotated[list[str] | None, files_option("Pulsar's broker.conf")] = None,
     assignments: Settings = None,
     json_line: ReadyAsJson = False,
 ) -> None:

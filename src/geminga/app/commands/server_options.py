@@ -26,10 +26,14 @@ BrokerPort = Annotated[
 WebPort = Annotated[
     int | None, typer.Option("--web-port", help="Port of the admin REST and metrics (8080); 0: a free one.")
 ]
-BookKeeperFiles = Annotated[
-    list[str] | None,
-    typer.Option("--config", metavar="FILE", help="BookKeeper's .conf or a .toml file; may be repeated."),
-]
+
+
+def files_option(whose: str) -> Any:  # noqa: ANN401  (an option, as typer has it)
+    """``--config``; ``whose``: the files that are meant."""
+    return typer.Option("--config", metavar="FILE", help=f"{whose} or a .toml file; may be repeated.")
+
+
+BookKeeperFiles = Annotated[list[str] | None, files_option("BookKeeper's .conf")]
 MetadataUri = Annotated[
     str | None, typer.Option("--metadata", metavar="URI", help="metadataServiceUri, such as zk:host:2181/chroot.")
 ]

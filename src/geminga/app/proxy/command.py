@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from geminga.app.commands.server_options import ReadyAsJson, Settings, settings_of, with_log_options
+from geminga.app.commands.server_options import ReadyAsJson, Settings, files_option, settings_of, with_log_options
 from geminga.app.configuration.core.log_options import JSON, LogOptions
 
 
@@ -29,10 +29,7 @@ def proxy(
         int | None, typer.Option("--port", help="Port of the binary protocol (6650); 0: a free one.")
     ] = None,
     web_port: Annotated[int | None, typer.Option("--web-port", help="Port of HTTP (8080); 0: a free one.")] = None,
-    config: Annotated[
-        list[str] | None,
-        typer.Option("--config", metavar="FILE", help="Pulsar's proxy.conf or a .toml file; may be repeated."),
-    ] = None,
+    config: Annotated[list[str] | None, files_option("Pulsar's proxy.conf")] = None,
     assignments: Settings = None,
     json_line: ReadyAsJson = False,
 ) -> None:
