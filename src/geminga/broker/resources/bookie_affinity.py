@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from geminga.broker.core.coercion import Document, Json, object_of, text_of
-from geminga.broker.ownership.core.local_policies import local_policies_path
 from geminga.broker.resources.local_policies import set_local_policy
 from geminga.broker.resources.namespaces import BOOKIE_AFFINITY, OfNamespaces
 from geminga.model.errors import PreconditionFailedError
@@ -55,9 +54,7 @@ class BookieAffinity(OfNamespaces):
 
     async def get(self, namespace: str) -> Document | None:
         """As it is stored; None: there is none."""
-        await self._namespaces.get(namespace)
-        found = await self._store.find(local_policies_path(namespace))
-        group = None if found is None else found.document.get(BOOKIE_AFFINITY)
+        group = await self._local_policy(namespace, BOOKIE_AFFINITY)
         return group if isinstance(group, dict) else None
 
     async def set(self, namespace: str, group: Document | None) -> None:

@@ -45,9 +45,7 @@ class AntiAffinity(OfNamespaces):
 
     async def get(self, namespace: str) -> str | None:
         """None: it has none."""
-        await self._namespaces.get(namespace)
-        found = await self._store.find(local_policies_path(namespace))
-        group = None if found is None else found.document.get(_GROUP)
+        group = await self._local_policy(namespace, _GROUP)
         return group if isinstance(group, str) else None
 
     async def set(self, namespace: str, group: str | None) -> None:

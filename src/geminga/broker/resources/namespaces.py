@@ -38,6 +38,12 @@ class OfNamespaces:
         self._store = store
         self._namespaces = namespaces
 
+    async def _local_policy(self, namespace: str, member: str) -> Json:
+        """A member of its local policies; None: it has none. Raises NotFoundError without the namespace."""
+        await self._namespaces.get(namespace)
+        found = await self._store.find(_local_path(namespace))
+        return None if found is None else found.document.get(member)
+
 
 class Namespaces:
     """Create, read, change and delete namespaces; names are ``tenant/namespace``."""
