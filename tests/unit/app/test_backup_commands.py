@@ -52,17 +52,19 @@ def test_words_that_do_not_fit_together_are_refused_before_anything_is_done(word
     assert said in " ".join(done.output.replace("│", " ").split())
 
 
+def cluster_given(file: Path, assignments: list[str]) -> backup_commands.Given:
+    return backup_commands.Given("zk:there:2181/prod", [str(file)], assignments, rate_limit=0, is_json=False)
+
+
 def test_copies_of_restored_ledgers_come_from_files_and_words_and_must_fit(tmp_path: Path) -> None:
     file = tmp_path / "broker.conf"
     file.write_text("managedLedgerDefaultEnsembleSize=3\nmanagedLedgerDefaultWriteQuorum=2\n", encoding="utf-8")
-    loaded, sizes = backup_commands._reached(
-        "zk:there:2181/prod", [str(file)], ["managedLedgerDefaultAckQuorum=1"], "it"
-    )
+    loaded, sizes = backup_commands._reached(cluster_given(file, ["managedLedgerDefaultAckQuorum=1"]), "it")
     assert str(loaded.metadata) == "zk:there:2181/prod"
     assert (sizes.ensemble_size, sizes.write_quorum, sizes.ack_quorum) == (3, 2, 1)
     given = ["managedLedgerDefaultAckQuorum=4"]
     with pytest.raises(ConfigurationError, match="WriteQuorum=2, AckQuorum=4: expected each to be at most"):
-        backup_commands._reached("zk:there:2181/prod", [str(file)], given, "it")
+        backup_commands._reached(cluster_given(file, given), "it")
 
 
 def test_a_directory_without_a_backup_is_told_before_a_cluster_is_asked(tmp_path: Path) -> None:
@@ -308,7 +310,7 @@ def test_a_place_that_hangs_holds_neither_the_files_of_the_bookies_nor_anybody_e
         await server.start()
         assert server.runtime is not None
         made = server._use_backups()
-        (bookie,) = made._bookies.values()
+        (bookie,) = server._bookies.opened.values()
         os.mkfifo(pipe)
         await made.start(str(place), request, whole=False)
         state = await ended(made)

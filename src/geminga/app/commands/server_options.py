@@ -1,4 +1,6 @@
-"""Options of servers' commands: configuration keys, the ready line, and how they log (docs/formats/log.md)."""
+"""Options that several commands have: of servers configuration keys, the ready line, and how they log
+(docs/formats/log.md).
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,14 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
-from typing import Annotated, Any, Concatenate, ParamSpec
+from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
 
 import typer
 
 from geminga.app.configuration.core.log_options import FILE_BYTES, FILES, LogOptions
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 Settings = Annotated[
     list[str] | None,
@@ -37,6 +40,28 @@ BookKeeperFiles = Annotated[list[str] | None, files_option("BookKeeper's .conf")
 MetadataUri = Annotated[
     str | None, typer.Option("--metadata", metavar="URI", help="metadataServiceUri, such as zk:host:2181/chroot.")
 ]
+
+
+def with_options(
+    options: Callable[..., T],
+) -> Callable[[Callable[Concatenate[T, P], None]], Callable[P, None]]:
+    """Of a command: it has those ``options`` behind its own, and is called with what is made of them, first of all."""
+    behind = inspect.signature(options, eval_str=True).parameters
+
+    def decorated(command: Callable[Concatenate[T, P], None]) -> Callable[P, None]:
+        own = inspect.signature(command, eval_str=True)
+        _, *before = own.parameters.values()
+
+        @wraps(command)
+        def with_more(*arguments: P.args, **given: P.kwargs) -> None:
+            said: dict[str, Any] = {name: given.pop(name) for name in behind}
+            command(options(**said), *arguments, **given)
+
+        # What typer reads.
+        with_more.__dict__["__signature__"] = own.replace(parameters=[*before, *behind.values()])
+        return with_more
+
+    return decorated
 
 
 @contextmanager
@@ -69,17 +94,5 @@ def _log_options(
     return LogOptions(log_level, log_format, log_file, log_file_bytes, log_files)
 
 
-def with_log_options(command: Callable[Concatenate[LogOptions, P], None]) -> Callable[P, None]:
-    """A server's command with the options of its log behind its own; it is called with what they say, first of all."""
-    options = inspect.signature(_log_options, eval_str=True).parameters
-    own = inspect.signature(command, eval_str=True)
-    _, *before = own.parameters.values()
-
-    @wraps(command)
-    def with_log(*arguments: P.args, **given: P.kwargs) -> None:
-        said: dict[str, Any] = {name: given.pop(name) for name in options}
-        command(_log_options(**said), *arguments, **given)
-
-    # What typer reads.
-    with_log.__dict__["__signature__"] = own.replace(parameters=[*before, *options.values()])
-    return with_log
+#: A server's command is given how its process logs.
+with_log_options = with_options(_log_options)
