@@ -192,15 +192,6 @@ class Topic:
         """Attach a consumer, creating its subscription if need be; raises GemingaError."""
         raise AssertionError(f"{type(self).__name__} has no subscriptions")
 
-    def _attached(self, consumer: Consumer) -> Consumer:
-        """The one that was attached; raises what is said of a topic that is closing by now."""
-        self.life.touch()
-        if self.life.is_closing:
-            # Without CLOSE_CONSUMER, which the client would get before the answer to its SUBSCRIBE.
-            consumer.close()
-            raise self.life.closing_error()
-        return consumer
-
     async def create_subscription(
         self, name: str, position: Position, properties: Properties | None = None, *, is_replicated: bool = False
     ) -> AnySubscription:
@@ -307,3 +298,13 @@ def _require_encryption(topic: Topic, is_required: bool) -> None:
         for producer in topic.attendance.all():
             if not producer.may_be_encrypted:
                 producer.disconnect_soon()
+
+
+def attached(life: TopicLife, consumer: Consumer) -> Consumer:
+    """The one that was attached; raises what is said of a topic that is closing by now."""
+    life.touch()
+    if life.is_closing:
+        # Without CLOSE_CONSUMER, which the client would get before the answer to its SUBSCRIBE.
+        consumer.close()
+        raise life.closing_error()
+    return consumer

@@ -17,7 +17,7 @@ from geminga.broker.subscription.non_persistent import (
     subscribe_non_persistent,
 )
 from geminga.broker.subscription.subscribe import check_new_subscription
-from geminga.broker.topic.base import Topic
+from geminga.broker.topic.base import Topic, attached
 from geminga.broker.topic.direct_publishing import DirectPublishing
 from geminga.broker.topic.services import TopicServices
 from geminga.model.errors import ConflictError
@@ -120,7 +120,7 @@ class NonPersistentTopic(Topic):
         await self.check_may_subscribe(request)
         if self._led_away is not None:
             self._led_away.check()
-        return self._attached(await subscribe_non_persistent(self, connection, request))
+        return attached(self.life, await subscribe_non_persistent(self, connection, request))
 
     async def create_subscription(
         self, name: str, position: Position, properties: Properties | None = None, *, is_replicated: bool = False

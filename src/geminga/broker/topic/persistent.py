@@ -23,7 +23,7 @@ from geminga.broker.subscription.limits import UnackedLimits
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.subscription.subscribe import begins_with_what_is_new, create_subscription, subscribe
 from geminga.broker.subscription.subscription import Subscription
-from geminga.broker.topic.base import Topic
+from geminga.broker.topic.base import Topic, attached
 from geminga.broker.topic.deduplication import TopicDeduplication
 from geminga.broker.topic.delays import DelayedDelivery
 from geminga.broker.topic.log_publishing import LogPublishing
@@ -210,7 +210,7 @@ class PersistentTopic(Topic):
             if is_new and request.durable and self.transactions is not None:
                 await self.transactions.drop_leftovers(request.subscription, self._subscriptions, self.services.ledgers)
             consumer = await subscribe(self, connection, request, allow_creation=allow_creation)
-        return self._attached(consumer)
+        return attached(self.life, consumer)
 
     async def create_subscription(
         self, name: str, position: Position, properties: Properties | None = None, *, is_replicated: bool = False
