@@ -52,8 +52,8 @@ def test_words_that_do_not_fit_together_are_refused_before_anything_is_done(word
     assert said in " ".join(done.output.replace("│", " ").split())
 
 
-def cluster_given(file: Path, assignments: list[str]) -> backup_commands.Given:
-    return backup_commands.Given("zk:there:2181/prod", [str(file)], assignments, rate_limit=0, is_json=False)
+def cluster_given(file: Path, assignments: list[str]) -> backup_commands.BackupOptions:
+    return backup_commands.BackupOptions("zk:there:2181/prod", [str(file)], assignments, rate_limit=0, is_json=False)
 
 
 def test_copies_of_restored_ledgers_come_from_files_and_words_and_must_fit(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ RateLimit = Annotated[
 ]
 
 
-class Given(NamedTuple):
+class BackupOptions(NamedTuple):
     """What making a backup and bringing it back are told alike."""
 
     #: Which cluster; neither of them: it is of a standalone.
@@ -51,14 +51,14 @@ def _given(
     assignments: Settings = None,
     rate_limit: RateLimit = 0,
     is_json: Json = False,
-) -> Given:
-    return Given(metadata, config or (), assignments or (), rate_limit, is_json)
+) -> BackupOptions:
+    return BackupOptions(metadata, config or (), assignments or (), rate_limit, is_json)
 
 
 @commands.command()
 @with_options(_given)
 def create(
-    given: Given,
+    given: BackupOptions,
     backup: Backup,
     data: Annotated[
         str, typer.Option("--data", metavar="DIR", help="Of this stopped standalone; without, of the one that runs.")
@@ -112,7 +112,7 @@ def create(
             print(f"  ledger {ledger_id} is named by a topic and is not in the cluster: it is not in the backup either")
 
 
-def _of_cluster(given: Given, directory: str, *, whole: bool) -> Mapping[str, Any]:
+def _of_cluster(given: BackupOptions, directory: str, *, whole: bool) -> Mapping[str, Any]:
     from geminga.app.handles.cluster_backups import back_up_cluster
     from geminga.app.servers.autorecovery_process import connected
 
@@ -121,7 +121,7 @@ def _of_cluster(given: Given, directory: str, *, whole: bool) -> Mapping[str, An
     return back_up_cluster(connecting, directory, whole=whole, told=_tell_state, rate_limit=given.rate_limit)
 
 
-def _to_cluster(given: Given, directory: str) -> Mapping[str, Any]:
+def _to_cluster(given: BackupOptions, directory: str) -> Mapping[str, Any]:
     from geminga.app.handles.cluster_backups import RestoreTarget, restore_cluster
     from geminga.app.servers.autorecovery_process import connected
     from geminga.metadata.core.zookeeper_address import check_request, check_zookeeper_path
@@ -139,7 +139,7 @@ def _to_cluster(given: Given, directory: str) -> Mapping[str, Any]:
     return restore_cluster(connecting, directory, place, sizes=sizes, told=_tell_restored, rate_limit=limit)
 
 
-def _reached(given: Given, who: str) -> tuple[AutoRecoveryProcessConfig, RestoredSizes]:
+def _reached(given: BackupOptions, who: str) -> tuple[AutoRecoveryProcessConfig, RestoredSizes]:
     """How a cluster is reached, by the keys of a bookie's file, and how ledgers are spread over its bookies."""
     import os
 
@@ -177,7 +177,7 @@ def verify(backup: Backup, is_json: Json = False) -> None:
 @commands.command()
 @with_options(_given)
 def restore(
-    given: Given,
+    given: BackupOptions,
     backup: Backup,
     data: Annotated[
         str, typer.Argument(metavar="[DATA]", show_default=False, help="The data directory to make: new, or empty.")

@@ -36,7 +36,7 @@ Hex = Annotated[bool, typer.Option("--hex", help="Show contents as hexadecimal n
 Quiet = Annotated[bool, typer.Option("--hide-content", help="Do not print messages, only count them.")]
 
 
-class Receiving(NamedTuple):
+class Reception(NamedTuple):
     """How messages are received, and shown."""
 
     printer: Printer
@@ -49,14 +49,14 @@ class Receiving(NamedTuple):
         self.printer.finish()
 
 
-def _receiving(
+def _reception(
     hex_: Hex = False,
     hide_content: Quiet = False,
     url: Url = DEFAULT_URL,
     token: Token = "",
     json_line: Json = False,
-) -> Receiving:
-    return Receiving(Printer(json_line, hex_, hide_content), url, token)
+) -> Reception:
+    return Reception(Printer(json_line, hex_, hide_content), url, token)
 
 
 @commands.command()
@@ -133,9 +133,9 @@ def produce(
 
 
 @commands.command()
-@with_options(_receiving)
+@with_options(_reception)
 def consume(
-    receiving: Receiving,
+    reception: Reception,
     topic: Topic,
     subscription: Annotated[str, typer.Option("-s", "--subscription-name", help="The subscription.")],
     count: Count = 1,
@@ -149,7 +149,7 @@ def consume(
     non_durable: Annotated[bool, typer.Option("--non-durable", help="The subscription ends with the command.")] = False,
 ) -> None:
     """Receive messages of a subscription, print and acknowledge them; until Ctrl-C with -n 0."""
-    printer = receiving.printer
+    printer = reception.printer
 
     async def work(client: Client) -> None:
         import re
@@ -170,13 +170,13 @@ def consume(
                 if printer.shown == count:
                     break
 
-    receiving.run(work)
+    reception.run(work)
 
 
 @commands.command()
-@with_options(_receiving)
+@with_options(_reception)
 def read(
-    receiving: Receiving,
+    reception: Reception,
     topic: Topic,
     count: Count = 1,
     start: Annotated[
@@ -185,7 +185,7 @@ def read(
     until_end: Annotated[bool, typer.Option("--until-end", help="End behind the last message there is.")] = False,
 ) -> None:
     """Read a topic from a place on, without leaving a subscription behind."""
-    printer = receiving.printer
+    printer = reception.printer
 
     async def work(client: Client) -> None:
         # As of Pulsar's command, latest is the end: what is published from now on.
@@ -200,7 +200,7 @@ def read(
                     break
                 printer.show(await reader.read_next())
 
-    receiving.run(work)
+    reception.run(work)
 
 
 class Printer:
