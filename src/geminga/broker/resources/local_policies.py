@@ -14,7 +14,6 @@ from geminga.broker.ownership.core.local_policies import (
     first_local_policies,
     local_policies_path,
     with_bundles,
-    with_cuts,
 )
 from geminga.broker.resources.documents import Document, DocumentStore, Json
 from geminga.broker.resources.namespaces import Namespaces, OfNamespaces
@@ -92,4 +91,4 @@ class BundleCuts(OfNamespaces):
         cut = after
         assert cut is not None
         # From these other clusters begin.
-        await self._namespaces.update(namespace, lambda document: with_cuts(namespace, document, cut))
+        await self._namespaces.keep_cuts(namespace, cut)

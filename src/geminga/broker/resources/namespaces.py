@@ -19,6 +19,7 @@ from geminga.model.errors import (
 from geminga.model.topic_name import is_valid_named_entity
 
 if TYPE_CHECKING:
+    from geminga.broker.ownership.core.bundles import Bundles
     from geminga.wire.bookkeeper.isolation import IsolationGroups
 
 #: What is said of a namespace that is not there.
@@ -132,6 +133,12 @@ class Namespaces:
     async def set_policy(self, namespace: str, key: str, value: Json) -> Policies:
         """Set one field, or remove it with None; raises NotFoundError (404)."""
         return await self.update(namespace, lambda document: {**document, key: value})
+
+    async def keep_cuts(self, namespace: str, bundles: Bundles) -> None:
+        """Have clusters that begin to serve it cut it so, too. Raises NotFoundError (404), CorruptionError."""
+        from geminga.broker.ownership.core.local_policies import with_cuts
+
+        await self.update(namespace, lambda document: with_cuts(namespace, document, bundles))
 
     async def delete(self, namespace: str, *, expected_version: int | None = None) -> None:
         """Remove the namespace itself; its topics must be gone already.
