@@ -37,8 +37,7 @@ class Nothing(Enum):
     IS_REFUSED = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Rest:
+class Rest(NamedTuple):
     """How a level's policy is read, set and removed."""
 
     #: Last part of its path; empty: it has none of its own, or one that is served by hand.
