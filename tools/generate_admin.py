@@ -94,14 +94,14 @@ def _call(call: Call, *, is_blocking: bool) -> str:
     if call.may_be_none and call.answer is not None:
         answer += " | None"
     request = ", ".join(_request(call))
-    ask = f"{wait}self._ask(Request({request}))"
-    lines = [f"    {word} {call.verb}({parameters}) -> {answer}:", *_docstring(call)]
-    if call.answer is None:
-        lines.append(f"        {ask}")
-    else:
-        lines.append(f"        found: {answer} = {ask}")
-        lines.append("        return found")
-    return "\n".join(lines)
+    ask = f"{wait}self._ask(Request[{answer}]({request}))"
+    return "\n".join(
+        [
+            f"    {word} {call.verb}({parameters}) -> {answer}:",
+            *_docstring(call),
+            f"        {ask}" if call.answer is None else f"        return {ask}",
+        ]
+    )
 
 
 def _docstring(call: Call) -> Iterator[str]:

@@ -17,7 +17,7 @@ from geminga.app.servers.autorecovery_process import load_autorecovery_config
 from geminga.app.servers.broker_server import Storage
 from geminga.app.servers.standalone import StandaloneServer
 from geminga.app.storage import backup_reading, cluster_backup, cluster_restore, cluster_tree
-from geminga.app.storage.backup_writing import Progress
+from geminga.app.storage.backup_writing import Copying, Progress
 from geminga.app.storage.cluster_backup import ClusterBackup, ClusterConnection, ClusterFacts
 from geminga.app.storage.core.backup_format import BackupManifest
 from geminga.bookie.registration import draw_cluster_id
@@ -64,7 +64,7 @@ class ClusterServer(StandaloneServer):
         async with local_runtime() as runtime:
             reached = ClusterConnection(metadata, BookKeeper(self.storage.runtime, metadata, self.storage.bookies))
             facts = await ClusterFacts.of(metadata)
-            return await ClusterBackup(runtime, str(directory), facts, reached, progress or Progress()).write()
+            return await ClusterBackup(runtime, str(directory), facts, reached, Copying(progress or Progress())).write()
 
 
 @asynccontextmanager

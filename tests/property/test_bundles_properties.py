@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from geminga.broker.core.coercion import encode_document
 from geminga.broker.ownership.core.bundle_split import ALGORITHMS, FlowLimits, TopicLoad, split_keys
 from geminga.broker.ownership.core.bundles import (
     LAST_HASH,
@@ -18,7 +19,6 @@ from geminga.broker.ownership.core.bundles import (
 from geminga.broker.ownership.core.local_policies import (
     bundles_in,
     decode_local_policies,
-    encode_local_policies,
     with_bundles,
 )
 from geminga.broker.ownership.core.owner_data import OwnerData, OwnerListener, decode_owner
@@ -77,7 +77,7 @@ def test_equal_bundles_are_of_one_size_but_for_the_last(count: int) -> None:
 
 @given(cuts(), st.dictionaries(st.sampled_from(["bookieAffinityGroup", "later"]), st.text(max_size=3)))
 def test_local_policies_keep_what_is_not_known(bundles: Bundles, rest: dict[str, str]) -> None:
-    value = encode_local_policies(with_bundles({"bundles": None, **rest}, bundles))
+    value = encode_document(with_bundles({"bundles": None, **rest}, bundles))
     document = decode_local_policies(NAMESPACE, value)
     assert bundles_in(NAMESPACE, document) == bundles
     assert {key: document[key] for key in rest} == rest

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from geminga import sim
 from geminga.app.storage.backup_reading import check_file
-from geminga.app.storage.backup_writing import BackupWriter, Cut, Progress, copy_file, read_manifest
+from geminga.app.storage.backup_writing import BackupWriter, Copying, Cut, Progress, copy_file, read_manifest
 from geminga.app.storage.core.backup_format import FILES_DIRECTORY, BackupManifest
 from geminga.bookie import LocalBookie
 from geminga.bookie.cut import CutFile, cut_of, hold, release, small_files
@@ -55,7 +55,7 @@ class Backups:
         bookie = self.case.bookie
         hold(bookie)
         source = OneBookie(self.case.node, bookie, value)
-        manifest = await BackupWriter(self.case.node.runtime.disk, TARGET, source, Progress()).write()
+        manifest = await BackupWriter(self.case.node.runtime.disk, TARGET, source, Copying(Progress())).write()
         await release(bookie)
         return manifest
 

@@ -68,7 +68,7 @@ def test_planted_routes_without_a_decision_are_caught() -> None:
         return Response()
 
     silent = StarletteRoute("/silent", answer)
-    curt = Route("/curt", answer, methods=["GET"], needs=Anyone("so"))
+    curt = Route("GET", "/curt", answer, Anyone("so"))
     assert undecided_routes([silent, curt]) == ["/silent", "/curt"]
 
 

@@ -10,8 +10,8 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from geminga.admin import _paths
 from geminga.admin._http import HttpCaller
+from geminga.admin._request import Answer, answer_to
 from geminga.admin._request import Request as Request
-from geminga.admin._request import answer_to
 from geminga.runtime import LaneThreads, value_of
 from geminga.runtime.fork import fork_generation
 
@@ -32,14 +32,14 @@ class BlockingCalls:
     def __init__(self, caller: HttpCaller) -> None:
         self._caller = caller
 
-    def _ask(self, request: Request) -> Any:  # noqa: ANN401
+    def _ask(self, request: Request[Answer]) -> Answer:
         return answer_to(self._caller, request)
 
 
 class Asks(Protocol):
     """Who carries out requests of an asynchronous client."""
 
-    async def ask(self, request: Request) -> Any:  # noqa: ANN401
+    async def ask(self, request: Request[Answer]) -> Answer:
         """As :func:`answer_to`."""
 
     async def close(self) -> None:
@@ -67,7 +67,7 @@ class Lanes:
             self._loop, self._generation = running, fork_generation()
         return self._loop is running and self._generation == fork_generation()
 
-    async def ask(self, request: Request) -> Any:  # noqa: ANN401
+    async def ask(self, request: Request[Answer]) -> Answer:
         """As :func:`answer_to`. Raises ValueError on another loop than before, and in a forked child."""
         if not self._belongs_here():
             raise ValueError(
@@ -78,7 +78,7 @@ class Lanes:
         # The one that was used last: a program that asks one thing at a time has one thread.
         lane = self._free.pop()
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        found: list[Any] = []
+        found: list[Answer | BaseException] = []
 
         def done(error: BaseException | None) -> None:
             # Not before: who was cut off leaves a thread that works on, and the next request would wait behind it.
@@ -113,7 +113,7 @@ class AsyncCalls:
     def __init__(self, lanes: Asks) -> None:
         self._lanes = lanes
 
-    async def _ask(self, request: Request) -> Any:  # noqa: ANN401
+    async def _ask(self, request: Request[Answer]) -> Answer:
         return await self._lanes.ask(request)
 
 
@@ -142,14 +142,14 @@ class PolicyRow(NamedTuple):
         place = _paths.topic(owner) if self.owner == "topic" else f"namespaces/{_paths.namespace(owner)}"
         return f"/admin/v2/{place}/{self.path}"
 
-    def getting(self, owner: str, *, applied: bool, for_all: bool = False) -> Request:
+    def getting(self, owner: str, *, applied: bool, for_all: bool = False) -> Request[Any]:
         """Raises ValueError where the level above, or that of all clusters, can not be asked along."""
         if applied and not self.can_be_applied:
             raise ValueError("applied=True is for topics: a namespace is answered with what it sets itself")
         query: dict[str, object] = {"applied": applied} if self.can_be_applied else {}
         return Request("GET", self.path_of(owner), {**query, **self._of_all(for_all)} or None, is_text=self.is_plain)
 
-    def setting(self, owner: str, value: object, *, for_all: bool = False) -> Request:
+    def setting(self, owner: str, value: object, *, for_all: bool = False) -> Request[Any]:
         """In the body, or in the query where Pulsar has it so. Raises ValueError for what no request says."""
         path, query = self.path_of(owner), self._of_all(for_all)
         if self.path in SWITCHED_ON and not value:
@@ -160,7 +160,7 @@ class PolicyRow(NamedTuple):
             return Request(self.set_by, path, query or None, text=str(value))
         return Request(self.set_by, path, query or None, body=value)
 
-    def removing(self, owner: str, *, for_all: bool = False) -> Request:
+    def removing(self, owner: str, *, for_all: bool = False) -> Request[Any]:
         """Raises ValueError where there is no such request."""
         if not self.is_removable:
             raise ValueError("this policy can be set to something else, and not be removed")

@@ -17,48 +17,44 @@ class Clusters(AsyncCalls):
 
     async def list(self) -> Texts:
         """Their names. Raises AdminError."""
-        found: Texts = await self._ask(Request("GET", "/admin/v2/clusters"))
-        return found
+        return await self._ask(Request[Texts]("GET", "/admin/v2/clusters"))
 
     async def get(self, cluster: str) -> Document:
         """Its URLs. Raises AdminError."""
-        found: Document = await self._ask(Request("GET", f"/admin/v2/clusters/{_paths.text(cluster)}"))
-        return found
+        return await self._ask(Request[Document]("GET", f"/admin/v2/clusters/{_paths.text(cluster)}"))
 
     async def create(self, cluster: str, data: Mapping[str, Any]) -> None:
         """Make one known. Raises AdminError.
 
         ``data``: ``serviceUrl``, ``brokerServiceUrl``, their ``Tls``, ....
         """
-        await self._ask(Request("PUT", f"/admin/v2/clusters/{_paths.text(cluster)}", body=dict(data)))
+        await self._ask(Request[None]("PUT", f"/admin/v2/clusters/{_paths.text(cluster)}", body=dict(data)))
 
     async def update(self, cluster: str, data: Mapping[str, Any]) -> None:
         """Change its URLs. Raises AdminError.
 
         ``data``: ``serviceUrl``, ``brokerServiceUrl``, their ``Tls``, ....
         """
-        await self._ask(Request("POST", f"/admin/v2/clusters/{_paths.text(cluster)}", body=dict(data)))
+        await self._ask(Request[None]("POST", f"/admin/v2/clusters/{_paths.text(cluster)}", body=dict(data)))
 
     async def delete(self, cluster: str) -> None:
         """Know it no more. Raises AdminError."""
-        await self._ask(Request("DELETE", f"/admin/v2/clusters/{_paths.text(cluster)}"))
+        await self._ask(Request[None]("DELETE", f"/admin/v2/clusters/{_paths.text(cluster)}"))
 
     async def peers(self, cluster: str) -> Texts | None:
         """Clusters that may take its clients. Raises AdminError."""
-        found: Texts | None = await self._ask(Request("GET", f"/admin/v2/clusters/{_paths.text(cluster)}/peers"))
-        return found
+        return await self._ask(Request[Texts | None]("GET", f"/admin/v2/clusters/{_paths.text(cluster)}/peers"))
 
     async def set_peers(self, cluster: str, clusters: Sequence[str]) -> None:
         """Set them. Raises AdminError.
 
         ``clusters``: their names.
         """
-        await self._ask(Request("POST", f"/admin/v2/clusters/{_paths.text(cluster)}/peers", body=[*clusters]))
+        await self._ask(Request[None]("POST", f"/admin/v2/clusters/{_paths.text(cluster)}/peers", body=[*clusters]))
 
     async def migration(self, cluster: str) -> Document | None:
         """Where it moves to. Raises AdminError."""
-        found: Document | None = await self._ask(Request("GET", f"/admin/v2/clusters/{_paths.text(cluster)}/migrate"))
-        return found
+        return await self._ask(Request[Document | None]("GET", f"/admin/v2/clusters/{_paths.text(cluster)}/migrate"))
 
     async def migrate(self, cluster: str, data: Mapping[str, Any], *, migrated: bool = False) -> None:
         """Say where its topics go; ``migrated``: all of them. Raises AdminError.
@@ -67,7 +63,7 @@ class Clusters(AsyncCalls):
         ``migrated``: move all topics of the cluster.
         """
         await self._ask(
-            Request(
+            Request[None](
                 "POST",
                 f"/admin/v2/clusters/{_paths.text(cluster)}/migrate",
                 query={"migrated": migrated},
@@ -77,15 +73,13 @@ class Clusters(AsyncCalls):
 
     async def failure_domains(self, cluster: str) -> Document:
         """Brokers that fail together, by domain. Raises AdminError."""
-        found: Document = await self._ask(Request("GET", f"/admin/v2/clusters/{_paths.text(cluster)}/failureDomains"))
-        return found
+        return await self._ask(Request[Document]("GET", f"/admin/v2/clusters/{_paths.text(cluster)}/failureDomains"))
 
     async def failure_domain(self, cluster: str, domain: str) -> Document:
         """Brokers of one. Raises AdminError."""
-        found: Document = await self._ask(
-            Request("GET", f"/admin/v2/clusters/{_paths.text(cluster)}/failureDomains/{_paths.text(domain)}")
+        return await self._ask(
+            Request[Document]("GET", f"/admin/v2/clusters/{_paths.text(cluster)}/failureDomains/{_paths.text(domain)}")
         )
-        return found
 
     async def set_failure_domain(self, cluster: str, domain: str, *, brokers: Sequence[str]) -> None:
         """Set the brokers of one. Raises AdminError.
@@ -93,7 +87,7 @@ class Clusters(AsyncCalls):
         ``brokers``: their names.
         """
         await self._ask(
-            Request(
+            Request[None](
                 "POST",
                 f"/admin/v2/clusters/{_paths.text(cluster)}/failureDomains/{_paths.text(domain)}",
                 body={"brokers": [*brokers]},
@@ -103,24 +97,22 @@ class Clusters(AsyncCalls):
     async def delete_failure_domain(self, cluster: str, domain: str) -> None:
         """Have it no more. Raises AdminError."""
         await self._ask(
-            Request("DELETE", f"/admin/v2/clusters/{_paths.text(cluster)}/failureDomains/{_paths.text(domain)}")
+            Request[None]("DELETE", f"/admin/v2/clusters/{_paths.text(cluster)}/failureDomains/{_paths.text(domain)}")
         )
 
     async def isolation_policies(self, cluster: str) -> Document:
         """Which namespaces which brokers serve. Raises AdminError."""
-        found: Document = await self._ask(
-            Request("GET", f"/admin/v2/clusters/{_paths.text(cluster)}/namespaceIsolationPolicies")
+        return await self._ask(
+            Request[Document]("GET", f"/admin/v2/clusters/{_paths.text(cluster)}/namespaceIsolationPolicies")
         )
-        return found
 
     async def isolation_policy(self, cluster: str, policy: str) -> Document:
         """One of them. Raises AdminError."""
-        found: Document = await self._ask(
-            Request(
+        return await self._ask(
+            Request[Document](
                 "GET", f"/admin/v2/clusters/{_paths.text(cluster)}/namespaceIsolationPolicies/{_paths.text(policy)}"
             )
         )
-        return found
 
     async def set_isolation_policy(self, cluster: str, policy: str, policy_data: Mapping[str, Any]) -> None:
         """Set one. Raises AdminError.
@@ -128,7 +120,7 @@ class Clusters(AsyncCalls):
         ``policy_data``: ``namespaces``, ``primary``, ``secondary``, ``auto_failover_policy``.
         """
         await self._ask(
-            Request(
+            Request[None](
                 "POST",
                 f"/admin/v2/clusters/{_paths.text(cluster)}/namespaceIsolationPolicies/{_paths.text(policy)}",
                 body=dict(policy_data),
@@ -138,24 +130,22 @@ class Clusters(AsyncCalls):
     async def delete_isolation_policy(self, cluster: str, policy: str) -> None:
         """Have it no more. Raises AdminError."""
         await self._ask(
-            Request(
+            Request[None](
                 "DELETE", f"/admin/v2/clusters/{_paths.text(cluster)}/namespaceIsolationPolicies/{_paths.text(policy)}"
             )
         )
 
     async def isolated_brokers(self, cluster: str) -> Documents:
         """Brokers, with the policies they are in. Raises AdminError."""
-        found: Documents = await self._ask(
-            Request("GET", f"/admin/v2/clusters/{_paths.text(cluster)}/namespaceIsolationPolicies/brokers")
+        return await self._ask(
+            Request[Documents]("GET", f"/admin/v2/clusters/{_paths.text(cluster)}/namespaceIsolationPolicies/brokers")
         )
-        return found
 
     async def isolated_broker(self, cluster: str, broker: str) -> Document:
         """The policies that a broker is in. Raises AdminError."""
-        found: Document = await self._ask(
-            Request(
+        return await self._ask(
+            Request[Document](
                 "GET",
                 f"/admin/v2/clusters/{_paths.text(cluster)}/namespaceIsolationPolicies/brokers/{_paths.text(broker)}",
             )
         )
-        return found

@@ -14,13 +14,12 @@ class Compaction(AsyncCalls):
 
     async def start(self, topic: str) -> None:
         """Keep each key's newest message; goes on in the background. Raises AdminError."""
-        await self._ask(Request("PUT", f"/admin/v2/{_paths.topic(topic)}/compaction"))
+        await self._ask(Request[None]("PUT", f"/admin/v2/{_paths.topic(topic)}/compaction"))
 
     async def status(self, topic: str) -> Document:
         """How far the last run is. Raises AdminError."""
-        found: Document = await self._ask(Request("GET", f"/admin/v2/{_paths.topic(topic)}/compaction"))
-        return found
+        return await self._ask(Request[Document]("GET", f"/admin/v2/{_paths.topic(topic)}/compaction"))
 
     async def forget(self, topic: str) -> None:
         """Give up what was compacted: its readers have what is left of the log (Geminga's own). Raises AdminError."""
-        await self._ask(Request("DELETE", f"/admin/v2/{_paths.topic(topic)}/compaction"))
+        await self._ask(Request[None]("DELETE", f"/admin/v2/{_paths.topic(topic)}/compaction"))

@@ -34,6 +34,8 @@ BYTES_PER_S_MIN: Final = 16 << 10
 _STALE: Final = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError)
 
 Headers = Mapping[str, str]
+#: What is asked for behind the path; a value None: it is left out.
+Query = Mapping[str, Any] | None
 
 
 class _UnwrittenError(ConnectionResetError):
@@ -52,12 +54,7 @@ class Errand:
         self._is_given_up = False
 
     def request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, Any] | None = None,
-        body: bytes | None = None,
-        content_type: str = JSON,
+        self, method: str, path: str, query: Query = None, body: bytes | None = None, content_type: str = JSON
     ) -> tuple[bytes, Headers]:
         """As :meth:`HttpCaller.request`; UnreachableError once it is given up."""
         return self._caller.request(method, path, query, body, content_type, self)
@@ -134,7 +131,7 @@ class HttpCaller:
         self,
         method: str,
         path: str,
-        query: Mapping[str, Any] | None = None,
+        query: Query = None,
         body: bytes | None = None,
         content_type: str = JSON,
         errand: Errand | None = None,
@@ -323,7 +320,7 @@ def _is_over(connection: http.client.HTTPConnection) -> bool:
     return bool(poll.poll(0))
 
 
-def query_text(query: Mapping[str, Any] | None) -> str:
+def query_text(query: Query) -> str:
     """What stands behind the question mark; what is None is left out."""
     return urlencode({key: _text(value) for key, value in (query or {}).items() if value is not None})
 

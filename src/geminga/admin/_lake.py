@@ -17,36 +17,34 @@ class Lake(AsyncCalls):
 
     async def status(self, topic: str) -> Document:
         """How far moving old ledgers to the lake is. Raises AdminError."""
-        found: Document = await self._ask(Request("GET", f"/admin/v2/{_paths.topic(topic)}/offload"))
-        return found
+        return await self._ask(Request[Document]("GET", f"/admin/v2/{_paths.topic(topic)}/offload"))
 
     async def offload(self, topic: str, message_id: str | Mapping[str, Any]) -> None:
         """Move ledgers before a message to the lake. Raises AdminError.
 
         ``message_id``: ``latest``, ``earliest``, or an object with ``ledgerId`` and ``entryId``.
         """
-        await self._ask(Request("PUT", f"/admin/v2/{_paths.topic(topic)}/offload", body=_paths.position(message_id)))
+        await self._ask(
+            Request[None]("PUT", f"/admin/v2/{_paths.topic(topic)}/offload", body=_paths.position(message_id))
+        )
 
     async def files(self, topic: str) -> Document:
         """Its files in the lake. Raises AdminError."""
-        found: Document = await self._ask(Request("GET", f"/admin/v2/{_paths.topic(topic)}/lake"))
-        return found
+        return await self._ask(Request[Document]("GET", f"/admin/v2/{_paths.topic(topic)}/lake"))
 
     async def restore(self, topic: str) -> None:
         """Read the lake's own notes again. Raises AdminError."""
-        await self._ask(Request("PUT", f"/admin/v2/{_paths.topic(topic)}/lake/restore"))
+        await self._ask(Request[None]("PUT", f"/admin/v2/{_paths.topic(topic)}/lake/restore"))
 
     async def holes(self, topic: str) -> Document:
         """Ledgers that can not be read, and what waits for them. Raises AdminError."""
-        found: Document = await self._ask(Request("GET", f"/admin/v2/{_paths.topic(topic)}/holes"))
-        return found
+        return await self._ask(Request[Document]("GET", f"/admin/v2/{_paths.topic(topic)}/holes"))
 
     async def skip_hole(self, topic: str, options: Mapping[str, Any]) -> Document:
         """Go on behind what is lost for good. Raises AdminError.
 
         ``options``: ``ledgerId``, ``force``, ``whole``, ``end``, ``dry``.
         """
-        found: Document = await self._ask(
-            Request("PUT", f"/admin/v2/{_paths.topic(topic)}/holes/skip", body=dict(options))
+        return await self._ask(
+            Request[Document]("PUT", f"/admin/v2/{_paths.topic(topic)}/holes/skip", body=dict(options))
         )
-        return found

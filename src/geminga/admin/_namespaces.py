@@ -17,13 +17,11 @@ class Namespaces(AsyncCalls):
 
     async def list(self, tenant: str) -> Texts:
         """Namespaces of a tenant. Raises AdminError."""
-        found: Texts = await self._ask(Request("GET", f"/admin/v2/namespaces/{_paths.text(tenant)}"))
-        return found
+        return await self._ask(Request[Texts]("GET", f"/admin/v2/namespaces/{_paths.text(tenant)}"))
 
     async def policies(self, namespace: str) -> Document:
         """All its policies. Raises AdminError."""
-        found: Document = await self._ask(Request("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}"))
-        return found
+        return await self._ask(Request[Document]("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}"))
 
     async def create(self, namespace: str, policies: Mapping[str, Any] | None = None) -> None:
         """Make one. Raises AdminError.
@@ -31,7 +29,7 @@ class Namespaces(AsyncCalls):
         ``policies``: its first policies.
         """
         await self._ask(
-            Request(
+            Request[None](
                 "PUT",
                 f"/admin/v2/namespaces/{_paths.namespace(namespace)}",
                 body=None if policies is None else dict(policies),
@@ -44,7 +42,7 @@ class Namespaces(AsyncCalls):
         ``force``: also while it is in use.
         """
         await self._ask(
-            Request("DELETE", f"/admin/v2/namespaces/{_paths.namespace(namespace)}", query={"force": force})
+            Request[None]("DELETE", f"/admin/v2/namespaces/{_paths.namespace(namespace)}", query={"force": force})
         )
 
     async def topics(self, namespace: str, *, mode: str = "PERSISTENT", with_system: bool = False) -> Texts:
@@ -53,28 +51,28 @@ class Namespaces(AsyncCalls):
         ``mode``: PERSISTENT, NON_PERSISTENT or ALL.
         ``with_system``: the broker's own as well.
         """
-        found: Texts = await self._ask(
-            Request(
+        return await self._ask(
+            Request[Texts](
                 "GET",
                 f"/admin/v2/namespaces/{_paths.namespace(namespace)}/topics",
                 query={"mode": mode, "includeSystemTopic": with_system},
             )
         )
-        return found
 
     async def migrate(self, namespace: str, migrated: bool) -> None:
         """Whether its topics go where the cluster's do. Raises AdminError.
 
         ``migrated``: true: they go, false: they stay.
         """
-        await self._ask(Request("POST", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/migration", body=migrated))
+        await self._ask(
+            Request[None]("POST", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/migration", body=migrated)
+        )
 
     async def left_topics(self, namespace: str) -> Document:
         """Counts of what is stored here of one that left the cluster. Raises AdminError."""
-        found: Document = await self._ask(
-            Request("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/leftTopics")
+        return await self._ask(
+            Request[Document]("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/leftTopics")
         )
-        return found
 
     async def delete_left_topics(self, namespace: str, *, topics: int) -> None:
         """Delete what is stored here of one that left the cluster, if it is as many topics. Raises AdminError.
@@ -82,19 +80,18 @@ class Namespaces(AsyncCalls):
         ``topics``: how many were counted.
         """
         await self._ask(
-            Request(
+            Request[None](
                 "DELETE", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/leftTopics", query={"topics": topics}
             )
         )
 
     async def bundles(self, namespace: str) -> Document:
         """How it is cut. Raises AdminError."""
-        found: Document = await self._ask(Request("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/bundles"))
-        return found
+        return await self._ask(Request[Document]("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/bundles"))
 
     async def unload(self, namespace: str) -> None:
         """Have all its bundles served anew. Raises AdminError."""
-        await self._ask(Request("PUT", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/unload"))
+        await self._ask(Request[None]("PUT", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/unload"))
 
     async def unload_bundle(self, namespace: str, bundle: str, *, destination: str | None = None) -> None:
         """Have a bundle served anew. Raises AdminError.
@@ -102,7 +99,7 @@ class Namespaces(AsyncCalls):
         ``destination``: by this broker.
         """
         await self._ask(
-            Request(
+            Request[None](
                 "PUT",
                 f"/admin/v2/namespaces/{_paths.namespace(namespace)}/{_paths.text(bundle)}/unload",
                 query={"destinationBroker": destination},
@@ -118,7 +115,7 @@ class Namespaces(AsyncCalls):
         ``algorithm``: where it is cut.
         """
         await self._ask(
-            Request(
+            Request[None](
                 "PUT",
                 f"/admin/v2/namespaces/{_paths.namespace(namespace)}/{_paths.text(bundle)}/split",
                 query={"unload": unload, "splitAlgorithmName": algorithm},
@@ -131,7 +128,7 @@ class Namespaces(AsyncCalls):
         ``force``: also while it is in use.
         """
         await self._ask(
-            Request(
+            Request[None](
                 "DELETE",
                 f"/admin/v2/namespaces/{_paths.namespace(namespace)}/{_paths.text(bundle)}",
                 query={"force": force},
@@ -143,23 +140,22 @@ class Namespaces(AsyncCalls):
 
         ``topics``: only these, with commas between.
         """
-        found: Document = await self._ask(
-            Request(
+        return await self._ask(
+            Request[Document](
                 "GET",
                 f"/admin/v2/namespaces/{_paths.namespace(namespace)}/{_paths.text(bundle)}/topicHashPositions",
                 query={"topics": topics},
             )
         )
-        return found
 
     async def clear_backlog(self, namespace: str) -> None:
         """Acknowledge all for all subscriptions. Raises AdminError."""
-        await self._ask(Request("POST", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/clearBacklog"))
+        await self._ask(Request[None]("POST", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/clearBacklog"))
 
     async def clear_backlog_of(self, namespace: str, subscription_name: str) -> None:
         """Acknowledge all for the subscriptions of that name. Raises AdminError."""
         await self._ask(
-            Request(
+            Request[None](
                 "POST",
                 f"/admin/v2/namespaces/{_paths.namespace(namespace)}/clearBacklog/{_paths.text(subscription_name)}",
             )
@@ -168,13 +164,15 @@ class Namespaces(AsyncCalls):
     async def clear_backlog_of_bundle(self, namespace: str, bundle: str) -> None:
         """The same for all subscriptions in a bundle. Raises AdminError."""
         await self._ask(
-            Request("POST", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/{_paths.text(bundle)}/clearBacklog")
+            Request[None](
+                "POST", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/{_paths.text(bundle)}/clearBacklog"
+            )
         )
 
     async def clear_backlog_of_bundle_for(self, namespace: str, bundle: str, subscription_name: str) -> None:
         """The same for the subscriptions of that name in a bundle. Raises AdminError."""
         await self._ask(
-            Request(
+            Request[None](
                 "POST",
                 f"/admin/v2/namespaces/{_paths.namespace(namespace)}/{_paths.text(bundle)}/clearBacklog/{_paths.text(subscription_name)}",
             )
@@ -183,7 +181,7 @@ class Namespaces(AsyncCalls):
     async def unsubscribe(self, namespace: str, subscription_name: str) -> None:
         """Delete the subscriptions of that name. Raises AdminError."""
         await self._ask(
-            Request(
+            Request[None](
                 "POST",
                 f"/admin/v2/namespaces/{_paths.namespace(namespace)}/unsubscribe/{_paths.text(subscription_name)}",
             )
@@ -192,7 +190,7 @@ class Namespaces(AsyncCalls):
     async def unsubscribe_bundle(self, namespace: str, bundle: str, subscription_name: str) -> None:
         """Delete the subscriptions of that name in a bundle. Raises AdminError."""
         await self._ask(
-            Request(
+            Request[None](
                 "POST",
                 f"/admin/v2/namespaces/{_paths.namespace(namespace)}/{_paths.text(bundle)}/unsubscribe/{_paths.text(subscription_name)}",
             )
@@ -200,10 +198,9 @@ class Namespaces(AsyncCalls):
 
     async def properties(self, namespace: str) -> TextMap:
         """What is said of it. Raises AdminError."""
-        found: TextMap = await self._ask(
-            Request("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/properties")
+        return await self._ask(
+            Request[TextMap]("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/properties")
         )
-        return found
 
     async def update_properties(self, namespace: str, properties: Mapping[str, str]) -> None:
         """Say this of it. Raises AdminError.
@@ -211,26 +208,27 @@ class Namespaces(AsyncCalls):
         ``properties``: text by text.
         """
         await self._ask(
-            Request("PUT", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/properties", body=dict(properties))
+            Request[None](
+                "PUT", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/properties", body=dict(properties)
+            )
         )
 
     async def clear_properties(self, namespace: str) -> None:
         """Say nothing of it any more. Raises AdminError."""
-        await self._ask(Request("DELETE", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/properties"))
+        await self._ask(Request[None]("DELETE", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/properties"))
 
     async def property(self, namespace: str, key: str) -> str | None:
         """One thing that is said of it. Raises AdminError."""
-        found: str | None = await self._ask(
-            Request(
+        return await self._ask(
+            Request[str | None](
                 "GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/property/{_paths.text(key)}", is_text=True
             )
         )
-        return found
 
     async def set_property(self, namespace: str, key: str, value: str) -> None:
         """Say one thing of it. Raises AdminError."""
         await self._ask(
-            Request(
+            Request[None](
                 "PUT",
                 f"/admin/v2/namespaces/{_paths.namespace(namespace)}/property/{_paths.text(key)}/{_paths.text(value)}",
             )
@@ -239,7 +237,7 @@ class Namespaces(AsyncCalls):
     async def remove_property(self, namespace: str, key: str) -> None:
         """Say one thing less of it. Raises AdminError."""
         await self._ask(
-            Request("DELETE", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/property/{_paths.text(key)}")
+            Request[None]("DELETE", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/property/{_paths.text(key)}")
         )
 
     async def by_anti_affinity_group(self, cluster: str, group: str, *, tenant: str) -> Texts:
@@ -247,21 +245,19 @@ class Namespaces(AsyncCalls):
 
         ``tenant``: as which is asked.
         """
-        found: Texts = await self._ask(
-            Request(
+        return await self._ask(
+            Request[Texts](
                 "GET",
                 f"/admin/v2/namespaces/{_paths.text(cluster)}/antiAffinity/{_paths.text(group)}",
                 query={"tenant": tenant},
             )
         )
-        return found
 
     async def backlog_quotas(self, namespace: str) -> Document:
         """Limits of backlogs, by kind. Raises AdminError."""
-        found: Document = await self._ask(
-            Request("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/backlogQuotaMap")
+        return await self._ask(
+            Request[Document]("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/backlogQuotaMap")
         )
-        return found
 
     async def set_backlog_quota(
         self, namespace: str, quota: Mapping[str, Any], *, kind: str = "destination_storage"
@@ -272,7 +268,7 @@ class Namespaces(AsyncCalls):
         ``kind``: destination_storage or message_age.
         """
         await self._ask(
-            Request(
+            Request[None](
                 "POST",
                 f"/admin/v2/namespaces/{_paths.namespace(namespace)}/backlogQuota",
                 query={"backlogQuotaType": kind},
@@ -286,7 +282,7 @@ class Namespaces(AsyncCalls):
         ``kind``: destination_storage or message_age.
         """
         await self._ask(
-            Request(
+            Request[None](
                 "DELETE",
                 f"/admin/v2/namespaces/{_paths.namespace(namespace)}/backlogQuota",
                 query={"backlogQuotaType": kind},
@@ -295,28 +291,32 @@ class Namespaces(AsyncCalls):
 
     async def remove_offload_policies(self, namespace: str) -> None:
         """Have no rules of the lake. Raises AdminError."""
-        await self._ask(Request("DELETE", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/removeOffloadPolicies"))
+        await self._ask(
+            Request[None]("DELETE", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/removeOffloadPolicies")
+        )
 
     async def scan_offloaded_ledgers(self, namespace: str) -> Document:
         """Each file of its ledgers in the lake, and whether a topic has it. Raises AdminError."""
-        found: Document = await self._ask(
-            Request("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/scanOffloadedLedgers")
+        return await self._ask(
+            Request[Document]("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/scanOffloadedLedgers")
         )
-        return found
 
     async def resource_group(self, namespace: str) -> str | None:
         """The group whose limits it shares. Raises AdminError."""
-        found: str | None = await self._ask(
-            Request("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/resourcegroup", is_text=True)
+        return await self._ask(
+            Request[str | None](
+                "GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/resourcegroup", is_text=True
+            )
         )
-        return found
 
     async def set_resource_group(self, namespace: str, group: str) -> None:
         """Share the limits of this group. Raises AdminError."""
         await self._ask(
-            Request("POST", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/resourcegroup/{_paths.text(group)}")
+            Request[None](
+                "POST", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/resourcegroup/{_paths.text(group)}"
+            )
         )
 
     async def remove_resource_group(self, namespace: str) -> None:
         """Share no limits. Raises AdminError."""
-        await self._ask(Request("DELETE", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/resourcegroup"))
+        await self._ask(Request[None]("DELETE", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/resourcegroup"))

@@ -17,10 +17,9 @@ class Permissions(AsyncCalls):
 
     async def get(self, namespace: str) -> Document:
         """Actions by role. Raises AdminError."""
-        found: Document = await self._ask(
-            Request("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/permissions")
+        return await self._ask(
+            Request[Document]("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/permissions")
         )
-        return found
 
     async def grant(self, namespace: str, role: str, actions: Sequence[str]) -> None:
         """Let a role do something in it. Raises AdminError.
@@ -28,7 +27,7 @@ class Permissions(AsyncCalls):
         ``actions``: produce, consume, functions, sources, sinks, packages.
         """
         await self._ask(
-            Request(
+            Request[None](
                 "POST",
                 f"/admin/v2/namespaces/{_paths.namespace(namespace)}/permissions/{_paths.text(role)}",
                 body=[*actions],
@@ -38,7 +37,9 @@ class Permissions(AsyncCalls):
     async def revoke(self, namespace: str, role: str) -> None:
         """Let it do nothing more in it. Raises AdminError."""
         await self._ask(
-            Request("DELETE", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/permissions/{_paths.text(role)}")
+            Request[None](
+                "DELETE", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/permissions/{_paths.text(role)}"
+            )
         )
 
     async def grant_of_subscription(self, namespace: str, subscription_name: str, roles: Sequence[str]) -> None:
@@ -47,7 +48,7 @@ class Permissions(AsyncCalls):
         ``roles``: their names.
         """
         await self._ask(
-            Request(
+            Request[None](
                 "POST",
                 f"/admin/v2/namespaces/{_paths.namespace(namespace)}/permissions/subscription/{_paths.text(subscription_name)}",
                 body=[*roles],
@@ -57,7 +58,7 @@ class Permissions(AsyncCalls):
     async def revoke_of_subscription(self, namespace: str, subscription_name: str, role: str) -> None:
         """Let a role use it no more. Raises AdminError."""
         await self._ask(
-            Request(
+            Request[None](
                 "DELETE",
                 f"/admin/v2/namespaces/{_paths.namespace(namespace)}/permissions/{_paths.text(subscription_name)}/{_paths.text(role)}",
             )
@@ -68,18 +69,17 @@ class Permissions(AsyncCalls):
 
         ``grants``: each with ``topic``, ``role``, ``actions``.
         """
-        await self._ask(Request("POST", "/admin/v2/namespaces/grantPermissionsOnTopics", body=[*grants]))
+        await self._ask(Request[None]("POST", "/admin/v2/namespaces/grantPermissionsOnTopics", body=[*grants]))
 
     async def revoke_on_topics(self, grants: Sequence[Mapping[str, Any]]) -> None:
         """Take that away from several at once. Raises AdminError.
 
         ``grants``: each with ``topic`` and ``role``.
         """
-        await self._ask(Request("POST", "/admin/v2/namespaces/revokePermissionsOnTopics", body=[*grants]))
+        await self._ask(Request[None]("POST", "/admin/v2/namespaces/revokePermissionsOnTopics", body=[*grants]))
 
     async def get_of_subscriptions(self, namespace: str) -> Document:
         """Roles by subscription. Raises AdminError."""
-        found: Document = await self._ask(
-            Request("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/permissions/subscription")
+        return await self._ask(
+            Request[Document]("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/permissions/subscription")
         )
-        return found

@@ -4,37 +4,33 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from geminga.admin._http import JSON
+from geminga.admin._http import JSON, Query
 from geminga.admin.errors import AdminError
 from geminga.admin.values import StoredMessage
 
 #: Of an answer that is none.
 _SHOWN_BYTES: Final = 200
+#: What a request is answered with.
+Answer = TypeVar("Answer")
 
 
 class Caller(Protocol):
     """Who sends it: :class:`geminga.admin._http.HttpCaller`."""
 
     def request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, Any] | None = None,
-        body: bytes | None = None,
-        content_type: str = JSON,
+        self, method: str, path: str, query: Query = None, body: bytes | None = None, content_type: str = JSON
     ) -> tuple[bytes, Mapping[str, str]]:
         """Body and headers of the answer. Raises AdminError."""
 
 
-class Request(NamedTuple):
-    """One call with its arguments."""
+class Request(NamedTuple, Generic[Answer]):
+    """One call with its arguments; its type says what it is answered with."""
 
     method: str
     path: str
-    #: None: it is left out.
-    query: Mapping[str, Any] | None = None
+    query: Query = None
     #: Written as JSON; None: there is none.
     body: object = None
     #: In place of ``body``, as it is.
@@ -49,20 +45,21 @@ class Request(NamedTuple):
     content_type: str = JSON
 
 
-def answer_to(caller: Caller, request: Request) -> Any:  # noqa: ANN401  (its row says what it is)
+def answer_to(caller: Caller, request: Request[Answer]) -> Answer:
     """The answer; None for nothing, and for null. Raises AdminError."""
     found, headers = caller.request(request.method, request.path, request.query, body_of(request), request.content_type)
-    return answer_of(request, found, headers)
+    answer: Answer = answer_of(request, found, headers)
+    return answer
 
 
-def body_of(request: Request) -> bytes | None:
+def body_of(request: Request[Any]) -> bytes | None:
     """What is sent; None: there is no body. Raises ValueError for what JSON has no words for."""
     if request.text is not None:
         return request.text.encode()
     return None if request.body is None else json.dumps(request.body, allow_nan=False).encode()
 
 
-def answer_of(request: Request, found: bytes, headers: Mapping[str, str]) -> Any:  # noqa: ANN401
+def answer_of(request: Request[Any], found: bytes, headers: Mapping[str, str]) -> Any:  # noqa: ANN401
     """What was answered, given body and headers (small letters); None for nothing, and for null. Raises AdminError."""
     if request.is_message:
         return StoredMessage(found, headers)

@@ -17,59 +17,54 @@ class Schemas(AsyncCalls):
 
     async def get(self, place: str) -> Document:
         """The newest. Raises AdminError."""
-        found: Document = await self._ask(Request("GET", f"/admin/v2/schemas/{_paths.place(place)}/schema"))
-        return found
+        return await self._ask(Request[Document]("GET", f"/admin/v2/schemas/{_paths.place(place)}/schema"))
 
     async def get_version(self, place: str, version: int) -> Document:
         """One version, from 0. Raises AdminError."""
-        found: Document = await self._ask(
-            Request("GET", f"/admin/v2/schemas/{_paths.place(place)}/schema/{_paths.text(version)}")
+        return await self._ask(
+            Request[Document]("GET", f"/admin/v2/schemas/{_paths.place(place)}/schema/{_paths.text(version)}")
         )
-        return found
 
     async def list(self, place: str) -> Document:
         """All versions. Raises AdminError."""
-        found: Document = await self._ask(Request("GET", f"/admin/v2/schemas/{_paths.place(place)}/schemas"))
-        return found
+        return await self._ask(Request[Document]("GET", f"/admin/v2/schemas/{_paths.place(place)}/schemas"))
 
     async def metadata(self, place: str) -> Document:
         """Where they are stored. Raises AdminError."""
-        found: Document = await self._ask(Request("GET", f"/admin/v2/schemas/{_paths.place(place)}/metadata"))
-        return found
+        return await self._ask(Request[Document]("GET", f"/admin/v2/schemas/{_paths.place(place)}/metadata"))
 
     async def upload(self, place: str, schema: Mapping[str, Any]) -> Document:
         """Store one: its version. Raises AdminError.
 
         ``schema``: ``type``, ``schema`` (its text) and ``properties``.
         """
-        found: Document = await self._ask(
-            Request("POST", f"/admin/v2/schemas/{_paths.place(place)}/schema", body=dict(schema))
+        return await self._ask(
+            Request[Document]("POST", f"/admin/v2/schemas/{_paths.place(place)}/schema", body=dict(schema))
         )
-        return found
 
     async def delete(self, place: str, *, force: bool = False) -> None:
         """Delete all. Raises AdminError.
 
         ``force``: also while it is in use.
         """
-        await self._ask(Request("DELETE", f"/admin/v2/schemas/{_paths.place(place)}/schema", query={"force": force}))
+        await self._ask(
+            Request[None]("DELETE", f"/admin/v2/schemas/{_paths.place(place)}/schema", query={"force": force})
+        )
 
     async def test_compatibility(self, place: str, schema: Mapping[str, Any]) -> Document:
         """Whether it would be taken. Raises AdminError.
 
         ``schema``: ``type``, ``schema`` (its text) and ``properties``.
         """
-        found: Document = await self._ask(
-            Request("POST", f"/admin/v2/schemas/{_paths.place(place)}/compatibility", body=dict(schema))
+        return await self._ask(
+            Request[Document]("POST", f"/admin/v2/schemas/{_paths.place(place)}/compatibility", body=dict(schema))
         )
-        return found
 
     async def version_of(self, place: str, schema: Mapping[str, Any]) -> Document:
         """The version that it has. Raises AdminError.
 
         ``schema``: ``type``, ``schema`` (its text) and ``properties``.
         """
-        found: Document = await self._ask(
-            Request("POST", f"/admin/v2/schemas/{_paths.place(place)}/version", body=dict(schema))
+        return await self._ask(
+            Request[Document]("POST", f"/admin/v2/schemas/{_paths.place(place)}/version", body=dict(schema))
         )
-        return found

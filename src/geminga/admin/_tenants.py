@@ -16,13 +16,11 @@ class Tenants(AsyncCalls):
 
     async def list(self) -> Texts:
         """Their names. Raises AdminError."""
-        found: Texts = await self._ask(Request("GET", "/admin/v2/tenants"))
-        return found
+        return await self._ask(Request[Texts]("GET", "/admin/v2/tenants"))
 
     async def get(self, tenant: str) -> Document:
         """Its administrators and clusters. Raises AdminError."""
-        found: Document = await self._ask(Request("GET", f"/admin/v2/tenants/{_paths.text(tenant)}"))
-        return found
+        return await self._ask(Request[Document]("GET", f"/admin/v2/tenants/{_paths.text(tenant)}"))
 
     async def create(self, tenant: str, *, admin_roles: Sequence[str], allowed_clusters: Sequence[str]) -> None:
         """Make one. Raises AdminError.
@@ -31,7 +29,7 @@ class Tenants(AsyncCalls):
         ``allowed_clusters``: clusters where its namespaces may be.
         """
         await self._ask(
-            Request(
+            Request[None](
                 "PUT",
                 f"/admin/v2/tenants/{_paths.text(tenant)}",
                 body={"adminRoles": [*admin_roles], "allowedClusters": [*allowed_clusters]},
@@ -45,7 +43,7 @@ class Tenants(AsyncCalls):
         ``allowed_clusters``: clusters where its namespaces may be.
         """
         await self._ask(
-            Request(
+            Request[None](
                 "POST",
                 f"/admin/v2/tenants/{_paths.text(tenant)}",
                 body={"adminRoles": [*admin_roles], "allowedClusters": [*allowed_clusters]},
@@ -57,4 +55,4 @@ class Tenants(AsyncCalls):
 
         ``force``: also while it is in use.
         """
-        await self._ask(Request("DELETE", f"/admin/v2/tenants/{_paths.text(tenant)}", query={"force": force}))
+        await self._ask(Request[None]("DELETE", f"/admin/v2/tenants/{_paths.text(tenant)}", query={"force": force}))

@@ -20,47 +20,43 @@ class Topics(AsyncCalls):
 
         ``with_system``: the broker's own as well.
         """
-        found: Texts = await self._ask(
-            Request(
+        return await self._ask(
+            Request[Texts](
                 "GET", f"/admin/v2/persistent/{_paths.namespace(namespace)}", query={"includeSystemTopic": with_system}
             )
         )
-        return found
 
     async def list_non_persistent(self, namespace: str, *, with_system: bool = False) -> Texts:
         """Non-persistent topics that are in use. Raises AdminError.
 
         ``with_system``: the broker's own as well.
         """
-        found: Texts = await self._ask(
-            Request(
+        return await self._ask(
+            Request[Texts](
                 "GET",
                 f"/admin/v2/non-persistent/{_paths.namespace(namespace)}",
                 query={"includeSystemTopic": with_system},
             )
         )
-        return found
 
     async def list_of_bundle(self, namespace: str, bundle: str) -> Texts:
         """Non-persistent topics of a bundle (``0x00000000_0x40000000``) that are in use. Raises AdminError."""
-        found: Texts = await self._ask(
-            Request("GET", f"/admin/v2/non-persistent/{_paths.namespace(namespace)}/{_paths.text(bundle)}")
+        return await self._ask(
+            Request[Texts]("GET", f"/admin/v2/non-persistent/{_paths.namespace(namespace)}/{_paths.text(bundle)}")
         )
-        return found
 
     async def list_partitioned(self, namespace: str, *, with_system: bool = False) -> Texts:
         """Partitioned topics of a namespace. Raises AdminError.
 
         ``with_system``: the broker's own as well.
         """
-        found: Texts = await self._ask(
-            Request(
+        return await self._ask(
+            Request[Texts](
                 "GET",
                 f"/admin/v2/persistent/{_paths.namespace(namespace)}/partitioned",
                 query={"includeSystemTopic": with_system},
             )
         )
-        return found
 
     async def create(self, topic: str, properties: Mapping[str, str] | None = None) -> None:
         """Make a topic without partitions. Raises AdminError.
@@ -68,7 +64,9 @@ class Topics(AsyncCalls):
         ``properties``: what is said of it, text by text.
         """
         await self._ask(
-            Request("PUT", f"/admin/v2/{_paths.topic(topic)}", body=None if properties is None else dict(properties))
+            Request[None](
+                "PUT", f"/admin/v2/{_paths.topic(topic)}", body=None if properties is None else dict(properties)
+            )
         )
 
     async def create_partitioned(self, topic: str, partitions: int) -> None:
@@ -76,7 +74,7 @@ class Topics(AsyncCalls):
 
         ``partitions``: how many.
         """
-        await self._ask(Request("PUT", f"/admin/v2/{_paths.topic(topic)}/partitions", body=partitions))
+        await self._ask(Request[None]("PUT", f"/admin/v2/{_paths.topic(topic)}/partitions", body=partitions))
 
     async def update_partitioned(self, topic: str, partitions: int, *, force: bool = False) -> None:
         """Give a topic more partitions. Raises AdminError.
@@ -85,22 +83,25 @@ class Topics(AsyncCalls):
         ``force``: also while it is in use.
         """
         await self._ask(
-            Request("POST", f"/admin/v2/{_paths.topic(topic)}/partitions", query={"force": force}, body=partitions)
+            Request[None](
+                "POST", f"/admin/v2/{_paths.topic(topic)}/partitions", query={"force": force}, body=partitions
+            )
         )
 
     async def create_missed_partitions(self, topic: str) -> None:
         """Make those that are missing. Raises AdminError."""
-        await self._ask(Request("POST", f"/admin/v2/{_paths.topic(topic)}/createMissedPartitions"))
+        await self._ask(Request[None]("POST", f"/admin/v2/{_paths.topic(topic)}/createMissedPartitions"))
 
     async def partitioned_metadata(self, topic: str, *, create: bool = False) -> Document:
         """``partitions`` of a topic, 0 without, and its properties. Raises AdminError.
 
         ``create``: make it if that is allowed.
         """
-        found: Document = await self._ask(
-            Request("GET", f"/admin/v2/{_paths.topic(topic)}/partitions", query={"checkAllowAutoCreation": create})
+        return await self._ask(
+            Request[Document](
+                "GET", f"/admin/v2/{_paths.topic(topic)}/partitions", query={"checkAllowAutoCreation": create}
+            )
         )
-        return found
 
     async def delete(self, topic: str, *, force: bool = False, delete_schema: bool = True) -> None:
         """Delete a topic. Raises AdminError.
@@ -109,7 +110,9 @@ class Topics(AsyncCalls):
         ``delete_schema``: with its schemas.
         """
         await self._ask(
-            Request("DELETE", f"/admin/v2/{_paths.topic(topic)}", query={"force": force, "deleteSchema": delete_schema})
+            Request[None](
+                "DELETE", f"/admin/v2/{_paths.topic(topic)}", query={"force": force, "deleteSchema": delete_schema}
+            )
         )
 
     async def delete_partitioned(self, topic: str, *, force: bool = False, delete_schema: bool = True) -> None:
@@ -119,7 +122,7 @@ class Topics(AsyncCalls):
         ``delete_schema``: with its schemas.
         """
         await self._ask(
-            Request(
+            Request[None](
                 "DELETE",
                 f"/admin/v2/{_paths.topic(topic)}/partitions",
                 query={"force": force, "deleteSchema": delete_schema},
@@ -128,25 +131,23 @@ class Topics(AsyncCalls):
 
     async def unload(self, topic: str) -> None:
         """Close it here; the next who asks loads it. Raises AdminError."""
-        await self._ask(Request("PUT", f"/admin/v2/{_paths.topic(topic)}/unload"))
+        await self._ask(Request[None]("PUT", f"/admin/v2/{_paths.topic(topic)}/unload"))
 
     async def terminate(self, topic: str) -> Document:
         """End it: the id of its last message. Raises AdminError."""
-        found: Document = await self._ask(Request("POST", f"/admin/v2/{_paths.topic(topic)}/terminate"))
-        return found
+        return await self._ask(Request[Document]("POST", f"/admin/v2/{_paths.topic(topic)}/terminate"))
 
     async def terminate_partitioned(self, topic: str) -> Document:
         """End all partitions: the ids of the last messages, by partition. Raises AdminError."""
-        found: Document = await self._ask(Request("POST", f"/admin/v2/{_paths.topic(topic)}/terminate/partitions"))
-        return found
+        return await self._ask(Request[Document]("POST", f"/admin/v2/{_paths.topic(topic)}/terminate/partitions"))
 
     async def truncate(self, topic: str) -> None:
         """Delete all that is stored. Raises AdminError."""
-        await self._ask(Request("DELETE", f"/admin/v2/{_paths.topic(topic)}/truncate"))
+        await self._ask(Request[None]("DELETE", f"/admin/v2/{_paths.topic(topic)}/truncate"))
 
     async def trim(self, topic: str) -> None:
         """Delete now what every subscription has acknowledged and no policy keeps. Raises AdminError."""
-        await self._ask(Request("POST", f"/admin/v2/{_paths.topic(topic)}/trim"))
+        await self._ask(Request[None]("POST", f"/admin/v2/{_paths.topic(topic)}/trim"))
 
     async def stats(
         self,
@@ -166,8 +167,8 @@ class Topics(AsyncCalls):
         ``without_publishers``: leave producers out.
         ``without_consumers``: leave consumers out.
         """
-        found: Document = await self._ask(
-            Request(
+        return await self._ask(
+            Request[Document](
                 "GET",
                 f"/admin/v2/{_paths.topic(topic)}/stats",
                 query={
@@ -179,27 +180,23 @@ class Topics(AsyncCalls):
                 },
             )
         )
-        return found
 
     async def internal_stats(self, topic: str, *, metadata: bool = False) -> Document:
         """Ledgers and cursors. Raises AdminError.
 
         ``metadata``: with metadata of ledgers.
         """
-        found: Document = await self._ask(
-            Request("GET", f"/admin/v2/{_paths.topic(topic)}/internalStats", query={"metadata": metadata})
+        return await self._ask(
+            Request[Document]("GET", f"/admin/v2/{_paths.topic(topic)}/internalStats", query={"metadata": metadata})
         )
-        return found
 
     async def web_sockets(self, topic: str) -> Document:
         """WebSockets at the broker that is asked. Raises AdminError."""
-        found: Document = await self._ask(Request("GET", f"/admin/v2/proxy-stats/{_paths.topic(topic)}/stats"))
-        return found
+        return await self._ask(Request[Document]("GET", f"/admin/v2/proxy-stats/{_paths.topic(topic)}/stats"))
 
     async def internal_info(self, topic: str) -> Document:
         """What metadata say of ledgers and cursors. Raises AdminError."""
-        found: Document = await self._ask(Request("GET", f"/admin/v2/{_paths.topic(topic)}/internal-info"))
-        return found
+        return await self._ask(Request[Document]("GET", f"/admin/v2/{_paths.topic(topic)}/internal-info"))
 
     async def partitioned_stats(
         self,
@@ -221,8 +218,8 @@ class Topics(AsyncCalls):
         ``without_publishers``: leave producers out.
         ``without_consumers``: leave consumers out.
         """
-        found: Document = await self._ask(
-            Request(
+        return await self._ask(
+            Request[Document](
                 "GET",
                 f"/admin/v2/{_paths.topic(topic)}/partitioned-stats",
                 query={
@@ -235,36 +232,32 @@ class Topics(AsyncCalls):
                 },
             )
         )
-        return found
 
     async def partitioned_internal_stats(self, topic: str) -> Document:
         """Of each partition. Raises AdminError."""
-        found: Document = await self._ask(Request("GET", f"/admin/v2/{_paths.topic(topic)}/partitioned-internalStats"))
-        return found
+        return await self._ask(Request[Document]("GET", f"/admin/v2/{_paths.topic(topic)}/partitioned-internalStats"))
 
     async def properties(self, topic: str) -> TextMap:
         """What is said of it. Raises AdminError."""
-        found: TextMap = await self._ask(Request("GET", f"/admin/v2/{_paths.topic(topic)}/properties"))
-        return found
+        return await self._ask(Request[TextMap]("GET", f"/admin/v2/{_paths.topic(topic)}/properties"))
 
     async def update_properties(self, topic: str, properties: Mapping[str, str]) -> None:
         """Say more of it. Raises AdminError.
 
         ``properties``: text by text.
         """
-        await self._ask(Request("PUT", f"/admin/v2/{_paths.topic(topic)}/properties", body=dict(properties)))
+        await self._ask(Request[None]("PUT", f"/admin/v2/{_paths.topic(topic)}/properties", body=dict(properties)))
 
     async def remove_property(self, topic: str, *, key: str) -> None:
         """Say one thing less of it. Raises AdminError.
 
         ``key``: which.
         """
-        await self._ask(Request("DELETE", f"/admin/v2/{_paths.topic(topic)}/properties", query={"key": key}))
+        await self._ask(Request[None]("DELETE", f"/admin/v2/{_paths.topic(topic)}/properties", query={"key": key}))
 
     async def permissions(self, topic: str) -> Document:
         """Actions by role. Raises AdminError."""
-        found: Document = await self._ask(Request("GET", f"/admin/v2/{_paths.topic(topic)}/permissions"))
-        return found
+        return await self._ask(Request[Document]("GET", f"/admin/v2/{_paths.topic(topic)}/permissions"))
 
     async def grant_permission(self, topic: str, role: str, actions: Sequence[str]) -> None:
         """Let a role do something. Raises AdminError.
@@ -272,32 +265,29 @@ class Topics(AsyncCalls):
         ``actions``: produce, consume, ....
         """
         await self._ask(
-            Request("POST", f"/admin/v2/{_paths.topic(topic)}/permissions/{_paths.text(role)}", body=[*actions])
+            Request[None]("POST", f"/admin/v2/{_paths.topic(topic)}/permissions/{_paths.text(role)}", body=[*actions])
         )
 
     async def revoke_permission(self, topic: str, role: str) -> None:
         """Let it do nothing more. Raises AdminError."""
-        await self._ask(Request("DELETE", f"/admin/v2/{_paths.topic(topic)}/permissions/{_paths.text(role)}"))
+        await self._ask(Request[None]("DELETE", f"/admin/v2/{_paths.topic(topic)}/permissions/{_paths.text(role)}"))
 
     async def lookup(self, topic: str) -> Document:
         """The URLs of the broker that serves it. Raises AdminError."""
-        found: Document = await self._ask(Request("GET", f"/lookup/v2/topic/{_paths.topic(topic)}"))
-        return found
+        return await self._ask(Request[Document]("GET", f"/lookup/v2/topic/{_paths.topic(topic)}"))
 
     async def bundle_range(self, topic: str) -> str:
         """The bundle that it is in. Raises AdminError."""
-        found: str = await self._ask(Request("GET", f"/lookup/v2/topic/{_paths.topic(topic)}/bundle", is_text=True))
-        return found
+        return await self._ask(Request[str]("GET", f"/lookup/v2/topic/{_paths.topic(topic)}/bundle", is_text=True))
 
     async def backlog_quotas(self, topic: str, *, applied: bool = False) -> Document:
         """Limits of its backlogs, by kind. Raises AdminError.
 
         ``applied``: what holds where this level sets nothing.
         """
-        found: Document = await self._ask(
-            Request("GET", f"/admin/v2/{_paths.topic(topic)}/backlogQuotaMap", query={"applied": applied})
+        return await self._ask(
+            Request[Document]("GET", f"/admin/v2/{_paths.topic(topic)}/backlogQuotaMap", query={"applied": applied})
         )
-        return found
 
     async def set_backlog_quota(
         self, topic: str, quota: Mapping[str, Any], *, kind: str = "destination_storage"
@@ -308,7 +298,7 @@ class Topics(AsyncCalls):
         ``kind``: destination_storage or message_age.
         """
         await self._ask(
-            Request(
+            Request[None](
                 "POST",
                 f"/admin/v2/{_paths.topic(topic)}/backlogQuota",
                 query={"backlogQuotaType": kind},
@@ -322,25 +312,24 @@ class Topics(AsyncCalls):
         ``kind``: destination_storage or message_age.
         """
         await self._ask(
-            Request("DELETE", f"/admin/v2/{_paths.topic(topic)}/backlogQuota", query={"backlogQuotaType": kind})
+            Request[None]("DELETE", f"/admin/v2/{_paths.topic(topic)}/backlogQuota", query={"backlogQuotaType": kind})
         )
 
     async def remove_policies(self, topic: str) -> None:
         """Set no policy of the topic any more. Raises AdminError."""
-        await self._ask(Request("DELETE", f"/admin/v2/{_paths.topic(topic)}/policies"))
+        await self._ask(Request[None]("DELETE", f"/admin/v2/{_paths.topic(topic)}/policies"))
 
     async def set_shadow_topics(self, topic: str, topics: Sequence[str]) -> None:
         """Have other topics show what is in it. Raises AdminError.
 
         ``topics``: their names.
         """
-        await self._ask(Request("PUT", f"/admin/v2/{_paths.topic(topic)}/shadowTopics", body=[*topics]))
+        await self._ask(Request[None]("PUT", f"/admin/v2/{_paths.topic(topic)}/shadowTopics", body=[*topics]))
 
     async def remove_shadow_topics(self, topic: str) -> None:
         """Have none show it. Raises AdminError."""
-        await self._ask(Request("DELETE", f"/admin/v2/{_paths.topic(topic)}/shadowTopics"))
+        await self._ask(Request[None]("DELETE", f"/admin/v2/{_paths.topic(topic)}/shadowTopics"))
 
     async def shadow_topics(self, topic: str) -> Texts | None:
         """Topics that show what is in it. Raises AdminError."""
-        found: Texts | None = await self._ask(Request("GET", f"/admin/v2/{_paths.topic(topic)}/shadowTopics"))
-        return found
+        return await self._ask(Request[Texts | None]("GET", f"/admin/v2/{_paths.topic(topic)}/shadowTopics"))

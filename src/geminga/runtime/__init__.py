@@ -43,6 +43,7 @@ from geminga.runtime.turns import Turns
 from geminga.runtime.waiting import (
     AskedTogether,
     Bell,
+    KeyedLocks,
     all_ended,
     answer_of,
     carried_out,
@@ -69,6 +70,7 @@ __all__ = [
     "Disk",
     "DiskFile",
     "FatalHandler",
+    "KeyedLocks",
     "LaneThreads",
     "Listener",
     "MemoryDisk",

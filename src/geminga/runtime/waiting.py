@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
@@ -146,6 +147,43 @@ async def carried_out(work: Coroutine[Any, Any, T], *, name: str, part: Part | N
             return error
 
     return value_of(await asyncio.shield(spawn(run(), name=name, part=part)))
+
+
+class KeyedLocks:
+    """A lock for each key, as long as somebody has it or waits for it: in the order in which they came."""
+
+    __slots__ = ("_locks", "_make")
+
+    def __init__(self, make: Callable[[], asyncio.Lock | asyncio.Semaphore] = asyncio.Lock) -> None:
+        """``make``: a semaphore lets several have a key at a time."""
+        self._make = make
+        #: By key: and how many have it or wait for it.
+        self._locks: dict[str, tuple[asyncio.Lock | asyncio.Semaphore, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._locks)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._locks
+
+    @asynccontextmanager
+    async def of(self, key: str) -> AsyncIterator[None]:
+        """Have the key inside."""
+        lock, users = self._locks.get(key) or (self._make(), 0)
+        self._locks[key] = (lock, users + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._locks.pop(key)
+            if users > 1:
+                self._locks[key] = (lock, users - 1)
+
+    async def until_free(self, is_wanted: Callable[[str], bool]) -> None:
+        """Until who has, or waits for, one of those keys now is done."""
+        for lock in [lock for key, (lock, _) in self._locks.items() if is_wanted(key)]:
+            async with lock:
+                continue
 
 
 class AskedTogether(Generic[K, V]):

@@ -11,13 +11,12 @@ from typing import Final
 
 from geminga import sim
 from geminga.broker.composition.service import Broker
-from geminga.broker.core.coercion import Json
+from geminga.broker.core.coercion import Json, encode_document
 from geminga.broker.ownership.bundle_ownership import ROUND_MS, BundleOwnership
 from geminga.broker.ownership.core.bundles import Bundle, Bundles, topic_hash
 from geminga.broker.ownership.core.local_policies import (
     bundles_in,
     decode_local_policies,
-    encode_local_policies,
     local_policies_path,
     with_bundles,
 )
@@ -243,7 +242,7 @@ class BundleChanges:
         tree = self.cluster.server.tree
         outcome = tree.put(
             path,
-            encode_local_policies(with_bundles({"later": 1}, after)),
+            encode_document(with_bundles({"later": 1}, after)),
             expected_version=None,
             session=store.session,
             now_ms=0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -14,9 +14,6 @@ from geminga.bookkeeper.remote import RegisteredBookies, RemoteBookiePool
 from geminga.broker.administration.services import Force
 from geminga.broker.composition.service import Broker
 from geminga.broker.configuration.broker_config import BrokerConfig
-from geminga.broker.core.coercion import Json
-from geminga.broker.ownership.core.bundles import Bundles
-from geminga.broker.ownership.core.local_policies import with_cuts
 from geminga.broker.ownership.membership import Membership
 from geminga.broker.peers.client_tables import ClientTables
 from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
@@ -187,15 +184,13 @@ class ClusterWorld:
         ledgers = ManagedLedgerFactory(runtime, metadata, bookkeeper, self.ledgers, is_shared=True)
         resources = Resources(metadata)
 
-        async def policies_of(namespace: str) -> Mapping[str, Json] | None:
-            found = await resources.find_namespace_policies(namespace)
-            return None if found is None else found.document
-
-        async def keep_cuts(namespace: str, bundles: Bundles) -> None:
-            await resources.namespaces.update(namespace, lambda document: with_cuts(namespace, document, bundles))
-
         membership = Membership(
-            runtime, metadata, policies_of, keep_cuts=keep_cuts, session_timeout_ms=SESSION_MS, version="test"
+            runtime,
+            metadata,
+            resources.policies_document,
+            keep_cuts=resources.namespaces.keep_cuts,
+            session_timeout_ms=SESSION_MS,
+            version="test",
         )
         client = gc.connect(f"pulsar://{node.name}:{PORT}", runtime=runtime, **CLIENT)
         broker = Broker(

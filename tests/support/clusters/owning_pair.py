@@ -6,8 +6,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from geminga import sim
+from geminga.broker.core.coercion import encode_document
 from geminga.broker.ownership.core.bundles import Bundle, equal_bundles
-from geminga.broker.ownership.core.local_policies import encode_local_policies, local_policies_path, with_bundles
+from geminga.broker.ownership.core.local_policies import local_policies_path, with_bundles
 from geminga.broker.ownership.core.owner_data import owner_path
 from geminga.broker.ownership.endpoints import Endpoints
 from geminga.broker.ownership.ports import Elsewhere
@@ -44,7 +45,7 @@ class Pair:
         self.server.notify(self.server.tree.delete(PATH, expected_version=None, session=self.stores["b"].session))
 
     async def cut(self, bundles: Any) -> None:
-        value = encode_local_policies(with_bundles({}, bundles))
+        value = encode_document(with_bundles({}, bundles))
         await self.stores["b"].put(local_policies_path(NAMESPACE), value, expected_version=None)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from geminga.admin._http import JSON
+from geminga.admin._http import JSON, Query
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -53,12 +53,7 @@ class AskedBroker:
         return [one.change for one in self.asked if one.change]
 
     def request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, Any] | None = None,
-        body: bytes | None = None,
-        content_type: str = JSON,
+        self, method: str, path: str, query: Query = None, body: bytes | None = None, content_type: str = JSON
     ) -> tuple[bytes, Mapping[str, str]]:
         asked = Asked(method, path, query or {}, body, content_type)
         self.asked.append(asked)

@@ -159,7 +159,7 @@ class _Asked:
     def __init__(self, recorder: AskedBroker) -> None:
         self._recorder = recorder
 
-    async def ask(self, request: Request) -> Any:
+    async def ask(self, request: Request[Any]) -> Any:
         return answer_to(self._recorder, request)
 
     async def close(self) -> None:

@@ -37,7 +37,7 @@ class Holding:
         pass
 
 
-HELD, PROMPT = Request("GET", "/held"), Request("GET", "/prompt")
+HELD, PROMPT = Request[Any]("GET", "/held"), Request[Any]("GET", "/prompt")
 
 
 async def cut_off(lanes: Lanes, broker: Holding, count: int) -> None:

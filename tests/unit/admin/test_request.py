@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from geminga.admin import AdminError
@@ -22,7 +24,7 @@ from support.processes.asked_broker import AskedBroker
         (Request("GET", "/", is_message=True), b"", StoredMessage(b"", {"x": "y"})),
     ],
 )
-def test_answers(request_: Request, answer: bytes, expected: object) -> None:
+def test_answers(request_: Request[Any], answer: bytes, expected: object) -> None:
     assert answer_to(AskedBroker(lambda _: answer, {"x": "y"}), request_) == expected
 
 
@@ -34,7 +36,7 @@ def test_answers(request_: Request, answer: bytes, expected: object) -> None:
         (Request("POST", "/", text="a b"), b"a b"),
     ],
 )
-def test_bodies(request_: Request, body: bytes | None) -> None:
+def test_bodies(request_: Request[Any], body: bytes | None) -> None:
     broker = AskedBroker()
     answer_to(broker, request_)
     assert [one.body for one in broker.asked] == [body]
@@ -51,6 +53,8 @@ def test_bodies(request_: Request, body: bytes | None) -> None:
         (Request("GET", "/x"), b"[" * 100_000),
     ],
 )
-def test_an_answer_that_is_none_of_a_broker_is_an_error_of_the_administration(request_: Request, answer: bytes) -> None:
+def test_an_answer_that_is_none_of_a_broker_is_an_error_of_the_administration(
+    request_: Request[Any], answer: bytes
+) -> None:
     with pytest.raises(AdminError, match="GET /x: an answer that is not what was asked for"):
         answer_to(AskedBroker(lambda _: answer), request_)

@@ -23,7 +23,7 @@ from geminga.app.servers.backups import LocalBackups
 from geminga.app.servers.standalone import StandaloneServer
 from geminga.app.storage.backup_reading import restore
 from geminga.app.storage.backup_sources import RunningSource
-from geminga.app.storage.backup_writing import REQUEST_PREFIX, BackupWriter, Cut, Progress, are_nested
+from geminga.app.storage.backup_writing import REQUEST_PREFIX, BackupWriter, Copying, Cut, Progress, are_nested
 from geminga.app.storage.core.backup_format import MANIFEST_FILE
 from geminga.bookie.cut import CutFile
 from geminga.metadata import SqliteMetadataStore
@@ -52,17 +52,19 @@ def test_words_that_do_not_fit_together_are_refused_before_anything_is_done(word
     assert said in " ".join(done.output.replace("│", " ").split())
 
 
+def cluster_given(file: Path, assignments: list[str]) -> backup_commands.BackupOptions:
+    return backup_commands.BackupOptions("zk:there:2181/prod", [str(file)], assignments, rate_limit=0, is_json=False)
+
+
 def test_copies_of_restored_ledgers_come_from_files_and_words_and_must_fit(tmp_path: Path) -> None:
     file = tmp_path / "broker.conf"
     file.write_text("managedLedgerDefaultEnsembleSize=3\nmanagedLedgerDefaultWriteQuorum=2\n", encoding="utf-8")
-    loaded, sizes = backup_commands._reached(
-        "zk:there:2181/prod", [str(file)], ["managedLedgerDefaultAckQuorum=1"], "it"
-    )
+    loaded, sizes = backup_commands._reached(cluster_given(file, ["managedLedgerDefaultAckQuorum=1"]), "it")
     assert str(loaded.metadata) == "zk:there:2181/prod"
     assert (sizes.ensemble_size, sizes.write_quorum, sizes.ack_quorum) == (3, 2, 1)
     given = ["managedLedgerDefaultAckQuorum=4"]
     with pytest.raises(ConfigurationError, match="WriteQuorum=2, AckQuorum=4: expected each to be at most"):
-        backup_commands._reached("zk:there:2181/prod", [str(file)], given, "it")
+        backup_commands._reached(cluster_given(file, given), "it")
 
 
 def test_a_directory_without_a_backup_is_told_before_a_cluster_is_asked(tmp_path: Path) -> None:
@@ -86,7 +88,7 @@ class Answers(Lanes):
     def __init__(self, *states: dict[str, Any]) -> None:
         self._states = list(states)
 
-    async def ask(self, request: Request) -> Any:
+    async def ask(self, request: Request[Any]) -> Any:
         return self._states.pop(0) if request.method == "GET" else None
 
 
@@ -207,7 +209,7 @@ def test_the_metadata_are_copied_before_the_files_whose_copy_takes_its_time(tmp_
                 await Made._write(source, path)
 
             source._write = write
-            await BackupWriter(disk, f"{tmp_path}/copy", source, Progress()).write()
+            await BackupWriter(disk, f"{tmp_path}/copy", source, Copying(Progress())).write()
             await disk.close()
 
     asyncio.run(main())
@@ -247,7 +249,7 @@ def test_what_was_refused_as_the_place_of_a_backup_is_as_it_was(tmp_path: Path) 
     async def main() -> None:
         async with local_runtime() as runtime:
             with pytest.raises(DataDirectoryError, match="holds something else than a backup"):
-                await BackupWriter(runtime.disk, str(tmp_path), Made(runtime), Progress()).write()
+                await BackupWriter(runtime.disk, str(tmp_path), Made(runtime), Copying(Progress())).write()
 
     asyncio.run(main())
     assert [file.name for file in tmp_path.iterdir()] == ["photo.png"]
@@ -259,7 +261,7 @@ def test_a_directory_that_was_taken_while_the_backup_was_verified_stays_as_it_is
     async def main() -> None:
         async with local_runtime() as runtime:
             await runtime.disk.make_dirs(copy)
-            await BackupWriter(runtime.disk, copy, Made(runtime), Progress()).write()
+            await BackupWriter(runtime.disk, copy, Made(runtime), Copying(Progress())).write()
             with pytest.raises(DataDirectoryError, match="one within the other"):
                 await restore(runtime, copy, f"{copy}/new")
             with alone_in(new), pytest.raises(DataDirectoryError, match="is in use by another process"):
@@ -308,7 +310,7 @@ def test_a_place_that_hangs_holds_neither_the_files_of_the_bookies_nor_anybody_e
         await server.start()
         assert server.runtime is not None
         made = server._use_backups()
-        (bookie,) = made._bookies.values()
+        (bookie,) = server._bookies.opened.values()
         os.mkfifo(pipe)
         await made.start(str(place), request, whole=False)
         state = await ended(made)

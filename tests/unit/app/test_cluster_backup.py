@@ -11,7 +11,7 @@ import pytest
 
 from geminga.app.handles.backups import local_runtime
 from geminga.app.storage import backup_reading, cluster_backup, cluster_restore, cluster_tree
-from geminga.app.storage.backup_writing import Progress
+from geminga.app.storage.backup_writing import Copying, Progress
 from geminga.app.storage.bookies import LocalBookies
 from geminga.app.storage.cluster_backup import ClusterBackup, ClusterConnection, ClusterFacts
 from geminga.app.storage.core.ledger_segments import by_ledger
@@ -80,7 +80,7 @@ class Story:
         progress = Progress()
         facts = await ClusterFacts.of(self.metadata)
         reached = ClusterConnection(self.metadata, self.cluster.client())
-        self.made = ClusterBackup(self.runtime, self.copy, facts, reached, progress)
+        self.made = ClusterBackup(self.runtime, self.copy, facts, reached, Copying(progress))
         await self.made.write()
         return progress
 

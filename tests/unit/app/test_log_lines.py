@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import os
@@ -14,7 +15,7 @@ from typing import get_args
 
 import pytest
 
-from geminga.app.commands.server_options import LogFiles
+from geminga.app.commands.server_options import settings_of, with_log_options
 from geminga.app.configuration.core.log_options import FILES, LogOptions, parse_levels
 from geminga.app.lifecycle.log_file import RotatedFile
 from geminga.app.lifecycle.log_lines import JsonLines, PackageLevels, TextLines, begin_log
@@ -87,7 +88,28 @@ def test_the_smallest_and_the_largest_of_the_options_are_taken() -> None:
 def test_a_child_has_a_file_of_its_own() -> None:
     assert LogOptions(file="a.log").of_child("broker-1").file == "a.log.broker-1"
     assert LogOptions().of_child("broker-1") == LogOptions()
-    assert LogOptions().files == FILES == int(re.findall("[0-9]+", get_args(LogFiles)[1].help)[0])
+
+
+def test_a_servers_command_has_the_options_of_its_log_and_is_given_what_they_say() -> None:
+    given = []
+
+    @with_log_options
+    def command(log: LogOptions, data: str = "") -> None:
+        given.append((log, data))
+
+    options = inspect.signature(command).parameters
+    assert [*options] == ["data", "log_level", "log_format", "log_file", "log_file_bytes", "log_files"]
+    assert (
+        LogOptions().files == FILES == int(re.findall("[0-9]+", get_args(options["log_files"].annotation)[1].help)[0])
+    )
+    said = {name: option.default for name, option in options.items()}
+    command(**{**said, "data": "here", "log_file": "a.log"})
+    assert given == [(LogOptions(file="a.log"), "here")]
+
+
+def test_options_that_are_given_win_over_settings() -> None:
+    assert settings_of(["a=1"], {"a": 2, "b": None, "c": 0}) == ["a=1", "a=2", "c=0"]
+    assert settings_of(None, {}) == []
 
 
 def test_a_full_file_gives_way_to_the_next_and_only_so_many_are_kept(tmp_path: Path) -> None:

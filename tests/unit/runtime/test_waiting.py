@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
 from geminga import sim
 from geminga.model.errors import InvariantError, MetadataError, StorageError
-from geminga.runtime import AskedTogether, Bell, all_ended, answer_of, next_turn, set_within, settle, spawn
+from geminga.runtime import AskedTogether, Bell, KeyedLocks, all_ended, answer_of, next_turn, set_within, settle, spawn
 from geminga.runtime.waiting import ASKED_BEFORE_S, wait_ms
 
 
@@ -242,5 +243,35 @@ def test_an_error_is_everybodys_and_one_who_goes_away_takes_nothing_from_the_oth
         with pytest.raises(MetadataError, match="away"):
             await asked.ask("a", store.read)
         assert store.reads == 3
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_a_key_is_had_in_turn_and_forgotten_when_nobody_wants_it(at_once: int) -> None:
+    async def main() -> None:
+        locks = KeyedLocks(partial(asyncio.Semaphore, 2)) if at_once == 2 else KeyedLocks()
+        go_on, told = asyncio.Event(), list[str]()
+
+        async def use(key: str, name: str) -> None:
+            async with locks.of(key):
+                told.append(name)
+                await go_on.wait()
+
+        users = [asyncio.ensure_future(use(*who)) for who in (("a", "1"), ("a", "2"), ("a", "3"), ("b", "4"))]
+        await next_turn()
+        assert told == [*"123"[:at_once], "4"]
+        assert (len(locks), "a" in locks, "c" in locks) == (2, True, False)
+        await locks.until_free(lambda key: key == "c")
+        gone = users.pop(2)
+        gone.cancel()
+        free = asyncio.ensure_future(locks.until_free(lambda key: key == "a"))
+        await next_turn()
+        assert not free.done() or at_once == 2
+        go_on.set()
+        await asyncio.gather(*users, free)
+        assert gone.cancelled()
+        assert sorted(told) == ["1", "2", "4"]
+        assert not len(locks)
 
     asyncio.run(main())

@@ -14,18 +14,15 @@ class Bookies(BlockingCalls):
 
     def list(self) -> Document:
         """All that are known. Raises AdminError."""
-        found: Document = self._ask(Request("GET", "/admin/v2/bookies/all"))
-        return found
+        return self._ask(Request[Document]("GET", "/admin/v2/bookies/all"))
 
     def racks(self) -> Document:
         """Racks, by group and bookie. Raises AdminError."""
-        found: Document = self._ask(Request("GET", "/admin/v2/bookies/racks-info"))
-        return found
+        return self._ask(Request[Document]("GET", "/admin/v2/bookies/racks-info"))
 
     def rack(self, bookie: str) -> Document:
         """The rack of one. Raises AdminError."""
-        found: Document = self._ask(Request("GET", f"/admin/v2/bookies/racks-info/{_paths.text(bookie)}"))
-        return found
+        return self._ask(Request[Document]("GET", f"/admin/v2/bookies/racks-info/{_paths.text(bookie)}"))
 
     def set_rack(self, bookie: str, *, rack: str, hostname: str | None = None, group: str = "default") -> None:
         """Say where one stands. Raises AdminError.
@@ -35,7 +32,7 @@ class Bookies(BlockingCalls):
         ``group``: which bookies it belongs to.
         """
         self._ask(
-            Request(
+            Request[None](
                 "POST",
                 f"/admin/v2/bookies/racks-info/{_paths.text(bookie)}",
                 query={"group": group},
@@ -45,4 +42,4 @@ class Bookies(BlockingCalls):
 
     def delete_rack(self, bookie: str) -> None:
         """Say nothing of it any more. Raises AdminError."""
-        self._ask(Request("DELETE", f"/admin/v2/bookies/racks-info/{_paths.text(bookie)}"))
+        self._ask(Request[None]("DELETE", f"/admin/v2/bookies/racks-info/{_paths.text(bookie)}"))

@@ -14,77 +14,65 @@ class Brokers(BlockingCalls):
 
     def list(self) -> Texts:
         """Those that live, as host and port of HTTP. Raises AdminError."""
-        found: Texts = self._ask(Request("GET", "/admin/v2/brokers"))
-        return found
+        return self._ask(Request[Texts]("GET", "/admin/v2/brokers"))
 
     def list_of_cluster(self, cluster: str) -> Texts:
         """Those of a cluster. Raises AdminError."""
-        found: Texts = self._ask(Request("GET", f"/admin/v2/brokers/{_paths.text(cluster)}"))
-        return found
+        return self._ask(Request[Texts]("GET", f"/admin/v2/brokers/{_paths.text(cluster)}"))
 
     def leader(self) -> Document:
         """The one that leads. Raises AdminError."""
-        found: Document = self._ask(Request("GET", "/admin/v2/brokers/leaderBroker"))
-        return found
+        return self._ask(Request[Document]("GET", "/admin/v2/brokers/leaderBroker"))
 
     def owned_namespaces(self, cluster: str, broker: str) -> Document:
         """Bundles that a broker serves. Raises AdminError."""
-        found: Document = self._ask(
-            Request("GET", f"/admin/v2/brokers/{_paths.text(cluster)}/{_paths.text(broker)}/ownedNamespaces")
+        return self._ask(
+            Request[Document]("GET", f"/admin/v2/brokers/{_paths.text(cluster)}/{_paths.text(broker)}/ownedNamespaces")
         )
-        return found
 
     def health(self) -> str:
         """``ok``, after a message went through. Raises AdminError."""
-        found: str = self._ask(Request("GET", "/admin/v2/brokers/health", is_text=True))
-        return found
+        return self._ask(Request[str]("GET", "/admin/v2/brokers/health", is_text=True))
 
     def ready(self) -> str:
         """``ok``, once it serves. Raises AdminError."""
-        found: str = self._ask(Request("GET", "/admin/v2/brokers/ready", is_text=True))
-        return found
+        return self._ask(Request[str]("GET", "/admin/v2/brokers/ready", is_text=True))
 
     def version(self) -> str:
         """Its version. Raises AdminError."""
-        found: str = self._ask(Request("GET", "/admin/v2/brokers/version", is_text=True))
-        return found
+        return self._ask(Request[str]("GET", "/admin/v2/brokers/version", is_text=True))
 
     def dynamic_configuration_names(self) -> Texts:
         """Keys that may be set while it runs. Raises AdminError."""
-        found: Texts = self._ask(Request("GET", "/admin/v2/brokers/configuration"))
-        return found
+        return self._ask(Request[Texts]("GET", "/admin/v2/brokers/configuration"))
 
     def dynamic_configuration(self) -> TextMap:
         """Those that are set so. Raises AdminError."""
-        found: TextMap = self._ask(Request("GET", "/admin/v2/brokers/configuration/values"))
-        return found
+        return self._ask(Request[TextMap]("GET", "/admin/v2/brokers/configuration/values"))
 
     def runtime_configuration(self) -> TextMap:
         """All keys with what holds. Raises AdminError."""
-        found: TextMap = self._ask(Request("GET", "/admin/v2/brokers/configuration/runtime"))
-        return found
+        return self._ask(Request[TextMap]("GET", "/admin/v2/brokers/configuration/runtime"))
 
     def synchronization(self) -> Document:
         """How it stands with configuration that a topic keeps alike. Raises AdminError."""
-        found: Document = self._ask(Request("GET", "/admin/v2/brokers/configuration/synchronization"))
-        return found
+        return self._ask(Request[Document]("GET", "/admin/v2/brokers/configuration/synchronization"))
 
     def internal_configuration(self) -> Document:
         """Where its metadata are. Raises AdminError."""
-        found: Document = self._ask(Request("GET", "/admin/v2/brokers/internal-configuration"))
-        return found
+        return self._ask(Request[Document]("GET", "/admin/v2/brokers/internal-configuration"))
 
     def set_dynamic_configuration(self, key: str, value: str) -> None:
         """Set a key for all brokers. Raises AdminError."""
-        self._ask(Request("POST", f"/admin/v2/brokers/configuration/{_paths.text(key)}/{_paths.text(value)}"))
+        self._ask(Request[None]("POST", f"/admin/v2/brokers/configuration/{_paths.text(key)}/{_paths.text(value)}"))
 
     def delete_dynamic_configuration(self, key: str) -> None:
         """Set it no more. Raises AdminError."""
-        self._ask(Request("DELETE", f"/admin/v2/brokers/configuration/{_paths.text(key)}"))
+        self._ask(Request[None]("DELETE", f"/admin/v2/brokers/configuration/{_paths.text(key)}"))
 
     def check_backlog_quotas(self) -> None:
         """Look at all backlogs now. Raises AdminError."""
-        self._ask(Request("GET", "/admin/v2/brokers/backlog-quota-check"))
+        self._ask(Request[None]("GET", "/admin/v2/brokers/backlog-quota-check"))
 
     def shutdown(self, *, unloads_per_s: int = 0, force: bool = True) -> None:
         """Give all topics away, then stop the process. Raises AdminError.
@@ -93,7 +81,7 @@ class Brokers(BlockingCalls):
         ``force``: also what does not end by itself.
         """
         self._ask(
-            Request(
+            Request[None](
                 "POST",
                 "/admin/v2/brokers/shutdown",
                 query={"maxConcurrentUnloadPerSec": unloads_per_s, "forcedTerminateTopic": force},
@@ -109,7 +97,7 @@ class Brokers(BlockingCalls):
         ``rate_limit``: bytes a second that are copied; 0: no limit.
         """
         self._ask(
-            Request(
+            Request[None](
                 "POST",
                 "/admin/v2/brokers/backup",
                 body={"directory": directory, "request": request, "whole": whole, "rateLimit": rate_limit},
@@ -118,57 +106,48 @@ class Brokers(BlockingCalls):
 
     def backup(self) -> Document:
         """What became of the last backup. Raises AdminError."""
-        found: Document = self._ask(Request("GET", "/admin/v2/brokers/backup"))
-        return found
+        return self._ask(Request[Document]("GET", "/admin/v2/brokers/backup"))
 
     def metrics(self) -> Documents:
         """Its metrics, as objects. Raises AdminError."""
-        found: Documents = self._ask(Request("GET", "/admin/v2/broker-stats/metrics"))
-        return found
+        return self._ask(Request[Documents]("GET", "/admin/v2/broker-stats/metrics"))
 
     def topics(self) -> Document:
         """Statistics of all topics that it serves. Raises AdminError."""
-        found: Document = self._ask(Request("GET", "/admin/v2/broker-stats/topics"))
-        return found
+        return self._ask(Request[Document]("GET", "/admin/v2/broker-stats/topics"))
 
     def bookie_ops(self) -> Document:
         """Ledgers that are being made, by namespace and topic. Raises AdminError."""
-        found: Document = self._ask(Request("GET", "/admin/v2/broker-stats/bookieops"))
-        return found
+        return self._ask(Request[Document]("GET", "/admin/v2/broker-stats/bookieops"))
 
     def load_report(self) -> Document:
         """What it says of its load. Raises AdminError."""
-        found: Document = self._ask(Request("GET", "/admin/v2/broker-stats/load-report"))
-        return found
+        return self._ask(Request[Document]("GET", "/admin/v2/broker-stats/load-report"))
 
     def mbeans(self) -> Documents:
         """Beans of a Java process: none. Raises AdminError."""
-        found: Documents = self._ask(Request("GET", "/admin/v2/broker-stats/mbeans"))
-        return found
+        return self._ask(Request[Documents]("GET", "/admin/v2/broker-stats/mbeans"))
 
     def allocator_stats(self, allocator: str) -> Document:
         """What it holds in memory. Raises AdminError."""
-        found: Document = self._ask(Request("GET", f"/admin/v2/broker-stats/allocator-stats/{_paths.text(allocator)}"))
-        return found
+        return self._ask(Request[Document]("GET", f"/admin/v2/broker-stats/allocator-stats/{_paths.text(allocator)}"))
 
     def resource_availability(self, namespace: str) -> Document:
         """Which brokers have room for a namespace. Raises AdminError."""
-        found: Document = self._ask(
-            Request("GET", f"/admin/v2/broker-stats/broker-resource-availability/{_paths.namespace(namespace)}")
+        return self._ask(
+            Request[Document](
+                "GET", f"/admin/v2/broker-stats/broker-resource-availability/{_paths.namespace(namespace)}"
+            )
         )
-        return found
 
     def web_sockets(self) -> Document:
         """WebSockets that it has, by topic. Raises AdminError."""
-        found: Document = self._ask(Request("GET", "/admin/v2/proxy-stats/stats"))
-        return found
+        return self._ask(Request[Document]("GET", "/admin/v2/proxy-stats/stats"))
 
     def web_socket_metrics(self) -> Documents:
         """What they did in the last minute. Raises AdminError."""
-        found: Documents = self._ask(Request("GET", "/admin/v2/proxy-stats/metrics"))
-        return found
+        return self._ask(Request[Documents]("GET", "/admin/v2/proxy-stats/metrics"))
 
     def metadata_migration(self) -> Document:
         """Whether metadata move to another store. Raises AdminError."""
-        found: Document = self._ask(Request("GET", "/admin/v2/metadata/migration/status"))
-        return found
+        return self._ask(Request[Document]("GET", "/admin/v2/metadata/migration/status"))

@@ -17,48 +17,44 @@ class Clusters(BlockingCalls):
 
     def list(self) -> Texts:
         """Their names. Raises AdminError."""
-        found: Texts = self._ask(Request("GET", "/admin/v2/clusters"))
-        return found
+        return self._ask(Request[Texts]("GET", "/admin/v2/clusters"))
 
     def get(self, cluster: str) -> Document:
         """Its URLs. Raises AdminError."""
-        found: Document = self._ask(Request("GET", f"/admin/v2/clusters/{_paths.text(cluster)}"))
-        return found
+        return self._ask(Request[Document]("GET", f"/admin/v2/clusters/{_paths.text(cluster)}"))
 
     def create(self, cluster: str, data: Mapping[str, Any]) -> None:
         """Make one known. Raises AdminError.
 
         ``data``: ``serviceUrl``, ``brokerServiceUrl``, their ``Tls``, ....
         """
-        self._ask(Request("PUT", f"/admin/v2/clusters/{_paths.text(cluster)}", body=dict(data)))
+        self._ask(Request[None]("PUT", f"/admin/v2/clusters/{_paths.text(cluster)}", body=dict(data)))
 
     def update(self, cluster: str, data: Mapping[str, Any]) -> None:
         """Change its URLs. Raises AdminError.
 
         ``data``: ``serviceUrl``, ``brokerServiceUrl``, their ``Tls``, ....
         """
-        self._ask(Request("POST", f"/admin/v2/clusters/{_paths.text(cluster)}", body=dict(data)))
+        self._ask(Request[None]("POST", f"/admin/v2/clusters/{_paths.text(cluster)}", body=dict(data)))
 
     def delete(self, cluster: str) -> None:
         """Know it no more. Raises AdminError."""
-        self._ask(Request("DELETE", f"/admin/v2/clusters/{_paths.text(cluster)}"))
+        self._ask(Request[None]("DELETE", f"/admin/v2/clusters/{_paths.text(cluster)}"))
 
     def peers(self, cluster: str) -> Texts | None:
         """Clusters that may take its clients. Raises AdminError."""
-        found: Texts | None = self._ask(Request("GET", f"/admin/v2/clusters/{_paths.text(cluster)}/peers"))
-        return found
+        return self._ask(Request[Texts | None]("GET", f"/admin/v2/clusters/{_paths.text(cluster)}/peers"))
 
     def set_peers(self, cluster: str, clusters: Sequence[str]) -> None:
         """Set them. Raises AdminError.
 
         ``clusters``: their names.
         """
-        self._ask(Request("POST", f"/admin/v2/clusters/{_paths.text(cluster)}/peers", body=[*clusters]))
+        self._ask(Request[None]("POST", f"/admin/v2/clusters/{_paths.text(cluster)}/peers", body=[*clusters]))
 
     def migration(self, cluster: str) -> Document | None:
         """Where it moves to. Raises AdminError."""
-        found: Document | None = self._ask(Request("GET", f"/admin/v2/clusters/{_paths.text(cluster)}/migrate"))
-        return found
+        return self._ask(Request[Document | None]("GET", f"/admin/v2/clusters/{_paths.text(cluster)}/migrate"))
 
     def migrate(self, cluster: str, data: Mapping[str, Any], *, migrated: bool = False) -> None:
         """Say where its topics go; ``migrated``: all of them. Raises AdminError.
@@ -67,7 +63,7 @@ class Clusters(BlockingCalls):
         ``migrated``: move all topics of the cluster.
         """
         self._ask(
-            Request(
+            Request[None](
                 "POST",
                 f"/admin/v2/clusters/{_paths.text(cluster)}/migrate",
                 query={"migrated": migrated},
@@ -77,15 +73,13 @@ class Clusters(BlockingCalls):
 
     def failure_domains(self, cluster: str) -> Document:
         """Brokers that fail together, by domain. Raises AdminError."""
-        found: Document = self._ask(Request("GET", f"/admin/v2/clusters/{_paths.text(cluster)}/failureDomains"))
-        return found
+        return self._ask(Request[Document]("GET", f"/admin/v2/clusters/{_paths.text(cluster)}/failureDomains"))
 
     def failure_domain(self, cluster: str, domain: str) -> Document:
         """Brokers of one. Raises AdminError."""
-        found: Document = self._ask(
-            Request("GET", f"/admin/v2/clusters/{_paths.text(cluster)}/failureDomains/{_paths.text(domain)}")
+        return self._ask(
+            Request[Document]("GET", f"/admin/v2/clusters/{_paths.text(cluster)}/failureDomains/{_paths.text(domain)}")
         )
-        return found
 
     def set_failure_domain(self, cluster: str, domain: str, *, brokers: Sequence[str]) -> None:
         """Set the brokers of one. Raises AdminError.
@@ -93,7 +87,7 @@ class Clusters(BlockingCalls):
         ``brokers``: their names.
         """
         self._ask(
-            Request(
+            Request[None](
                 "POST",
                 f"/admin/v2/clusters/{_paths.text(cluster)}/failureDomains/{_paths.text(domain)}",
                 body={"brokers": [*brokers]},
@@ -102,23 +96,23 @@ class Clusters(BlockingCalls):
 
     def delete_failure_domain(self, cluster: str, domain: str) -> None:
         """Have it no more. Raises AdminError."""
-        self._ask(Request("DELETE", f"/admin/v2/clusters/{_paths.text(cluster)}/failureDomains/{_paths.text(domain)}"))
+        self._ask(
+            Request[None]("DELETE", f"/admin/v2/clusters/{_paths.text(cluster)}/failureDomains/{_paths.text(domain)}")
+        )
 
     def isolation_policies(self, cluster: str) -> Document:
         """Which namespaces which brokers serve. Raises AdminError."""
-        found: Document = self._ask(
-            Request("GET", f"/admin/v2/clusters/{_paths.text(cluster)}/namespaceIsolationPolicies")
+        return self._ask(
+            Request[Document]("GET", f"/admin/v2/clusters/{_paths.text(cluster)}/namespaceIsolationPolicies")
         )
-        return found
 
     def isolation_policy(self, cluster: str, policy: str) -> Document:
         """One of them. Raises AdminError."""
-        found: Document = self._ask(
-            Request(
+        return self._ask(
+            Request[Document](
                 "GET", f"/admin/v2/clusters/{_paths.text(cluster)}/namespaceIsolationPolicies/{_paths.text(policy)}"
             )
         )
-        return found
 
     def set_isolation_policy(self, cluster: str, policy: str, policy_data: Mapping[str, Any]) -> None:
         """Set one. Raises AdminError.
@@ -126,7 +120,7 @@ class Clusters(BlockingCalls):
         ``policy_data``: ``namespaces``, ``primary``, ``secondary``, ``auto_failover_policy``.
         """
         self._ask(
-            Request(
+            Request[None](
                 "POST",
                 f"/admin/v2/clusters/{_paths.text(cluster)}/namespaceIsolationPolicies/{_paths.text(policy)}",
                 body=dict(policy_data),
@@ -136,24 +130,22 @@ class Clusters(BlockingCalls):
     def delete_isolation_policy(self, cluster: str, policy: str) -> None:
         """Have it no more. Raises AdminError."""
         self._ask(
-            Request(
+            Request[None](
                 "DELETE", f"/admin/v2/clusters/{_paths.text(cluster)}/namespaceIsolationPolicies/{_paths.text(policy)}"
             )
         )
 
     def isolated_brokers(self, cluster: str) -> Documents:
         """Brokers, with the policies they are in. Raises AdminError."""
-        found: Documents = self._ask(
-            Request("GET", f"/admin/v2/clusters/{_paths.text(cluster)}/namespaceIsolationPolicies/brokers")
+        return self._ask(
+            Request[Documents]("GET", f"/admin/v2/clusters/{_paths.text(cluster)}/namespaceIsolationPolicies/brokers")
         )
-        return found
 
     def isolated_broker(self, cluster: str, broker: str) -> Document:
         """The policies that a broker is in. Raises AdminError."""
-        found: Document = self._ask(
-            Request(
+        return self._ask(
+            Request[Document](
                 "GET",
                 f"/admin/v2/clusters/{_paths.text(cluster)}/namespaceIsolationPolicies/brokers/{_paths.text(broker)}",
             )
         )
-        return found

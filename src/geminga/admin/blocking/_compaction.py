@@ -14,13 +14,12 @@ class Compaction(BlockingCalls):
 
     def start(self, topic: str) -> None:
         """Keep each key's newest message; goes on in the background. Raises AdminError."""
-        self._ask(Request("PUT", f"/admin/v2/{_paths.topic(topic)}/compaction"))
+        self._ask(Request[None]("PUT", f"/admin/v2/{_paths.topic(topic)}/compaction"))
 
     def status(self, topic: str) -> Document:
         """How far the last run is. Raises AdminError."""
-        found: Document = self._ask(Request("GET", f"/admin/v2/{_paths.topic(topic)}/compaction"))
-        return found
+        return self._ask(Request[Document]("GET", f"/admin/v2/{_paths.topic(topic)}/compaction"))
 
     def forget(self, topic: str) -> None:
         """Give up what was compacted: its readers have what is left of the log (Geminga's own). Raises AdminError."""
-        self._ask(Request("DELETE", f"/admin/v2/{_paths.topic(topic)}/compaction"))
+        self._ask(Request[None]("DELETE", f"/admin/v2/{_paths.topic(topic)}/compaction"))

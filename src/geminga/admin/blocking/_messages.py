@@ -17,51 +17,45 @@ class Messages(BlockingCalls):
 
     def last_message_id(self, topic: str) -> Document:
         """The id of the last message. Raises AdminError."""
-        found: Document = self._ask(Request("GET", f"/admin/v2/{_paths.topic(topic)}/lastMessageId"))
-        return found
+        return self._ask(Request[Document]("GET", f"/admin/v2/{_paths.topic(topic)}/lastMessageId"))
 
     def message_id_at(self, topic: str, timestamp: int) -> Document:
         """The id of the first message published at that time, milliseconds, or later. Raises AdminError."""
-        found: Document = self._ask(
-            Request("GET", f"/admin/v2/{_paths.topic(topic)}/messageid/{_paths.text(timestamp)}")
+        return self._ask(
+            Request[Document]("GET", f"/admin/v2/{_paths.topic(topic)}/messageid/{_paths.text(timestamp)}")
         )
-        return found
 
     def message_id_by_index(self, topic: str, *, index: int) -> Document:
         """The id of the message with that index. Raises AdminError.
 
         ``index``: from 0.
         """
-        found: Document = self._ask(
-            Request("GET", f"/admin/v2/{_paths.topic(topic)}/getMessageIdByIndex", query={"index": index})
+        return self._ask(
+            Request[Document]("GET", f"/admin/v2/{_paths.topic(topic)}/getMessageIdByIndex", query={"index": index})
         )
-        return found
 
     def backlog_size_by_topic(self, topic: str) -> Document:
         """Bytes that each subscription has to read. Raises AdminError."""
-        found: Document = self._ask(Request("GET", f"/admin/v2/{_paths.topic(topic)}/backlog"))
-        return found
+        return self._ask(Request[Document]("GET", f"/admin/v2/{_paths.topic(topic)}/backlog"))
 
     def backlog_size(self, topic: str, message_id: str | Mapping[str, Any]) -> int:
         """Bytes behind a message. Raises AdminError.
 
         ``message_id``: ``latest``, ``earliest``, or an object with ``ledgerId`` and ``entryId``.
         """
-        found: int = self._ask(
-            Request("PUT", f"/admin/v2/{_paths.topic(topic)}/backlogSize", body=_paths.position(message_id))
+        return self._ask(
+            Request[int]("PUT", f"/admin/v2/{_paths.topic(topic)}/backlogSize", body=_paths.position(message_id))
         )
-        return found
 
     def get(self, topic: str, ledger: int, entry: int) -> StoredMessage:
         """An entry as it is stored. Raises AdminError."""
-        found: StoredMessage = self._ask(
-            Request(
+        return self._ask(
+            Request[StoredMessage](
                 "GET",
                 f"/admin/v2/{_paths.topic(topic)}/ledger/{_paths.text(ledger)}/entry/{_paths.text(entry)}",
                 is_message=True,
             )
         )
-        return found
 
     def examine(self, topic: str, *, begin: str = "latest", number: int = 1) -> StoredMessage:
         """A message counted from one end. Raises AdminError.
@@ -69,43 +63,38 @@ class Messages(BlockingCalls):
         ``begin``: earliest or latest.
         ``number``: from 1.
         """
-        found: StoredMessage = self._ask(
-            Request(
+        return self._ask(
+            Request[StoredMessage](
                 "GET",
                 f"/admin/v2/{_paths.topic(topic)}/examinemessage",
                 query={"initialPosition": begin, "messagePosition": number},
                 is_message=True,
             )
         )
-        return found
 
     def publish(self, topic: str, messages: Mapping[str, Any]) -> Document:
         """Publish some, written as the schema wants them: where each is stored, or why not. Raises AdminError.
 
         ``messages``: ``messages``, each with ``payload``, and what else they share.
         """
-        found: Document = self._ask(Request("POST", f"/topics/{_paths.topic(topic)}", body=dict(messages)))
-        return found
+        return self._ask(Request[Document]("POST", f"/topics/{_paths.topic(topic)}", body=dict(messages)))
 
     def peek(self, topic: str, subscription: str, position: str) -> StoredMessage:
         """A message that a subscription has to read, counted from 1. Raises AdminError."""
-        found: StoredMessage = self._ask(
-            Request(
+        return self._ask(
+            Request[StoredMessage](
                 "GET",
                 f"/admin/v2/{_paths.topic(topic)}/subscription/{_paths.subscription(subscription)}/position/{_paths.text(position)}",
                 is_message=True,
             )
         )
-        return found
 
     def source_positions(self, topic: str) -> Document:
         """By cluster, up to where what it copies here counts as repeated (Geminga's own). Raises AdminError."""
-        found: Document = self._ask(Request("GET", f"/admin/v2/{_paths.topic(topic)}/sourcePositions"))
-        return found
+        return self._ask(Request[Document]("GET", f"/admin/v2/{_paths.topic(topic)}/sourcePositions"))
 
     def forget_source_position(self, topic: str, cluster: str) -> Document:
         """Take a cluster's next message, wherever it was stored there (Geminga's own). Raises AdminError."""
-        found: Document = self._ask(
-            Request("DELETE", f"/admin/v2/{_paths.topic(topic)}/sourcePositions/{_paths.text(cluster)}")
+        return self._ask(
+            Request[Document]("DELETE", f"/admin/v2/{_paths.topic(topic)}/sourcePositions/{_paths.text(cluster)}")
         )
-        return found

@@ -17,13 +17,11 @@ class Namespaces(BlockingCalls):
 
     def list(self, tenant: str) -> Texts:
         """Namespaces of a tenant. Raises AdminError."""
-        found: Texts = self._ask(Request("GET", f"/admin/v2/namespaces/{_paths.text(tenant)}"))
-        return found
+        return self._ask(Request[Texts]("GET", f"/admin/v2/namespaces/{_paths.text(tenant)}"))
 
     def policies(self, namespace: str) -> Document:
         """All its policies. Raises AdminError."""
-        found: Document = self._ask(Request("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}"))
-        return found
+        return self._ask(Request[Document]("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}"))
 
     def create(self, namespace: str, policies: Mapping[str, Any] | None = None) -> None:
         """Make one. Raises AdminError.
@@ -31,7 +29,7 @@ class Namespaces(BlockingCalls):
         ``policies``: its first policies.
         """
         self._ask(
-            Request(
+            Request[None](
                 "PUT",
                 f"/admin/v2/namespaces/{_paths.namespace(namespace)}",
                 body=None if policies is None else dict(policies),
@@ -43,7 +41,9 @@ class Namespaces(BlockingCalls):
 
         ``force``: also while it is in use.
         """
-        self._ask(Request("DELETE", f"/admin/v2/namespaces/{_paths.namespace(namespace)}", query={"force": force}))
+        self._ask(
+            Request[None]("DELETE", f"/admin/v2/namespaces/{_paths.namespace(namespace)}", query={"force": force})
+        )
 
     def topics(self, namespace: str, *, mode: str = "PERSISTENT", with_system: bool = False) -> Texts:
         """Its topics, partitions one by one. Raises AdminError.
@@ -51,26 +51,24 @@ class Namespaces(BlockingCalls):
         ``mode``: PERSISTENT, NON_PERSISTENT or ALL.
         ``with_system``: the broker's own as well.
         """
-        found: Texts = self._ask(
-            Request(
+        return self._ask(
+            Request[Texts](
                 "GET",
                 f"/admin/v2/namespaces/{_paths.namespace(namespace)}/topics",
                 query={"mode": mode, "includeSystemTopic": with_system},
             )
         )
-        return found
 
     def migrate(self, namespace: str, migrated: bool) -> None:
         """Whether its topics go where the cluster's do. Raises AdminError.
 
         ``migrated``: true: they go, false: they stay.
         """
-        self._ask(Request("POST", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/migration", body=migrated))
+        self._ask(Request[None]("POST", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/migration", body=migrated))
 
     def left_topics(self, namespace: str) -> Document:
         """Counts of what is stored here of one that left the cluster. Raises AdminError."""
-        found: Document = self._ask(Request("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/leftTopics"))
-        return found
+        return self._ask(Request[Document]("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/leftTopics"))
 
     def delete_left_topics(self, namespace: str, *, topics: int) -> None:
         """Delete what is stored here of one that left the cluster, if it is as many topics. Raises AdminError.
@@ -78,19 +76,18 @@ class Namespaces(BlockingCalls):
         ``topics``: how many were counted.
         """
         self._ask(
-            Request(
+            Request[None](
                 "DELETE", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/leftTopics", query={"topics": topics}
             )
         )
 
     def bundles(self, namespace: str) -> Document:
         """How it is cut. Raises AdminError."""
-        found: Document = self._ask(Request("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/bundles"))
-        return found
+        return self._ask(Request[Document]("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/bundles"))
 
     def unload(self, namespace: str) -> None:
         """Have all its bundles served anew. Raises AdminError."""
-        self._ask(Request("PUT", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/unload"))
+        self._ask(Request[None]("PUT", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/unload"))
 
     def unload_bundle(self, namespace: str, bundle: str, *, destination: str | None = None) -> None:
         """Have a bundle served anew. Raises AdminError.
@@ -98,7 +95,7 @@ class Namespaces(BlockingCalls):
         ``destination``: by this broker.
         """
         self._ask(
-            Request(
+            Request[None](
                 "PUT",
                 f"/admin/v2/namespaces/{_paths.namespace(namespace)}/{_paths.text(bundle)}/unload",
                 query={"destinationBroker": destination},
@@ -112,7 +109,7 @@ class Namespaces(BlockingCalls):
         ``algorithm``: where it is cut.
         """
         self._ask(
-            Request(
+            Request[None](
                 "PUT",
                 f"/admin/v2/namespaces/{_paths.namespace(namespace)}/{_paths.text(bundle)}/split",
                 query={"unload": unload, "splitAlgorithmName": algorithm},
@@ -125,7 +122,7 @@ class Namespaces(BlockingCalls):
         ``force``: also while it is in use.
         """
         self._ask(
-            Request(
+            Request[None](
                 "DELETE",
                 f"/admin/v2/namespaces/{_paths.namespace(namespace)}/{_paths.text(bundle)}",
                 query={"force": force},
@@ -137,23 +134,22 @@ class Namespaces(BlockingCalls):
 
         ``topics``: only these, with commas between.
         """
-        found: Document = self._ask(
-            Request(
+        return self._ask(
+            Request[Document](
                 "GET",
                 f"/admin/v2/namespaces/{_paths.namespace(namespace)}/{_paths.text(bundle)}/topicHashPositions",
                 query={"topics": topics},
             )
         )
-        return found
 
     def clear_backlog(self, namespace: str) -> None:
         """Acknowledge all for all subscriptions. Raises AdminError."""
-        self._ask(Request("POST", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/clearBacklog"))
+        self._ask(Request[None]("POST", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/clearBacklog"))
 
     def clear_backlog_of(self, namespace: str, subscription_name: str) -> None:
         """Acknowledge all for the subscriptions of that name. Raises AdminError."""
         self._ask(
-            Request(
+            Request[None](
                 "POST",
                 f"/admin/v2/namespaces/{_paths.namespace(namespace)}/clearBacklog/{_paths.text(subscription_name)}",
             )
@@ -162,13 +158,15 @@ class Namespaces(BlockingCalls):
     def clear_backlog_of_bundle(self, namespace: str, bundle: str) -> None:
         """The same for all subscriptions in a bundle. Raises AdminError."""
         self._ask(
-            Request("POST", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/{_paths.text(bundle)}/clearBacklog")
+            Request[None](
+                "POST", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/{_paths.text(bundle)}/clearBacklog"
+            )
         )
 
     def clear_backlog_of_bundle_for(self, namespace: str, bundle: str, subscription_name: str) -> None:
         """The same for the subscriptions of that name in a bundle. Raises AdminError."""
         self._ask(
-            Request(
+            Request[None](
                 "POST",
                 f"/admin/v2/namespaces/{_paths.namespace(namespace)}/{_paths.text(bundle)}/clearBacklog/{_paths.text(subscription_name)}",
             )
@@ -177,7 +175,7 @@ class Namespaces(BlockingCalls):
     def unsubscribe(self, namespace: str, subscription_name: str) -> None:
         """Delete the subscriptions of that name. Raises AdminError."""
         self._ask(
-            Request(
+            Request[None](
                 "POST",
                 f"/admin/v2/namespaces/{_paths.namespace(namespace)}/unsubscribe/{_paths.text(subscription_name)}",
             )
@@ -186,7 +184,7 @@ class Namespaces(BlockingCalls):
     def unsubscribe_bundle(self, namespace: str, bundle: str, subscription_name: str) -> None:
         """Delete the subscriptions of that name in a bundle. Raises AdminError."""
         self._ask(
-            Request(
+            Request[None](
                 "POST",
                 f"/admin/v2/namespaces/{_paths.namespace(namespace)}/{_paths.text(bundle)}/unsubscribe/{_paths.text(subscription_name)}",
             )
@@ -194,8 +192,7 @@ class Namespaces(BlockingCalls):
 
     def properties(self, namespace: str) -> TextMap:
         """What is said of it. Raises AdminError."""
-        found: TextMap = self._ask(Request("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/properties"))
-        return found
+        return self._ask(Request[TextMap]("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/properties"))
 
     def update_properties(self, namespace: str, properties: Mapping[str, str]) -> None:
         """Say this of it. Raises AdminError.
@@ -203,26 +200,27 @@ class Namespaces(BlockingCalls):
         ``properties``: text by text.
         """
         self._ask(
-            Request("PUT", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/properties", body=dict(properties))
+            Request[None](
+                "PUT", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/properties", body=dict(properties)
+            )
         )
 
     def clear_properties(self, namespace: str) -> None:
         """Say nothing of it any more. Raises AdminError."""
-        self._ask(Request("DELETE", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/properties"))
+        self._ask(Request[None]("DELETE", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/properties"))
 
     def property(self, namespace: str, key: str) -> str | None:
         """One thing that is said of it. Raises AdminError."""
-        found: str | None = self._ask(
-            Request(
+        return self._ask(
+            Request[str | None](
                 "GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/property/{_paths.text(key)}", is_text=True
             )
         )
-        return found
 
     def set_property(self, namespace: str, key: str, value: str) -> None:
         """Say one thing of it. Raises AdminError."""
         self._ask(
-            Request(
+            Request[None](
                 "PUT",
                 f"/admin/v2/namespaces/{_paths.namespace(namespace)}/property/{_paths.text(key)}/{_paths.text(value)}",
             )
@@ -230,28 +228,28 @@ class Namespaces(BlockingCalls):
 
     def remove_property(self, namespace: str, key: str) -> None:
         """Say one thing less of it. Raises AdminError."""
-        self._ask(Request("DELETE", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/property/{_paths.text(key)}"))
+        self._ask(
+            Request[None]("DELETE", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/property/{_paths.text(key)}")
+        )
 
     def by_anti_affinity_group(self, cluster: str, group: str, *, tenant: str) -> Texts:
         """Namespaces of a group that no broker is to have two of. Raises AdminError.
 
         ``tenant``: as which is asked.
         """
-        found: Texts = self._ask(
-            Request(
+        return self._ask(
+            Request[Texts](
                 "GET",
                 f"/admin/v2/namespaces/{_paths.text(cluster)}/antiAffinity/{_paths.text(group)}",
                 query={"tenant": tenant},
             )
         )
-        return found
 
     def backlog_quotas(self, namespace: str) -> Document:
         """Limits of backlogs, by kind. Raises AdminError."""
-        found: Document = self._ask(
-            Request("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/backlogQuotaMap")
+        return self._ask(
+            Request[Document]("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/backlogQuotaMap")
         )
-        return found
 
     def set_backlog_quota(self, namespace: str, quota: Mapping[str, Any], *, kind: str = "destination_storage") -> None:
         """Limit backlogs, by bytes or by age. Raises AdminError.
@@ -260,7 +258,7 @@ class Namespaces(BlockingCalls):
         ``kind``: destination_storage or message_age.
         """
         self._ask(
-            Request(
+            Request[None](
                 "POST",
                 f"/admin/v2/namespaces/{_paths.namespace(namespace)}/backlogQuota",
                 query={"backlogQuotaType": kind},
@@ -274,7 +272,7 @@ class Namespaces(BlockingCalls):
         ``kind``: destination_storage or message_age.
         """
         self._ask(
-            Request(
+            Request[None](
                 "DELETE",
                 f"/admin/v2/namespaces/{_paths.namespace(namespace)}/backlogQuota",
                 query={"backlogQuotaType": kind},
@@ -283,28 +281,30 @@ class Namespaces(BlockingCalls):
 
     def remove_offload_policies(self, namespace: str) -> None:
         """Have no rules of the lake. Raises AdminError."""
-        self._ask(Request("DELETE", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/removeOffloadPolicies"))
+        self._ask(Request[None]("DELETE", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/removeOffloadPolicies"))
 
     def scan_offloaded_ledgers(self, namespace: str) -> Document:
         """Each file of its ledgers in the lake, and whether a topic has it. Raises AdminError."""
-        found: Document = self._ask(
-            Request("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/scanOffloadedLedgers")
+        return self._ask(
+            Request[Document]("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/scanOffloadedLedgers")
         )
-        return found
 
     def resource_group(self, namespace: str) -> str | None:
         """The group whose limits it shares. Raises AdminError."""
-        found: str | None = self._ask(
-            Request("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/resourcegroup", is_text=True)
+        return self._ask(
+            Request[str | None](
+                "GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/resourcegroup", is_text=True
+            )
         )
-        return found
 
     def set_resource_group(self, namespace: str, group: str) -> None:
         """Share the limits of this group. Raises AdminError."""
         self._ask(
-            Request("POST", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/resourcegroup/{_paths.text(group)}")
+            Request[None](
+                "POST", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/resourcegroup/{_paths.text(group)}"
+            )
         )
 
     def remove_resource_group(self, namespace: str) -> None:
         """Share no limits. Raises AdminError."""
-        self._ask(Request("DELETE", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/resourcegroup"))
+        self._ask(Request[None]("DELETE", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/resourcegroup"))

@@ -17,8 +17,7 @@ class Permissions(BlockingCalls):
 
     def get(self, namespace: str) -> Document:
         """Actions by role. Raises AdminError."""
-        found: Document = self._ask(Request("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/permissions"))
-        return found
+        return self._ask(Request[Document]("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/permissions"))
 
     def grant(self, namespace: str, role: str, actions: Sequence[str]) -> None:
         """Let a role do something in it. Raises AdminError.
@@ -26,7 +25,7 @@ class Permissions(BlockingCalls):
         ``actions``: produce, consume, functions, sources, sinks, packages.
         """
         self._ask(
-            Request(
+            Request[None](
                 "POST",
                 f"/admin/v2/namespaces/{_paths.namespace(namespace)}/permissions/{_paths.text(role)}",
                 body=[*actions],
@@ -36,7 +35,9 @@ class Permissions(BlockingCalls):
     def revoke(self, namespace: str, role: str) -> None:
         """Let it do nothing more in it. Raises AdminError."""
         self._ask(
-            Request("DELETE", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/permissions/{_paths.text(role)}")
+            Request[None](
+                "DELETE", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/permissions/{_paths.text(role)}"
+            )
         )
 
     def grant_of_subscription(self, namespace: str, subscription_name: str, roles: Sequence[str]) -> None:
@@ -45,7 +46,7 @@ class Permissions(BlockingCalls):
         ``roles``: their names.
         """
         self._ask(
-            Request(
+            Request[None](
                 "POST",
                 f"/admin/v2/namespaces/{_paths.namespace(namespace)}/permissions/subscription/{_paths.text(subscription_name)}",
                 body=[*roles],
@@ -55,7 +56,7 @@ class Permissions(BlockingCalls):
     def revoke_of_subscription(self, namespace: str, subscription_name: str, role: str) -> None:
         """Let a role use it no more. Raises AdminError."""
         self._ask(
-            Request(
+            Request[None](
                 "DELETE",
                 f"/admin/v2/namespaces/{_paths.namespace(namespace)}/permissions/{_paths.text(subscription_name)}/{_paths.text(role)}",
             )
@@ -66,18 +67,17 @@ class Permissions(BlockingCalls):
 
         ``grants``: each with ``topic``, ``role``, ``actions``.
         """
-        self._ask(Request("POST", "/admin/v2/namespaces/grantPermissionsOnTopics", body=[*grants]))
+        self._ask(Request[None]("POST", "/admin/v2/namespaces/grantPermissionsOnTopics", body=[*grants]))
 
     def revoke_on_topics(self, grants: Sequence[Mapping[str, Any]]) -> None:
         """Take that away from several at once. Raises AdminError.
 
         ``grants``: each with ``topic`` and ``role``.
         """
-        self._ask(Request("POST", "/admin/v2/namespaces/revokePermissionsOnTopics", body=[*grants]))
+        self._ask(Request[None]("POST", "/admin/v2/namespaces/revokePermissionsOnTopics", body=[*grants]))
 
     def get_of_subscriptions(self, namespace: str) -> Document:
         """Roles by subscription. Raises AdminError."""
-        found: Document = self._ask(
-            Request("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/permissions/subscription")
+        return self._ask(
+            Request[Document]("GET", f"/admin/v2/namespaces/{_paths.namespace(namespace)}/permissions/subscription")
         )
-        return found

@@ -17,22 +17,20 @@ class Resources(BlockingCalls):
 
     def default_quota(self) -> Document:
         """What is assumed of a bundle's load. Raises AdminError."""
-        found: Document = self._ask(Request("GET", "/admin/v2/resource-quotas"))
-        return found
+        return self._ask(Request[Document]("GET", "/admin/v2/resource-quotas"))
 
     def set_default_quota(self, quota: Mapping[str, Any]) -> None:
         """Assume this. Raises AdminError.
 
         ``quota``: rates and memory.
         """
-        self._ask(Request("POST", "/admin/v2/resource-quotas", body=dict(quota)))
+        self._ask(Request[None]("POST", "/admin/v2/resource-quotas", body=dict(quota)))
 
     def quota(self, namespace: str, bundle: str) -> Document:
         """What is assumed of one bundle. Raises AdminError."""
-        found: Document = self._ask(
-            Request("GET", f"/admin/v2/resource-quotas/{_paths.namespace(namespace)}/{_paths.text(bundle)}")
+        return self._ask(
+            Request[Document]("GET", f"/admin/v2/resource-quotas/{_paths.namespace(namespace)}/{_paths.text(bundle)}")
         )
-        return found
 
     def set_quota(self, namespace: str, bundle: str, quota: Mapping[str, Any]) -> None:
         """Assume this of it. Raises AdminError.
@@ -40,7 +38,7 @@ class Resources(BlockingCalls):
         ``quota``: rates and memory.
         """
         self._ask(
-            Request(
+            Request[None](
                 "POST",
                 f"/admin/v2/resource-quotas/{_paths.namespace(namespace)}/{_paths.text(bundle)}",
                 body=dict(quota),
@@ -49,25 +47,25 @@ class Resources(BlockingCalls):
 
     def reset_quota(self, namespace: str, bundle: str) -> None:
         """Assume of it what is assumed of all. Raises AdminError."""
-        self._ask(Request("DELETE", f"/admin/v2/resource-quotas/{_paths.namespace(namespace)}/{_paths.text(bundle)}"))
+        self._ask(
+            Request[None]("DELETE", f"/admin/v2/resource-quotas/{_paths.namespace(namespace)}/{_paths.text(bundle)}")
+        )
 
     def groups(self) -> Texts:
         """Names of resource groups. Raises AdminError."""
-        found: Texts = self._ask(Request("GET", "/admin/v2/resourcegroups"))
-        return found
+        return self._ask(Request[Texts]("GET", "/admin/v2/resourcegroups"))
 
     def group(self, group: str) -> Document:
         """Limits of one. Raises AdminError."""
-        found: Document = self._ask(Request("GET", f"/admin/v2/resourcegroups/{_paths.text(group)}"))
-        return found
+        return self._ask(Request[Document]("GET", f"/admin/v2/resourcegroups/{_paths.text(group)}"))
 
     def put_group(self, group: str, limits: Mapping[str, Any]) -> None:
         """Make one, or change the limits that are named. Raises AdminError.
 
         ``limits``: per second, of all its namespaces together; -1: none.
         """
-        self._ask(Request("PUT", f"/admin/v2/resourcegroups/{_paths.text(group)}", body=dict(limits)))
+        self._ask(Request[None]("PUT", f"/admin/v2/resourcegroups/{_paths.text(group)}", body=dict(limits)))
 
     def delete_group(self, group: str) -> None:
         """Delete one that no namespace is in. Raises AdminError."""
-        self._ask(Request("DELETE", f"/admin/v2/resourcegroups/{_paths.text(group)}"))
+        self._ask(Request[None]("DELETE", f"/admin/v2/resourcegroups/{_paths.text(group)}"))

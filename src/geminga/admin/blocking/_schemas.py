@@ -17,59 +17,52 @@ class Schemas(BlockingCalls):
 
     def get(self, place: str) -> Document:
         """The newest. Raises AdminError."""
-        found: Document = self._ask(Request("GET", f"/admin/v2/schemas/{_paths.place(place)}/schema"))
-        return found
+        return self._ask(Request[Document]("GET", f"/admin/v2/schemas/{_paths.place(place)}/schema"))
 
     def get_version(self, place: str, version: int) -> Document:
         """One version, from 0. Raises AdminError."""
-        found: Document = self._ask(
-            Request("GET", f"/admin/v2/schemas/{_paths.place(place)}/schema/{_paths.text(version)}")
+        return self._ask(
+            Request[Document]("GET", f"/admin/v2/schemas/{_paths.place(place)}/schema/{_paths.text(version)}")
         )
-        return found
 
     def list(self, place: str) -> Document:
         """All versions. Raises AdminError."""
-        found: Document = self._ask(Request("GET", f"/admin/v2/schemas/{_paths.place(place)}/schemas"))
-        return found
+        return self._ask(Request[Document]("GET", f"/admin/v2/schemas/{_paths.place(place)}/schemas"))
 
     def metadata(self, place: str) -> Document:
         """Where they are stored. Raises AdminError."""
-        found: Document = self._ask(Request("GET", f"/admin/v2/schemas/{_paths.place(place)}/metadata"))
-        return found
+        return self._ask(Request[Document]("GET", f"/admin/v2/schemas/{_paths.place(place)}/metadata"))
 
     def upload(self, place: str, schema: Mapping[str, Any]) -> Document:
         """Store one: its version. Raises AdminError.
 
         ``schema``: ``type``, ``schema`` (its text) and ``properties``.
         """
-        found: Document = self._ask(
-            Request("POST", f"/admin/v2/schemas/{_paths.place(place)}/schema", body=dict(schema))
+        return self._ask(
+            Request[Document]("POST", f"/admin/v2/schemas/{_paths.place(place)}/schema", body=dict(schema))
         )
-        return found
 
     def delete(self, place: str, *, force: bool = False) -> None:
         """Delete all. Raises AdminError.
 
         ``force``: also while it is in use.
         """
-        self._ask(Request("DELETE", f"/admin/v2/schemas/{_paths.place(place)}/schema", query={"force": force}))
+        self._ask(Request[None]("DELETE", f"/admin/v2/schemas/{_paths.place(place)}/schema", query={"force": force}))
 
     def test_compatibility(self, place: str, schema: Mapping[str, Any]) -> Document:
         """Whether it would be taken. Raises AdminError.
 
         ``schema``: ``type``, ``schema`` (its text) and ``properties``.
         """
-        found: Document = self._ask(
-            Request("POST", f"/admin/v2/schemas/{_paths.place(place)}/compatibility", body=dict(schema))
+        return self._ask(
+            Request[Document]("POST", f"/admin/v2/schemas/{_paths.place(place)}/compatibility", body=dict(schema))
         )
-        return found
 
     def version_of(self, place: str, schema: Mapping[str, Any]) -> Document:
         """The version that it has. Raises AdminError.
 
         ``schema``: ``type``, ``schema`` (its text) and ``properties``.
         """
-        found: Document = self._ask(
-            Request("POST", f"/admin/v2/schemas/{_paths.place(place)}/version", body=dict(schema))
+        return self._ask(
+            Request[Document]("POST", f"/admin/v2/schemas/{_paths.place(place)}/version", body=dict(schema))
         )
-        return found

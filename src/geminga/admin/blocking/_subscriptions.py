@@ -17,8 +17,7 @@ class Subscriptions(BlockingCalls):
 
     def list(self, topic: str) -> Texts:
         """Their names. Raises AdminError."""
-        found: Texts = self._ask(Request("GET", f"/admin/v2/{_paths.topic(topic)}/subscriptions"))
-        return found
+        return self._ask(Request[Texts]("GET", f"/admin/v2/{_paths.topic(topic)}/subscriptions"))
 
     def create(self, topic: str, subscription: str, position: str | Mapping[str, Any] | None = None) -> None:
         """Make one. Raises AdminError.
@@ -26,7 +25,7 @@ class Subscriptions(BlockingCalls):
         ``position``: ``latest``, ``earliest``, or an object with ``ledgerId`` and ``entryId``.
         """
         self._ask(
-            Request(
+            Request[None](
                 "PUT",
                 f"/admin/v2/{_paths.topic(topic)}/subscription/{_paths.subscription(subscription)}",
                 body=None if position is None else _paths.position(position),
@@ -39,7 +38,7 @@ class Subscriptions(BlockingCalls):
         ``force``: also while it is in use.
         """
         self._ask(
-            Request(
+            Request[None](
                 "DELETE",
                 f"/admin/v2/{_paths.topic(topic)}/subscription/{_paths.subscription(subscription)}",
                 query={"force": force},
@@ -49,7 +48,7 @@ class Subscriptions(BlockingCalls):
     def skip(self, topic: str, subscription: str, count: int) -> None:
         """Acknowledge so many messages. Raises AdminError."""
         self._ask(
-            Request(
+            Request[None](
                 "POST",
                 f"/admin/v2/{_paths.topic(topic)}/subscription/{_paths.subscription(subscription)}/skip/{_paths.text(count)}",
             )
@@ -58,7 +57,7 @@ class Subscriptions(BlockingCalls):
     def skip_all(self, topic: str, subscription: str) -> None:
         """Acknowledge all there is. Raises AdminError."""
         self._ask(
-            Request(
+            Request[None](
                 "POST", f"/admin/v2/{_paths.topic(topic)}/subscription/{_paths.subscription(subscription)}/skip_all"
             )
         )
@@ -66,7 +65,7 @@ class Subscriptions(BlockingCalls):
     def expire_messages(self, topic: str, subscription: str, seconds: int) -> None:
         """Acknowledge what is older than so many seconds. Raises AdminError."""
         self._ask(
-            Request(
+            Request[None](
                 "POST",
                 f"/admin/v2/{_paths.topic(topic)}/subscription/{_paths.subscription(subscription)}/expireMessages/{_paths.text(seconds)}",
             )
@@ -78,7 +77,7 @@ class Subscriptions(BlockingCalls):
         ``message_id``: ``latest``, ``earliest``, or an object with ``ledgerId`` and ``entryId``.
         """
         self._ask(
-            Request(
+            Request[None](
                 "POST",
                 f"/admin/v2/{_paths.topic(topic)}/subscription/{_paths.subscription(subscription)}/expireMessages",
                 body=_paths.position(message_id),
@@ -88,13 +87,15 @@ class Subscriptions(BlockingCalls):
     def expire_all(self, topic: str, seconds: int) -> None:
         """Acknowledge for all subscriptions what is older than so many seconds. Raises AdminError."""
         self._ask(
-            Request("POST", f"/admin/v2/{_paths.topic(topic)}/all_subscription/expireMessages/{_paths.text(seconds)}")
+            Request[None](
+                "POST", f"/admin/v2/{_paths.topic(topic)}/all_subscription/expireMessages/{_paths.text(seconds)}"
+            )
         )
 
     def reset_to_time(self, topic: str, subscription: str, timestamp: int) -> None:
         """Go to what was published at that time, milliseconds, or later. Raises AdminError."""
         self._ask(
-            Request(
+            Request[None](
                 "POST",
                 f"/admin/v2/{_paths.topic(topic)}/subscription/{_paths.subscription(subscription)}/resetcursor/{_paths.text(timestamp)}",
             )
@@ -106,7 +107,7 @@ class Subscriptions(BlockingCalls):
         ``message_id``: ``latest``, ``earliest``, or an object with ``ledgerId`` and ``entryId``.
         """
         self._ask(
-            Request(
+            Request[None](
                 "POST",
                 f"/admin/v2/{_paths.topic(topic)}/subscription/{_paths.subscription(subscription)}/resetcursor",
                 body=_paths.position(message_id),
@@ -115,12 +116,11 @@ class Subscriptions(BlockingCalls):
 
     def properties(self, topic: str, subscription: str) -> TextMap:
         """What is said of it. Raises AdminError."""
-        found: TextMap = self._ask(
-            Request(
+        return self._ask(
+            Request[TextMap](
                 "GET", f"/admin/v2/{_paths.topic(topic)}/subscription/{_paths.subscription(subscription)}/properties"
             )
         )
-        return found
 
     def update_properties(self, topic: str, subscription: str, properties: Mapping[str, str]) -> None:
         """Say this of it, and nothing else. Raises AdminError.
@@ -128,7 +128,7 @@ class Subscriptions(BlockingCalls):
         ``properties``: text by text.
         """
         self._ask(
-            Request(
+            Request[None](
                 "PUT",
                 f"/admin/v2/{_paths.topic(topic)}/subscription/{_paths.subscription(subscription)}/properties",
                 body=dict(properties),
@@ -143,24 +143,22 @@ class Subscriptions(BlockingCalls):
         ``positions``: also where it is, as far as it was looked.
         ``start``: ``ledger:entry`` to begin with.
         """
-        found: Document = self._ask(
-            Request(
+        return self._ask(
+            Request[Document](
                 "POST",
                 f"/admin/v2/{_paths.topic(topic)}/subscription/{_paths.subscription(subscription)}/analyzeBacklog",
                 query={"positions": positions, "start": start},
             )
         )
-        return found
 
     def replicated_status(self, topic: str, subscription: str) -> Document:
         """Whether it is replicated. Raises AdminError."""
-        found: Document = self._ask(
-            Request(
+        return self._ask(
+            Request[Document](
                 "GET",
                 f"/admin/v2/{_paths.topic(topic)}/subscription/{_paths.subscription(subscription)}/replicatedSubscriptionStatus",
             )
         )
-        return found
 
     def set_replicated(self, topic: str, subscription: str, enabled: bool) -> None:
         """Have it replicated, or not. Raises AdminError.
@@ -168,7 +166,7 @@ class Subscriptions(BlockingCalls):
         ``enabled``: whether.
         """
         self._ask(
-            Request(
+            Request[None](
                 "POST",
                 f"/admin/v2/{_paths.topic(topic)}/subscription/{_paths.subscription(subscription)}/replicatedSubscriptionStatus",
                 body=enabled,
@@ -180,14 +178,13 @@ class Subscriptions(BlockingCalls):
 
         ``applied``: what holds where this level sets nothing.
         """
-        found: Document | None = self._ask(
-            Request(
+        return self._ask(
+            Request[Document | None](
                 "GET",
                 f"/admin/v2/{_paths.topic(topic)}/{_paths.text(subscription_name)}/dispatchRate",
                 query={"applied": applied},
             )
         )
-        return found
 
     def set_dispatch_rate(self, topic: str, subscription_name: str, rate: Mapping[str, Any]) -> None:
         """Set how fast they go. Raises AdminError.
@@ -195,7 +192,7 @@ class Subscriptions(BlockingCalls):
         ``rate``: as ``values.DispatchRate``.
         """
         self._ask(
-            Request(
+            Request[None](
                 "POST",
                 f"/admin/v2/{_paths.topic(topic)}/{_paths.text(subscription_name)}/dispatchRate",
                 body=dict(rate),
@@ -204,4 +201,6 @@ class Subscriptions(BlockingCalls):
 
     def remove_dispatch_rate(self, topic: str, subscription_name: str) -> None:
         """Set it no more. Raises AdminError."""
-        self._ask(Request("DELETE", f"/admin/v2/{_paths.topic(topic)}/{_paths.text(subscription_name)}/dispatchRate"))
+        self._ask(
+            Request[None]("DELETE", f"/admin/v2/{_paths.topic(topic)}/{_paths.text(subscription_name)}/dispatchRate")
+        )

@@ -16,13 +16,11 @@ class Tenants(BlockingCalls):
 
     def list(self) -> Texts:
         """Their names. Raises AdminError."""
-        found: Texts = self._ask(Request("GET", "/admin/v2/tenants"))
-        return found
+        return self._ask(Request[Texts]("GET", "/admin/v2/tenants"))
 
     def get(self, tenant: str) -> Document:
         """Its administrators and clusters. Raises AdminError."""
-        found: Document = self._ask(Request("GET", f"/admin/v2/tenants/{_paths.text(tenant)}"))
-        return found
+        return self._ask(Request[Document]("GET", f"/admin/v2/tenants/{_paths.text(tenant)}"))
 
     def create(self, tenant: str, *, admin_roles: Sequence[str], allowed_clusters: Sequence[str]) -> None:
         """Make one. Raises AdminError.
@@ -31,7 +29,7 @@ class Tenants(BlockingCalls):
         ``allowed_clusters``: clusters where its namespaces may be.
         """
         self._ask(
-            Request(
+            Request[None](
                 "PUT",
                 f"/admin/v2/tenants/{_paths.text(tenant)}",
                 body={"adminRoles": [*admin_roles], "allowedClusters": [*allowed_clusters]},
@@ -45,7 +43,7 @@ class Tenants(BlockingCalls):
         ``allowed_clusters``: clusters where its namespaces may be.
         """
         self._ask(
-            Request(
+            Request[None](
                 "POST",
                 f"/admin/v2/tenants/{_paths.text(tenant)}",
                 body={"adminRoles": [*admin_roles], "allowedClusters": [*allowed_clusters]},
@@ -57,4 +55,4 @@ class Tenants(BlockingCalls):
 
         ``force``: also while it is in use.
         """
-        self._ask(Request("DELETE", f"/admin/v2/tenants/{_paths.text(tenant)}", query={"force": force}))
+        self._ask(Request[None]("DELETE", f"/admin/v2/tenants/{_paths.text(tenant)}", query={"force": force}))

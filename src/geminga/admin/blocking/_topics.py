@@ -20,47 +20,43 @@ class Topics(BlockingCalls):
 
         ``with_system``: the broker's own as well.
         """
-        found: Texts = self._ask(
-            Request(
+        return self._ask(
+            Request[Texts](
                 "GET", f"/admin/v2/persistent/{_paths.namespace(namespace)}", query={"includeSystemTopic": with_system}
             )
         )
-        return found
 
     def list_non_persistent(self, namespace: str, *, with_system: bool = False) -> Texts:
         """Non-persistent topics that are in use. Raises AdminError.
 
         ``with_system``: the broker's own as well.
         """
-        found: Texts = self._ask(
-            Request(
+        return self._ask(
+            Request[Texts](
                 "GET",
                 f"/admin/v2/non-persistent/{_paths.namespace(namespace)}",
                 query={"includeSystemTopic": with_system},
             )
         )
-        return found
 
     def list_of_bundle(self, namespace: str, bundle: str) -> Texts:
         """Non-persistent topics of a bundle (``0x00000000_0x40000000``) that are in use. Raises AdminError."""
-        found: Texts = self._ask(
-            Request("GET", f"/admin/v2/non-persistent/{_paths.namespace(namespace)}/{_paths.text(bundle)}")
+        return self._ask(
+            Request[Texts]("GET", f"/admin/v2/non-persistent/{_paths.namespace(namespace)}/{_paths.text(bundle)}")
         )
-        return found
 
     def list_partitioned(self, namespace: str, *, with_system: bool = False) -> Texts:
         """Partitioned topics of a namespace. Raises AdminError.
 
         ``with_system``: the broker's own as well.
         """
-        found: Texts = self._ask(
-            Request(
+        return self._ask(
+            Request[Texts](
                 "GET",
                 f"/admin/v2/persistent/{_paths.namespace(namespace)}/partitioned",
                 query={"includeSystemTopic": with_system},
             )
         )
-        return found
 
     def create(self, topic: str, properties: Mapping[str, str] | None = None) -> None:
         """Make a topic without partitions. Raises AdminError.
@@ -68,7 +64,9 @@ class Topics(BlockingCalls):
         ``properties``: what is said of it, text by text.
         """
         self._ask(
-            Request("PUT", f"/admin/v2/{_paths.topic(topic)}", body=None if properties is None else dict(properties))
+            Request[None](
+                "PUT", f"/admin/v2/{_paths.topic(topic)}", body=None if properties is None else dict(properties)
+            )
         )
 
     def create_partitioned(self, topic: str, partitions: int) -> None:
@@ -76,7 +74,7 @@ class Topics(BlockingCalls):
 
         ``partitions``: how many.
         """
-        self._ask(Request("PUT", f"/admin/v2/{_paths.topic(topic)}/partitions", body=partitions))
+        self._ask(Request[None]("PUT", f"/admin/v2/{_paths.topic(topic)}/partitions", body=partitions))
 
     def update_partitioned(self, topic: str, partitions: int, *, force: bool = False) -> None:
         """Give a topic more partitions. Raises AdminError.
@@ -85,22 +83,25 @@ class Topics(BlockingCalls):
         ``force``: also while it is in use.
         """
         self._ask(
-            Request("POST", f"/admin/v2/{_paths.topic(topic)}/partitions", query={"force": force}, body=partitions)
+            Request[None](
+                "POST", f"/admin/v2/{_paths.topic(topic)}/partitions", query={"force": force}, body=partitions
+            )
         )
 
     def create_missed_partitions(self, topic: str) -> None:
         """Make those that are missing. Raises AdminError."""
-        self._ask(Request("POST", f"/admin/v2/{_paths.topic(topic)}/createMissedPartitions"))
+        self._ask(Request[None]("POST", f"/admin/v2/{_paths.topic(topic)}/createMissedPartitions"))
 
     def partitioned_metadata(self, topic: str, *, create: bool = False) -> Document:
         """``partitions`` of a topic, 0 without, and its properties. Raises AdminError.
 
         ``create``: make it if that is allowed.
         """
-        found: Document = self._ask(
-            Request("GET", f"/admin/v2/{_paths.topic(topic)}/partitions", query={"checkAllowAutoCreation": create})
+        return self._ask(
+            Request[Document](
+                "GET", f"/admin/v2/{_paths.topic(topic)}/partitions", query={"checkAllowAutoCreation": create}
+            )
         )
-        return found
 
     def delete(self, topic: str, *, force: bool = False, delete_schema: bool = True) -> None:
         """Delete a topic. Raises AdminError.
@@ -109,7 +110,9 @@ class Topics(BlockingCalls):
         ``delete_schema``: with its schemas.
         """
         self._ask(
-            Request("DELETE", f"/admin/v2/{_paths.topic(topic)}", query={"force": force, "deleteSchema": delete_schema})
+            Request[None](
+                "DELETE", f"/admin/v2/{_paths.topic(topic)}", query={"force": force, "deleteSchema": delete_schema}
+            )
         )
 
     def delete_partitioned(self, topic: str, *, force: bool = False, delete_schema: bool = True) -> None:
@@ -119,7 +122,7 @@ class Topics(BlockingCalls):
         ``delete_schema``: with its schemas.
         """
         self._ask(
-            Request(
+            Request[None](
                 "DELETE",
                 f"/admin/v2/{_paths.topic(topic)}/partitions",
                 query={"force": force, "deleteSchema": delete_schema},
@@ -128,25 +131,23 @@ class Topics(BlockingCalls):
 
     def unload(self, topic: str) -> None:
         """Close it here; the next who asks loads it. Raises AdminError."""
-        self._ask(Request("PUT", f"/admin/v2/{_paths.topic(topic)}/unload"))
+        self._ask(Request[None]("PUT", f"/admin/v2/{_paths.topic(topic)}/unload"))
 
     def terminate(self, topic: str) -> Document:
         """End it: the id of its last message. Raises AdminError."""
-        found: Document = self._ask(Request("POST", f"/admin/v2/{_paths.topic(topic)}/terminate"))
-        return found
+        return self._ask(Request[Document]("POST", f"/admin/v2/{_paths.topic(topic)}/terminate"))
 
     def terminate_partitioned(self, topic: str) -> Document:
         """End all partitions: the ids of the last messages, by partition. Raises AdminError."""
-        found: Document = self._ask(Request("POST", f"/admin/v2/{_paths.topic(topic)}/terminate/partitions"))
-        return found
+        return self._ask(Request[Document]("POST", f"/admin/v2/{_paths.topic(topic)}/terminate/partitions"))
 
     def truncate(self, topic: str) -> None:
         """Delete all that is stored. Raises AdminError."""
-        self._ask(Request("DELETE", f"/admin/v2/{_paths.topic(topic)}/truncate"))
+        self._ask(Request[None]("DELETE", f"/admin/v2/{_paths.topic(topic)}/truncate"))
 
     def trim(self, topic: str) -> None:
         """Delete now what every subscription has acknowledged and no policy keeps. Raises AdminError."""
-        self._ask(Request("POST", f"/admin/v2/{_paths.topic(topic)}/trim"))
+        self._ask(Request[None]("POST", f"/admin/v2/{_paths.topic(topic)}/trim"))
 
     def stats(
         self,
@@ -166,8 +167,8 @@ class Topics(BlockingCalls):
         ``without_publishers``: leave producers out.
         ``without_consumers``: leave consumers out.
         """
-        found: Document = self._ask(
-            Request(
+        return self._ask(
+            Request[Document](
                 "GET",
                 f"/admin/v2/{_paths.topic(topic)}/stats",
                 query={
@@ -179,27 +180,23 @@ class Topics(BlockingCalls):
                 },
             )
         )
-        return found
 
     def internal_stats(self, topic: str, *, metadata: bool = False) -> Document:
         """Ledgers and cursors. Raises AdminError.
 
         ``metadata``: with metadata of ledgers.
         """
-        found: Document = self._ask(
-            Request("GET", f"/admin/v2/{_paths.topic(topic)}/internalStats", query={"metadata": metadata})
+        return self._ask(
+            Request[Document]("GET", f"/admin/v2/{_paths.topic(topic)}/internalStats", query={"metadata": metadata})
         )
-        return found
 
     def web_sockets(self, topic: str) -> Document:
         """WebSockets at the broker that is asked. Raises AdminError."""
-        found: Document = self._ask(Request("GET", f"/admin/v2/proxy-stats/{_paths.topic(topic)}/stats"))
-        return found
+        return self._ask(Request[Document]("GET", f"/admin/v2/proxy-stats/{_paths.topic(topic)}/stats"))
 
     def internal_info(self, topic: str) -> Document:
         """What metadata say of ledgers and cursors. Raises AdminError."""
-        found: Document = self._ask(Request("GET", f"/admin/v2/{_paths.topic(topic)}/internal-info"))
-        return found
+        return self._ask(Request[Document]("GET", f"/admin/v2/{_paths.topic(topic)}/internal-info"))
 
     def partitioned_stats(
         self,
@@ -221,8 +218,8 @@ class Topics(BlockingCalls):
         ``without_publishers``: leave producers out.
         ``without_consumers``: leave consumers out.
         """
-        found: Document = self._ask(
-            Request(
+        return self._ask(
+            Request[Document](
                 "GET",
                 f"/admin/v2/{_paths.topic(topic)}/partitioned-stats",
                 query={
@@ -235,67 +232,62 @@ class Topics(BlockingCalls):
                 },
             )
         )
-        return found
 
     def partitioned_internal_stats(self, topic: str) -> Document:
         """Of each partition. Raises AdminError."""
-        found: Document = self._ask(Request("GET", f"/admin/v2/{_paths.topic(topic)}/partitioned-internalStats"))
-        return found
+        return self._ask(Request[Document]("GET", f"/admin/v2/{_paths.topic(topic)}/partitioned-internalStats"))
 
     def properties(self, topic: str) -> TextMap:
         """What is said of it. Raises AdminError."""
-        found: TextMap = self._ask(Request("GET", f"/admin/v2/{_paths.topic(topic)}/properties"))
-        return found
+        return self._ask(Request[TextMap]("GET", f"/admin/v2/{_paths.topic(topic)}/properties"))
 
     def update_properties(self, topic: str, properties: Mapping[str, str]) -> None:
         """Say more of it. Raises AdminError.
 
         ``properties``: text by text.
         """
-        self._ask(Request("PUT", f"/admin/v2/{_paths.topic(topic)}/properties", body=dict(properties)))
+        self._ask(Request[None]("PUT", f"/admin/v2/{_paths.topic(topic)}/properties", body=dict(properties)))
 
     def remove_property(self, topic: str, *, key: str) -> None:
         """Say one thing less of it. Raises AdminError.
 
         ``key``: which.
         """
-        self._ask(Request("DELETE", f"/admin/v2/{_paths.topic(topic)}/properties", query={"key": key}))
+        self._ask(Request[None]("DELETE", f"/admin/v2/{_paths.topic(topic)}/properties", query={"key": key}))
 
     def permissions(self, topic: str) -> Document:
         """Actions by role. Raises AdminError."""
-        found: Document = self._ask(Request("GET", f"/admin/v2/{_paths.topic(topic)}/permissions"))
-        return found
+        return self._ask(Request[Document]("GET", f"/admin/v2/{_paths.topic(topic)}/permissions"))
 
     def grant_permission(self, topic: str, role: str, actions: Sequence[str]) -> None:
         """Let a role do something. Raises AdminError.
 
         ``actions``: produce, consume, ....
         """
-        self._ask(Request("POST", f"/admin/v2/{_paths.topic(topic)}/permissions/{_paths.text(role)}", body=[*actions]))
+        self._ask(
+            Request[None]("POST", f"/admin/v2/{_paths.topic(topic)}/permissions/{_paths.text(role)}", body=[*actions])
+        )
 
     def revoke_permission(self, topic: str, role: str) -> None:
         """Let it do nothing more. Raises AdminError."""
-        self._ask(Request("DELETE", f"/admin/v2/{_paths.topic(topic)}/permissions/{_paths.text(role)}"))
+        self._ask(Request[None]("DELETE", f"/admin/v2/{_paths.topic(topic)}/permissions/{_paths.text(role)}"))
 
     def lookup(self, topic: str) -> Document:
         """The URLs of the broker that serves it. Raises AdminError."""
-        found: Document = self._ask(Request("GET", f"/lookup/v2/topic/{_paths.topic(topic)}"))
-        return found
+        return self._ask(Request[Document]("GET", f"/lookup/v2/topic/{_paths.topic(topic)}"))
 
     def bundle_range(self, topic: str) -> str:
         """The bundle that it is in. Raises AdminError."""
-        found: str = self._ask(Request("GET", f"/lookup/v2/topic/{_paths.topic(topic)}/bundle", is_text=True))
-        return found
+        return self._ask(Request[str]("GET", f"/lookup/v2/topic/{_paths.topic(topic)}/bundle", is_text=True))
 
     def backlog_quotas(self, topic: str, *, applied: bool = False) -> Document:
         """Limits of its backlogs, by kind. Raises AdminError.
 
         ``applied``: what holds where this level sets nothing.
         """
-        found: Document = self._ask(
-            Request("GET", f"/admin/v2/{_paths.topic(topic)}/backlogQuotaMap", query={"applied": applied})
+        return self._ask(
+            Request[Document]("GET", f"/admin/v2/{_paths.topic(topic)}/backlogQuotaMap", query={"applied": applied})
         )
-        return found
 
     def set_backlog_quota(self, topic: str, quota: Mapping[str, Any], *, kind: str = "destination_storage") -> None:
         """Limit backlogs, by bytes or by age. Raises AdminError.
@@ -304,7 +296,7 @@ class Topics(BlockingCalls):
         ``kind``: destination_storage or message_age.
         """
         self._ask(
-            Request(
+            Request[None](
                 "POST",
                 f"/admin/v2/{_paths.topic(topic)}/backlogQuota",
                 query={"backlogQuotaType": kind},
@@ -317,24 +309,25 @@ class Topics(BlockingCalls):
 
         ``kind``: destination_storage or message_age.
         """
-        self._ask(Request("DELETE", f"/admin/v2/{_paths.topic(topic)}/backlogQuota", query={"backlogQuotaType": kind}))
+        self._ask(
+            Request[None]("DELETE", f"/admin/v2/{_paths.topic(topic)}/backlogQuota", query={"backlogQuotaType": kind})
+        )
 
     def remove_policies(self, topic: str) -> None:
         """Set no policy of the topic any more. Raises AdminError."""
-        self._ask(Request("DELETE", f"/admin/v2/{_paths.topic(topic)}/policies"))
+        self._ask(Request[None]("DELETE", f"/admin/v2/{_paths.topic(topic)}/policies"))
 
     def set_shadow_topics(self, topic: str, topics: Sequence[str]) -> None:
         """Have other topics show what is in it. Raises AdminError.
 
         ``topics``: their names.
         """
-        self._ask(Request("PUT", f"/admin/v2/{_paths.topic(topic)}/shadowTopics", body=[*topics]))
+        self._ask(Request[None]("PUT", f"/admin/v2/{_paths.topic(topic)}/shadowTopics", body=[*topics]))
 
     def remove_shadow_topics(self, topic: str) -> None:
         """Have none show it. Raises AdminError."""
-        self._ask(Request("DELETE", f"/admin/v2/{_paths.topic(topic)}/shadowTopics"))
+        self._ask(Request[None]("DELETE", f"/admin/v2/{_paths.topic(topic)}/shadowTopics"))
 
     def shadow_topics(self, topic: str) -> Texts | None:
         """Topics that show what is in it. Raises AdminError."""
-        found: Texts | None = self._ask(Request("GET", f"/admin/v2/{_paths.topic(topic)}/shadowTopics"))
-        return found
+        return self._ask(Request[Texts | None]("GET", f"/admin/v2/{_paths.topic(topic)}/shadowTopics"))

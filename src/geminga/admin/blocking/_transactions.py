@@ -17,156 +17,150 @@ class Transactions(BlockingCalls):
 
     def coordinators(self) -> Document:
         """Who coordinates. Raises AdminError."""
-        found: Document = self._ask(Request("GET", "/admin/v3/transactions/coordinators"))
-        return found
+        return self._ask(Request[Document]("GET", "/admin/v3/transactions/coordinators"))
 
     def coordinator_stats(self, *, coordinator: int | None = None) -> Document:
         """Open ones, ids and marks. Raises AdminError.
 
         ``coordinator``: one of them; else all.
         """
-        found: Document = self._ask(
-            Request("GET", "/admin/v3/transactions/coordinatorStats", query={"coordinatorId": coordinator})
+        return self._ask(
+            Request[Document]("GET", "/admin/v3/transactions/coordinatorStats", query={"coordinatorId": coordinator})
         )
-        return found
 
     def coordinator_internal_stats(self, coordinator: str, *, metadata: bool = False) -> Document:
         """Its log. Raises AdminError.
 
         ``metadata``: with metadata of ledgers.
         """
-        found: Document = self._ask(
-            Request(
+        return self._ask(
+            Request[Document](
                 "GET",
                 f"/admin/v3/transactions/coordinatorInternalStats/{_paths.text(coordinator)}",
                 query={"metadata": metadata},
             )
         )
-        return found
 
     def metadata(self, most: int, least: int) -> Document:
         """One transaction: topics, subscriptions, state. Raises AdminError."""
-        found: Document = self._ask(
-            Request("GET", f"/admin/v3/transactions/transactionMetadata/{_paths.text(most)}/{_paths.text(least)}")
+        return self._ask(
+            Request[Document](
+                "GET", f"/admin/v3/transactions/transactionMetadata/{_paths.text(most)}/{_paths.text(least)}"
+            )
         )
-        return found
 
     def slow(self, timeout_ms: int, *, coordinator: int | None = None) -> Document:
         """Those open for longer than so many milliseconds. Raises AdminError.
 
         ``coordinator``: one of them; else all.
         """
-        found: Document = self._ask(
-            Request(
+        return self._ask(
+            Request[Document](
                 "GET",
                 f"/admin/v3/transactions/slowTransactions/{_paths.text(timeout_ms)}",
                 query={"coordinatorId": coordinator},
             )
         )
-        return found
 
     def abort(self, most: int, least: int) -> None:
         """Abort one. Raises AdminError."""
-        self._ask(Request("POST", f"/admin/v3/transactions/abortTransaction/{_paths.text(most)}/{_paths.text(least)}"))
+        self._ask(
+            Request[None]("POST", f"/admin/v3/transactions/abortTransaction/{_paths.text(most)}/{_paths.text(least)}")
+        )
 
     def scale_coordinators(self, count: int) -> None:
         """Have more coordinators. Raises AdminError.
 
         ``count``: how many.
         """
-        self._ask(Request("POST", "/admin/v3/transactions/transactionCoordinator/replicas", body=count))
+        self._ask(Request[None]("POST", "/admin/v3/transactions/transactionCoordinator/replicas", body=count))
 
     def buffer_stats(self, place: str, *, low_water_marks: bool = False) -> Document:
         """Of a topic. Raises AdminError.
 
         ``low_water_marks``: with the oldest open one by coordinator.
         """
-        found: Document = self._ask(
-            Request(
+        return self._ask(
+            Request[Document](
                 "GET",
                 f"/admin/v3/transactions/transactionBufferStats/{_paths.place(place)}",
                 query={"lowWaterMarks": low_water_marks},
             )
         )
-        return found
 
     def buffer_internal_stats(self, place: str, *, metadata: bool = False) -> Document:
         """Where it is stored. Raises AdminError.
 
         ``metadata``: with metadata of ledgers.
         """
-        found: Document = self._ask(
-            Request(
+        return self._ask(
+            Request[Document](
                 "GET",
                 f"/admin/v3/transactions/transactionBufferInternalStats/{_paths.place(place)}",
                 query={"metadata": metadata},
             )
         )
-        return found
 
     def in_buffer_stats(self, place: str, most: int, least: int) -> Document:
         """One transaction in a topic. Raises AdminError."""
-        found: Document = self._ask(
-            Request(
+        return self._ask(
+            Request[Document](
                 "GET",
                 f"/admin/v3/transactions/transactionInBufferStats/{_paths.place(place)}/{_paths.text(most)}/{_paths.text(least)}",
             )
         )
-        return found
 
     def buffer_snapshot(self, place: str) -> Document:
         """The snapshot of a topic's aborted ones. Raises AdminError."""
-        found: Document = self._ask(Request("GET", f"/admin/v3/transactions/bufferSnapshot/{_paths.place(place)}"))
-        return found
+        return self._ask(Request[Document]("GET", f"/admin/v3/transactions/bufferSnapshot/{_paths.place(place)}"))
 
     def put_buffer_snapshot(self, place: str, snapshot: Mapping[str, Any]) -> None:
         """Put another in its place. Raises AdminError.
 
         ``snapshot``: as it was told.
         """
-        self._ask(Request("PUT", f"/admin/v3/transactions/bufferSnapshot/{_paths.place(place)}", body=dict(snapshot)))
+        self._ask(
+            Request[None]("PUT", f"/admin/v3/transactions/bufferSnapshot/{_paths.place(place)}", body=dict(snapshot))
+        )
 
     def delete_buffer_snapshot(self, place: str) -> None:
         """Delete it. Raises AdminError."""
-        self._ask(Request("DELETE", f"/admin/v3/transactions/bufferSnapshot/{_paths.place(place)}"))
+        self._ask(Request[None]("DELETE", f"/admin/v3/transactions/bufferSnapshot/{_paths.place(place)}"))
 
     def pending_ack_stats(self, place: str, subscription: str, *, low_water_marks: bool = False) -> Document:
         """Of a subscription. Raises AdminError.
 
         ``low_water_marks``: with the oldest open one by coordinator.
         """
-        found: Document = self._ask(
-            Request(
+        return self._ask(
+            Request[Document](
                 "GET",
                 f"/admin/v3/transactions/pendingAckStats/{_paths.place(place)}/{_paths.text(subscription)}",
                 query={"lowWaterMarks": low_water_marks},
             )
         )
-        return found
 
     def pending_ack_internal_stats(self, place: str, subscription: str, *, metadata: bool = False) -> Document:
         """Where it is stored. Raises AdminError.
 
         ``metadata``: with metadata of ledgers.
         """
-        found: Document = self._ask(
-            Request(
+        return self._ask(
+            Request[Document](
                 "GET",
                 f"/admin/v3/transactions/pendingAckInternalStats/{_paths.place(place)}/{_paths.text(subscription)}",
                 query={"metadata": metadata},
             )
         )
-        return found
 
     def in_pending_ack_stats(self, place: str, subscription: str, most: int, least: int) -> Document:
         """One transaction in a subscription. Raises AdminError."""
-        found: Document = self._ask(
-            Request(
+        return self._ask(
+            Request[Document](
                 "GET",
                 f"/admin/v3/transactions/transactionInPendingAckStats/{_paths.place(place)}/{_paths.text(subscription)}/{_paths.text(most)}/{_paths.text(least)}",
             )
         )
-        return found
 
     def position_in_pending_ack(
         self, place: str, subscription: str, ledger: int, entry: int, *, batch_index: int | None = None
@@ -175,11 +169,10 @@ class Transactions(BlockingCalls):
 
         ``batch_index``: one of a batch.
         """
-        found: Document = self._ask(
-            Request(
+        return self._ask(
+            Request[Document](
                 "GET",
                 f"/admin/v3/transactions/positionStatsInPendingAck/{_paths.place(place)}/{_paths.text(subscription)}/{_paths.text(ledger)}/{_paths.text(entry)}",
                 query={"batchIndex": batch_index},
             )
         )
-        return found

@@ -50,7 +50,7 @@ class Session:
         self._is_agreed = is_agreed
         self._asks = asks
 
-    def ask(self, request: Request) -> Any:  # noqa: ANN401  (what the broker says)
+    def ask(self, request: Request[Any]) -> Any:  # noqa: ANN401  (what the broker says)
         """The answer; UNSENT in a dry run, which prints the request. Raises AdminError."""
         if self.is_dry:
             print(told(request))
@@ -105,7 +105,7 @@ class Session:
         self.each(requests, lambda done: f"{topic}: done for {done} of {count} partitions", "not for")
         return UNSENT if self.is_dry else None
 
-    def each(self, requests: Sequence[tuple[str, Request]], told: Callable[[int], str], but: str) -> None:
+    def each(self, requests: Sequence[tuple[str, Request[Any]]], told: Callable[[int], str], but: str) -> None:
         """All are tried, each by its name, unless nobody answers any more.
 
         Raises FailedError that names those that failed behind ``but``, and what ``told`` says of how many were done;
@@ -147,7 +147,7 @@ def named(names: Sequence[str], one: str, many: str) -> str:
     return f"{len(names)} {one if len(names) == 1 else many}" + (f" ({shown})" if names else "")
 
 
-def told(request: Request) -> str:
+def told(request: Request[Any]) -> str:
     """A request as it would be sent, for people."""
     import json
     from urllib.parse import urlencode
@@ -162,7 +162,7 @@ def _word(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def request_of(command: Command, given: Given, topic: str | None = None) -> Request:
+def request_of(command: Command, given: Given, topic: str | None = None) -> Request[Any]:
     """The request of a command that has no function; ``topic``: in place of the one that was given.
 
     Raises UsageError for names that can not be.

@@ -181,7 +181,7 @@ def reset_cursor(session: Session, command: Command, given: Given) -> Any:  # no
 def _moved(session: Session, given: Given, what: str, number: int | None, place: dict[str, Any] | None) -> Any:  # noqa: ANN401
     subscription = _paths.subscription(given["subscription"])
 
-    def request(topic: str) -> Request:
+    def request(topic: str) -> Request[Any]:
         path = f"{_BASE}/{_written(_paths.topic, topic)}/subscription/{subscription}/{what}"
         if place is None:
             return Request(_POST, f"{path}/{number}")
@@ -200,7 +200,7 @@ def create_partitioned(session: Session, command: Command, given: Given) -> Any:
     return session.ask(_with_properties(path, count, given["properties"]))
 
 
-def _with_properties(path: str, count: int, properties: Mapping[str, str]) -> Request:
+def _with_properties(path: str, count: int, properties: Mapping[str, str]) -> Request[Any]:
     """A broker tells a number from an object by the type of the body."""
     body = {"partitions": count, "deleted": False, "properties": properties}
     return Request(_PUT, path, body=body, content_type=_PARTITIONED)

@@ -7,36 +7,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from geminga.app.commands.server_options import LogFile, LogFileBytes, LogFiles, LogFormat, LogLevel, Settings
-from geminga.app.configuration.core.log_options import FILE_BYTES, FILES, JSON, LogOptions
+from geminga.app.commands.server_options import BookKeeperFiles, MetadataUri, Settings, settings_of, with_log_options
+from geminga.app.configuration.core.log_options import JSON, LogOptions
 
 if TYPE_CHECKING:
     from geminga.app.servers.autorecovery_process import AutoRecoveryProcessConfig
 
 commands = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
 
-Metadata = Annotated[
-    str | None, typer.Option("--metadata", metavar="URI", help="metadataServiceUri, such as zk:host:2181/chroot.")
-]
-Files = Annotated[
-    list[str] | None,
-    typer.Option("--config", metavar="FILE", help="BookKeeper's .conf or a .toml file; may be repeated."),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @commands.callback()
+@with_log_options
 def autorecovery(
+    log: LogOptions,
     context: typer.Context,
-    metadata: Metadata = None,
-    config: Files = None,
+    metadata: MetadataUri = None,
+    config: BookKeeperFiles = None,
     assignments: Settings = None,
     is_json: AsJson = False,
-    log_level: LogLevel = "info",
-    log_format: LogFormat = "text",
-    log_file: LogFile = "",
-    log_file_bytes: LogFileBytes = FILE_BYTES,
-    log_files: LogFiles = FILES,
 ) -> None:
     """Run auto-recovery for the bookies of a cluster, until SIGTERM or SIGINT."""
     if context.invoked_subcommand is not None:
@@ -45,15 +35,15 @@ def autorecovery(
     from geminga.app.servers.autorecovery_process import run_autorecovery
 
     loaded = _loaded(metadata, config, assignments)
-    begin_log(LogOptions(log_level, log_format, log_file, log_file_bytes, log_files))
-    run_autorecovery(loaded, json_line=is_json or log_format == JSON)
+    begin_log(log)
+    run_autorecovery(loaded, json_line=is_json or log.form == JSON)
 
 
 @commands.command()
 def decommission(
     bookie_id: Annotated[str, typer.Argument(help="Id of the bookie, which must be stopped.")],
-    metadata: Metadata = None,
-    config: Files = None,
+    metadata: MetadataUri = None,
+    config: BookKeeperFiles = None,
     assignments: Settings = None,
     is_json: AsJson = False,
 ) -> None:
@@ -68,7 +58,5 @@ def decommission(
 def _loaded(metadata: str | None, config: list[str] | None, assignments: list[str] | None) -> AutoRecoveryProcessConfig:
     from geminga.app.servers.autorecovery_process import load_autorecovery_config
 
-    overrides = list(assignments or ())
-    if metadata is not None:
-        overrides.append(f"metadataServiceUri={metadata}")
-    return load_autorecovery_config(config or (), os.environ, overrides)
+    settings = settings_of(assignments, {"metadataServiceUri": metadata})
+    return load_autorecovery_config(config or (), os.environ, settings)

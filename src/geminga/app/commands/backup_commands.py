@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from geminga.app.commands.admin_commands import DEFAULT_ADMIN_URL, AdminUrl
-from geminga.app.commands.autorecovery_commands import Files, Metadata
 from geminga.app.commands.doctor_commands import AuthParams, AuthPlugin, Trust
-from geminga.app.commands.server_options import Settings
+from geminga.app.commands.server_options import BookKeeperFiles, MetadataUri, Settings, settings_of, with_options
 
 if TYPE_CHECKING:
     from geminga.app.servers.autorecovery_process import AutoRecoveryProcessConfig
@@ -30,8 +29,36 @@ RateLimit = Annotated[
 ]
 
 
+class BackupOptions(NamedTuple):
+    """What making a backup and bringing it back are told alike."""
+
+    #: Which cluster; neither of them: it is of a standalone.
+    metadata: str | None
+    config: Sequence[str]
+    assignments: Sequence[str]
+    rate_limit: int
+    is_json: bool
+
+    @property
+    def is_of_cluster(self) -> bool:
+        """Whether a cluster is named."""
+        return self.metadata is not None or bool(self.config)
+
+
+def _given(
+    metadata: MetadataUri = None,
+    config: BookKeeperFiles = None,
+    assignments: Settings = None,
+    rate_limit: RateLimit = 0,
+    is_json: Json = False,
+) -> BackupOptions:
+    return BackupOptions(metadata, config or (), assignments or (), rate_limit, is_json)
+
+
 @commands.command()
+@with_options(_given)
 def create(
+    given: BackupOptions,
     backup: Backup,
     data: Annotated[
         str, typer.Option("--data", metavar="DIR", help="Of this stopped standalone; without, of the one that runs.")
@@ -41,11 +68,6 @@ def create(
     auth_plugin: AuthPlugin = "",
     auth_params: AuthParams = "",
     trust: Trust = "",
-    metadata: Metadata = None,
-    config: Files = None,
-    assignments: Settings = None,
-    rate_limit: RateLimit = 0,
-    is_json: Json = False,
 ) -> None:
     """Make a backup in DIR; one that is there is replaced when it is whole.
 
@@ -61,15 +83,15 @@ def create(
 
     done: Mapping[str, Any]
     directory = os.path.abspath(backup)
-    if metadata is not None or config:
+    if given.is_of_cluster:
         if data:
             raise typer.BadParameter("--data is of a standalone, --metadata and --config are of a cluster: give one")
-        done = _of_cluster(metadata, config, assignments, directory, whole=whole, rate_limit=rate_limit)
-    elif assignments:
+        done = _of_cluster(given, directory, whole=whole)
+    elif given.assignments:
         raise typer.BadParameter("--set is for a cluster: give --metadata or --config as well")
     elif data:
         manifest, progress = asyncio.run(
-            back_up_stopped(os.path.abspath(data), directory, whole=whole, rate_limit=rate_limit)
+            back_up_stopped(os.path.abspath(data), directory, whole=whole, rate_limit=given.rate_limit)
         )
         done = {**manifest.facts(), **progress.document()}
     else:
@@ -77,9 +99,9 @@ def create(
         done = run_admin(
             admin_url,
             security,
-            lambda admin: back_up_running(admin, directory, whole=whole, told=_tell_state, rate_limit=rate_limit),
+            lambda admin: back_up_running(admin, directory, whole=whole, told=_tell_state, rate_limit=given.rate_limit),
         )
-    if is_json:
+    if given.is_json:
         _print_json({"directory": directory, **{key: done[key] for key in done if key not in ("directory", "state")}})
     else:
         print(
@@ -90,31 +112,21 @@ def create(
             print(f"  ledger {ledger_id} is named by a topic and is not in the cluster: it is not in the backup either")
 
 
-def _of_cluster(
-    metadata: str | None,
-    config: list[str] | None,
-    assignments: list[str] | None,
-    directory: str,
-    *,
-    whole: bool,
-    rate_limit: int,
-) -> Mapping[str, Any]:
+def _of_cluster(given: BackupOptions, directory: str, *, whole: bool) -> Mapping[str, Any]:
     from geminga.app.handles.cluster_backups import back_up_cluster
     from geminga.app.servers.autorecovery_process import connected
 
-    loaded, _ = _reached(metadata, config, assignments, "a backup of a cluster")
+    loaded, _ = _reached(given, "a backup of a cluster")
     connecting = connected(loaded, while_restored=False, is_whole=True)
-    return back_up_cluster(connecting, directory, whole=whole, told=_tell_state, rate_limit=rate_limit)
+    return back_up_cluster(connecting, directory, whole=whole, told=_tell_state, rate_limit=given.rate_limit)
 
 
-def _to_cluster(
-    metadata: str | None, config: list[str] | None, assignments: list[str] | None, directory: str, rate_limit: int
-) -> Mapping[str, Any]:
+def _to_cluster(given: BackupOptions, directory: str) -> Mapping[str, Any]:
     from geminga.app.handles.cluster_backups import RestoreTarget, restore_cluster
     from geminga.app.servers.autorecovery_process import connected
     from geminga.metadata.core.zookeeper_address import check_request, check_zookeeper_path
 
-    loaded, sizes = _reached(metadata, config, assignments, "restoring to a cluster")
+    loaded, sizes = _reached(given, "restoring to a cluster")
     address = loaded.metadata
 
     def check(path: str, value: bytes) -> None:
@@ -123,24 +135,22 @@ def _to_cluster(
 
     place = RestoreTarget(str(address), check)
     connecting = connected(loaded)
-    return restore_cluster(connecting, directory, place, sizes=sizes, told=_tell_restored, rate_limit=rate_limit)
+    limit = given.rate_limit
+    return restore_cluster(connecting, directory, place, sizes=sizes, told=_tell_restored, rate_limit=limit)
 
 
-def _reached(
-    metadata: str | None, config: list[str] | None, assignments: list[str] | None, who: str
-) -> tuple[AutoRecoveryProcessConfig, RestoredSizes]:
+def _reached(given: BackupOptions, who: str) -> tuple[AutoRecoveryProcessConfig, RestoredSizes]:
     """How a cluster is reached, by the keys of a bookie's file, and how ledgers are spread over its bookies."""
     import os
 
     from geminga.app.configuration.config import build_settings
-    from geminga.app.configuration.config_sources import from_assignment, from_environment, read_file
+    from geminga.app.configuration.config_sources import collect_entries
     from geminga.app.servers.autorecovery_process import load_autorecovery_config
     from geminga.app.storage.core.restore_marks import RestoredSizes
 
-    given = [*(assignments or ()), *([f"metadataServiceUri={metadata}"] if metadata is not None else [])]
-    loaded = load_autorecovery_config(config or (), os.environ, given, who=who)
-    entries = [entry for path in config or () for entry in read_file(path)]
-    entries += [*from_environment(os.environ), *(from_assignment(text) for text in assignments or ())]
+    settings = settings_of(given.assignments, {"metadataServiceUri": given.metadata})
+    loaded = load_autorecovery_config(given.config, os.environ, settings, who=who)
+    entries = collect_entries(given.config, os.environ, given.assignments)
     return loaded, build_settings(RestoredSizes, {entry.key: entry for entry in entries})
 
 
@@ -165,16 +175,13 @@ def verify(backup: Backup, is_json: Json = False) -> None:
 
 
 @commands.command()
+@with_options(_given)
 def restore(
+    given: BackupOptions,
     backup: Backup,
     data: Annotated[
         str, typer.Argument(metavar="[DATA]", show_default=False, help="The data directory to make: new, or empty.")
     ] = "",
-    metadata: Metadata = None,
-    config: Files = None,
-    assignments: Settings = None,
-    rate_limit: RateLimit = 0,
-    is_json: Json = False,
 ) -> None:
     """Bring a backup back, which is verified before.
 
@@ -183,23 +190,22 @@ def restore(
     """
     import os
 
-    is_to_cluster = metadata is not None or bool(config)
-    if is_to_cluster == bool(data):
+    if given.is_of_cluster == bool(data):
         raise typer.BadParameter("expected either DATA, a directory, or --metadata (or --config) of a cluster")
-    if data and assignments:
+    if data and given.assignments:
         raise typer.BadParameter("--set is for a cluster: give --metadata or --config as well")
     directory = os.path.abspath(backup)
     if not data:
-        _print_restored(directory, _to_cluster(metadata, config, assignments, directory, rate_limit), is_json=is_json)
+        _print_restored(directory, _to_cluster(given, directory), is_json=given.is_json)
         return
     from geminga.app.handles.backups import carried_out
     from geminga.app.storage import backup_reading
 
     target = os.path.abspath(data)
     manifest = carried_out(
-        lambda runtime: backup_reading.restore(runtime, directory, target, _tell_file, rate_limit=rate_limit)
+        lambda runtime: backup_reading.restore(runtime, directory, target, _tell_file, rate_limit=given.rate_limit)
     )
-    if is_json:
+    if given.is_json:
         _print_json({"directory": directory, "data": target, **manifest.facts()})
     elif manifest.is_of_cluster:
         from geminga.app.storage.cluster_restore import clusters_in

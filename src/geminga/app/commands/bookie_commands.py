@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from geminga.app.commands.server_options import (
-    LogFile,
-    LogFileBytes,
-    LogFiles,
-    LogFormat,
-    LogLevel,
+    BookKeeperFiles,
+    MetadataUri,
     ReadyAsJson,
     Settings,
+    kept_imports,
+    settings_of,
+    with_log_options,
 )
-from geminga.app.configuration.core.log_options import FILE_BYTES, FILES, JSON, LogOptions
+from geminga.app.configuration.core.log_options import JSON, LogOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,62 +26,41 @@ if TYPE_CHECKING:
 
 #: Where a bookie keeps everything unless told.
 DATA_DIRECTORY: Final = "geminga-bookie"
+Data = Annotated[
+    str | None, typer.Option("--data", metavar="DIR", help=f"Directory of journal/ and ledgers/ (./{DATA_DIRECTORY}).")
+]
 
 commands = typer.Typer(rich_markup_mode=None, invoke_without_command=True)
 
 
 @commands.callback()
+@with_log_options
 def bookie(
+    log: LogOptions,
     context: typer.Context,
-    data: Annotated[
-        str | None,
-        typer.Option("--data", metavar="DIR", help=f"Directory of journal/ and ledgers/ (./{DATA_DIRECTORY})."),
-    ] = None,
+    data: Data = None,
     port: Annotated[int | None, typer.Option("--port", help="bookiePort (3181); 0: a free one.")] = None,
     address: Annotated[
         str | None, typer.Option("--address", metavar="HOST", help="bindAddress (127.0.0.1); 0.0.0.0: everywhere.")
     ] = None,
-    metadata: Annotated[
-        str | None, typer.Option("--metadata", metavar="URI", help="metadataServiceUri, such as zk:host:2181/chroot.")
-    ] = None,
-    config: Annotated[
-        list[str] | None,
-        typer.Option("--config", metavar="FILE", help="BookKeeper's .conf or a .toml file; may be repeated."),
-    ] = None,
+    metadata: MetadataUri = None,
+    config: BookKeeperFiles = None,
     assignments: Settings = None,
     json_line: ReadyAsJson = False,
-    log_level: LogLevel = "info",
-    log_format: LogFormat = "text",
-    log_file: LogFile = "",
-    log_file_bytes: LogFileBytes = FILE_BYTES,
-    log_files: LogFiles = FILES,
 ) -> None:
     """Run a bookie in this process, until SIGTERM or SIGINT; or look into one that is stopped."""
     if context.invoked_subcommand is not None:
         return
-    # What is imported stays as long as the process does: no collection need look at it, now or later.
-    gc.disable()
-    from geminga.app.configuration.bookie_config import load_bookie_config
-    from geminga.app.lifecycle.log_lines import begin_log
-    from geminga.app.servers.bookie_process import run_bookie
-
-    gc.freeze()
-    gc.enable()
-    begin_log(LogOptions(log_level, log_format, log_file, log_file_bytes, log_files))
-    overrides = list(assignments or ())
-    if port is not None:
-        overrides.append(f"bookiePort={port}")
-    if address is not None:
-        overrides.append(f"bindAddress={address}")
-    if metadata is not None:
-        overrides.append(f"metadataServiceUri={metadata}")
-    loaded = load_bookie_config(config or (), os.environ, overrides)
-    run_bookie(loaded, os.path.abspath(data or DATA_DIRECTORY), json_line=json_line or log_format == JSON)
+    with kept_imports():
+        from geminga.app.configuration.bookie_config import load_bookie_config
+        from geminga.app.lifecycle.log_lines import begin_log
+        from geminga.app.servers.bookie_process import run_bookie
+    begin_log(log)
+    given = {"bookiePort": port, "bindAddress": address, "metadataServiceUri": metadata}
+    loaded = load_bookie_config(config or (), os.environ, settings_of(assignments, given))
+    run_bookie(loaded, os.path.abspath(data or DATA_DIRECTORY), json_line=json_line or log.form == JSON)
 
 
-Data = Annotated[
-    str | None, typer.Option("--data", metavar="DIR", help=f"Directory of journal/ and ledgers/ (./{DATA_DIRECTORY}).")
-]
 Files = Annotated[
     list[str] | None, typer.Option("--config", metavar="FILE", help="Where its directories are configured.")
 ]
@@ -127,14 +105,9 @@ def format_directories(
         print(render(done, is_json=is_json))
 
 
-Metadata = Annotated[
-    str | None, typer.Option("--metadata", metavar="URI", help="metadataServiceUri, such as zk:host:2181/chroot.")
-]
-
-
 @commands.command("initnewcluster")
 def init_new_cluster(
-    metadata: Metadata = None, config: Files = None, assignments: Assignments = None, is_json: AsJson = False
+    metadata: MetadataUri = None, config: Files = None, assignments: Assignments = None, is_json: AsJson = False
 ) -> None:
     """Write what a cluster's bookies look for in a ZooKeeper that has nothing of it. The first bookie does it, too."""
     from geminga.app.commands.documents import render
@@ -145,7 +118,7 @@ def init_new_cluster(
 
 @commands.command("metaformat")
 def format_metadata(
-    metadata: Metadata = None,
+    metadata: MetadataUri = None,
     config: Files = None,
     assignments: Assignments = None,
     force: Annotated[bool, typer.Option("--force", help="Remove what is there.")] = False,
@@ -233,8 +206,7 @@ def read_ledger(
 def _of_cluster(metadata: str | None, files: list[str] | None, given: list[str] | None) -> BookieProcessConfig:
     from geminga.app.configuration.bookie_config import load_bookie_config
 
-    overrides = [*(given or ()), *((f"metadataServiceUri={metadata}",) if metadata is not None else ())]
-    return load_bookie_config(files or (), os.environ, overrides)
+    return load_bookie_config(files or (), os.environ, settings_of(given, {"metadataServiceUri": metadata}))
 
 
 def _stopped(data: str | None, files: list[str] | None, assignments: list[str] | None) -> StoppedBookie:

@@ -7,7 +7,6 @@ is acknowledged after it.
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -18,15 +17,16 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 
 from geminga.app.commands.server_options import (
-    LogFile,
-    LogFileBytes,
-    LogFiles,
-    LogFormat,
-    LogLevel,
+    BrokerPort,
     ReadyAsJson,
     Settings,
+    WebPort,
+    files_option,
+    kept_imports,
+    settings_of,
+    with_log_options,
 )
-from geminga.app.configuration.core.log_options import FILE_BYTES, FILES, JSON, LogOptions
+from geminga.app.configuration.core.log_options import JSON, LogOptions
 from geminga.app.lifecycle.paragraphs import give_up_output, no_text, print_paragraph
 from geminga.version import version_line
 
@@ -170,19 +170,17 @@ def _options(
 
 
 @_app.command()
+@with_log_options
 def standalone(
+    log: LogOptions,
     data: Annotated[
         str | None,
         typer.Option(
             "--data", metavar="DIR", help=f"Directory that keeps everything (./{DATA_DIRECTORY}); made if new."
         ),
     ] = None,
-    broker_port: Annotated[
-        int | None, typer.Option("--broker-port", help="Port of the binary protocol (6650); 0: a free one.")
-    ] = None,
-    web_port: Annotated[
-        int | None, typer.Option("--web-port", help="Port of the admin REST and metrics (8080); 0: a free one.")
-    ] = None,
+    broker_port: BrokerPort = None,
+    web_port: WebPort = None,
     bookies: Annotated[
         int | None,
         typer.Option("--bookies", help="Bookies in this process (1), each with its own directory below --data."),
@@ -191,42 +189,27 @@ def standalone(
         int | None,
         typer.Option("--brokers", metavar="N", help="Broker processes beside this one, which keeps the storage."),
     ] = None,
-    config: Annotated[
-        list[str] | None,
-        typer.Option("--config", metavar="FILE", help="Pulsar's .conf or a .toml file; may be repeated."),
-    ] = None,
+    config: Annotated[list[str] | None, files_option("Pulsar's .conf")] = None,
     assignments: Settings = None,
     json_line: ReadyAsJson = False,
     announce: Annotated[
         str, typer.Option("--announce", metavar="TEXT", help="A line to print when it is ready, for what waits for it.")
     ] = "",
-    log_level: LogLevel = "info",
-    log_format: LogFormat = "text",
-    log_file: LogFile = "",
-    log_file_bytes: LogFileBytes = FILE_BYTES,
-    log_files: LogFiles = FILES,
 ) -> None:
     """Run a broker with its storage and metadata in this process, until SIGTERM or SIGINT."""
-    # What is imported stays as long as the process does: no collection need look at it, now or later.
-    gc.disable()
-    from geminga.app.configuration.config import collect_entries, config_from
-    from geminga.app.lifecycle.log_lines import begin_log
-    from geminga.app.servers.process import run_standalone
-
-    gc.freeze()
-    gc.enable()
-    log = LogOptions(log_level, log_format, log_file, log_file_bytes, log_files)
+    with kept_imports():
+        from geminga.app.configuration.config import config_from
+        from geminga.app.configuration.config_sources import collect_entries
+        from geminga.app.lifecycle.log_lines import begin_log
+        from geminga.app.servers.process import run_standalone
     begin_log(log)
-    overrides = list(assignments or ())
-    if broker_port is not None:
-        overrides.append(f"brokerServicePort={broker_port}")
-    if web_port is not None:
-        overrides.append(f"webServicePort={web_port}")
-    if bookies is not None:
-        overrides.append(f"gemingaBookies={bookies}")
-    if brokers is not None:
-        overrides.append(f"gemingaBrokers={brokers}")
-    entries = collect_entries(config or (), os.environ, overrides)
+    given = {
+        "brokerServicePort": broker_port,
+        "webServicePort": web_port,
+        "gemingaBookies": bookies,
+        "gemingaBrokers": brokers,
+    }
+    entries = collect_entries(config or (), os.environ, settings_of(assignments, given))
     loaded = config_from(entries)
     directory = os.path.abspath(DATA_DIRECTORY if data is None else data)
     if data is None:
@@ -234,47 +217,34 @@ def standalone(
     if loaded.server.brokers:
         from geminga.app.servers.shared_storage import run_shared
 
-        run_shared(loaded, entries, directory, json_line=json_line or log_format == JSON, log=log, announce=announce)
+        run_shared(loaded, entries, directory, json_line=json_line or log.form == JSON, log=log, announce=announce)
     else:
-        run_standalone(loaded, directory, json_line=json_line or log_format == JSON, announce=announce)
+        run_standalone(loaded, directory, json_line=json_line or log.form == JSON, announce=announce)
 
 
 @_app.command()
+@with_log_options
 def broker(
+    log: LogOptions,
     metadata: Annotated[
         str | None,
         typer.Option("--metadata", metavar="zk:HOST:PORT", help="metadataStoreUrl: the cluster's ZooKeeper."),
     ] = None,
-    broker_port: Annotated[
-        int | None, typer.Option("--broker-port", help="Port of the binary protocol (6650); 0: a free one.")
-    ] = None,
-    web_port: Annotated[
-        int | None, typer.Option("--web-port", help="Port of the admin REST and metrics (8080); 0: a free one.")
-    ] = None,
-    config: Annotated[
-        list[str] | None,
-        typer.Option("--config", metavar="FILE", help="Pulsar's broker.conf or a .toml file; may be repeated."),
-    ] = None,
+    broker_port: BrokerPort = None,
+    web_port: WebPort = None,
+    config: Annotated[list[str] | None, files_option("Pulsar's broker.conf")] = None,
     assignments: Settings = None,
     json_line: ReadyAsJson = False,
-    log_level: LogLevel = "info",
-    log_format: LogFormat = "text",
-    log_file: LogFile = "",
-    log_file_bytes: LogFileBytes = FILE_BYTES,
-    log_files: LogFiles = FILES,
 ) -> None:
     """Run a broker on the bookies and the ZooKeeper of a cluster, until SIGTERM or SIGINT."""
-    gc.disable()
-    from geminga.app.configuration.cluster_config import load_broker_config
-    from geminga.app.lifecycle.log_lines import begin_log
-    from geminga.app.servers.cluster_broker import run_broker
-
-    gc.freeze()
-    gc.enable()
-    begin_log(LogOptions(log_level, log_format, log_file, log_file_bytes, log_files))
+    with kept_imports():
+        from geminga.app.configuration.cluster_config import load_broker_config
+        from geminga.app.lifecycle.log_lines import begin_log
+        from geminga.app.servers.cluster_broker import run_broker
+    begin_log(log)
     given = {"metadataStoreUrl": metadata, "brokerServicePort": broker_port, "webServicePort": web_port}
-    overrides = [*(assignments or ()), *(f"{key}={value}" for key, value in given.items() if value is not None)]
-    run_broker(load_broker_config(config or (), os.environ, overrides), json_line=json_line or log_format == JSON)
+    loaded = load_broker_config(config or (), os.environ, settings_of(assignments, given))
+    run_broker(loaded, json_line=json_line or log.form == JSON)
 
 
 #: Commands that are here, and the one that is no group.

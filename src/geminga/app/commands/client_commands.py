@@ -9,15 +9,16 @@ import base64
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import aclosing
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
 from geminga.app.commands.client_security import add_security
 from geminga.app.commands.client_session import DEFAULT_URL, Json, Token, Url, run_client
+from geminga.app.commands.server_options import with_options
 from geminga.app.lifecycle.terminal_text import shown_on
 from geminga.model.errors import ConfigurationError, GemingaError
 
@@ -33,6 +34,29 @@ Topic = Annotated[str, typer.Argument(help="The topic: orders, or persistent://t
 Count = Annotated[int, typer.Option("-n", "--num-messages", min=0, help="End after so many; 0: go on.")]
 Hex = Annotated[bool, typer.Option("--hex", help="Show contents as hexadecimal numbers.")]
 Quiet = Annotated[bool, typer.Option("--hide-content", help="Do not print messages, only count them.")]
+
+
+class Reception(NamedTuple):
+    """How messages are received, and shown."""
+
+    printer: Printer
+    url: str
+    token: str
+
+    def run(self, work: Callable[[Client], Coroutine[Any, Any, None]]) -> None:
+        """Let ``work`` print what it receives."""
+        run_client(self.url, self.token, work)
+        self.printer.finish()
+
+
+def _reception(
+    hex_: Hex = False,
+    hide_content: Quiet = False,
+    url: Url = DEFAULT_URL,
+    token: Token = "",
+    json_line: Json = False,
+) -> Reception:
+    return Reception(Printer(json_line, hex_, hide_content), url, token)
 
 
 @commands.command()
@@ -109,7 +133,9 @@ def produce(
 
 
 @commands.command()
+@with_options(_reception)
 def consume(
+    reception: Reception,
     topic: Topic,
     subscription: Annotated[str, typer.Option("-s", "--subscription-name", help="The subscription.")],
     count: Count = 1,
@@ -121,14 +147,9 @@ def consume(
     ] = "Latest",
     regex: Annotated[bool, typer.Option("-r", "--regex", help="TOPIC is a pattern for topics of a namespace.")] = False,
     non_durable: Annotated[bool, typer.Option("--non-durable", help="The subscription ends with the command.")] = False,
-    hex_: Hex = False,
-    hide_content: Quiet = False,
-    url: Url = DEFAULT_URL,
-    token: Token = "",
-    json_line: Json = False,
 ) -> None:
     """Receive messages of a subscription, print and acknowledge them; until Ctrl-C with -n 0."""
-    printer = Printer(json_line, hex_, hide_content)
+    printer = reception.printer
 
     async def work(client: Client) -> None:
         import re
@@ -149,26 +170,22 @@ def consume(
                 if printer.shown == count:
                     break
 
-    run_client(url, token, work)
-    printer.finish()
+    reception.run(work)
 
 
 @commands.command()
+@with_options(_reception)
 def read(
+    reception: Reception,
     topic: Topic,
     count: Count = 1,
     start: Annotated[
         str, typer.Option("-m", "--start-message-id", help="earliest, latest or LEDGER:ENTRY (that one included).")
     ] = "latest",
     until_end: Annotated[bool, typer.Option("--until-end", help="End behind the last message there is.")] = False,
-    hex_: Hex = False,
-    hide_content: Quiet = False,
-    url: Url = DEFAULT_URL,
-    token: Token = "",
-    json_line: Json = False,
 ) -> None:
     """Read a topic from a place on, without leaving a subscription behind."""
-    printer = Printer(json_line, hex_, hide_content)
+    printer = reception.printer
 
     async def work(client: Client) -> None:
         # As of Pulsar's command, latest is the end: what is published from now on.
@@ -183,8 +200,7 @@ def read(
                     break
                 printer.show(await reader.read_next())
 
-    run_client(url, token, work)
-    printer.finish()
+    reception.run(work)
 
 
 class Printer:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Final
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -17,6 +17,7 @@ from geminga.app.commands.client_commands import Topic, choice
 from geminga.app.commands.client_security import add_security
 from geminga.app.commands.client_session import DEFAULT_URL, Json, Token, Url, run_client
 from geminga.app.commands.perf_report import PerfProgress
+from geminga.app.commands.server_options import with_options
 from geminga.model.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -39,8 +40,32 @@ Interval = Annotated[
 ]
 
 
+class Measuring(NamedTuple):
+    """Where it is measured, and how often figures are told."""
+
+    interval_s: float
+    url: str
+    token: str
+    is_json: bool
+
+    def run(self, work: Callable[[Client], Coroutine[Any, Any, None]], progress: PerfProgress) -> None:
+        """Let ``work`` add to ``progress``; the sums are told in the end, whatever came of it."""
+        try:
+            run_client(self.url, self.token, work)
+        finally:
+            progress.finish()
+
+
+def _measuring(
+    interval: Interval = 1.0, url: Url = DEFAULT_URL, token: Token = "", json_line: Json = False
+) -> Measuring:
+    return Measuring(interval, url, token, json_line)
+
+
 @commands.command()
+@with_options(_measuring)
 def produce(
+    measuring: Measuring,
     topic: Topic,
     rate: Annotated[
         float, typer.Option("-r", "--rate", min=0, max=1e9, help="Messages a second; 0: as fast as it goes.")
@@ -55,13 +80,9 @@ def produce(
         int, typer.Option("-o", "--max-outstanding", min=1, help="Messages without receipt at a time.")
     ] = 10_000,
     compression: Annotated[str, typer.Option("-z", "--compression", help="NONE, LZ4, ZLIB, ZSTD or SNAPPY.")] = "NONE",
-    interval: Interval = 1.0,
-    url: Url = DEFAULT_URL,
-    token: Token = "",
-    json_line: Json = False,
 ) -> None:
     """Send messages of random bytes, at a rate or as fast as it goes, until Ctrl-C or a limit."""
-    progress = PerfProgress("sent", is_json=json_line, interval_s=interval)
+    progress = PerfProgress("sent", is_json=measuring.is_json, interval_s=measuring.interval_s)
 
     async def work(client: Client) -> None:
         from geminga.client import CompressionType
@@ -77,10 +98,7 @@ def produce(
         with Every(progress.interval_s, progress.tick):
             await send_all(producer, os.urandom(size), progress, rate, messages, seconds)
 
-    try:
-        run_client(url, token, work)
-    finally:
-        progress.finish()
+    measuring.run(work, progress)
     if progress.failed:
         raise ConfigurationError(f"{progress.failed} messages were not stored")
 
@@ -125,7 +143,9 @@ async def send_all(
 
 
 @commands.command()
+@with_options(_measuring)
 def consume(
+    measuring: Measuring,
     topic: Topic,
     subscription: Annotated[str, typer.Option("-ss", "--subscription", help="The subscription.")] = "perf",
     kind: Annotated[
@@ -137,13 +157,9 @@ def consume(
     prefetch: Annotated[int, typer.Option("-q", "--receiver-queue-size", min=1, help="Messages prefetched.")] = 10_000,
     messages: Messages = 0,
     seconds: Seconds = 0.0,
-    interval: Interval = 1.0,
-    url: Url = DEFAULT_URL,
-    token: Token = "",
-    json_line: Json = False,
 ) -> None:
     """Receive and acknowledge messages, until Ctrl-C or a limit."""
-    progress = PerfProgress("received", is_json=json_line, interval_s=interval)
+    progress = PerfProgress("received", is_json=measuring.is_json, interval_s=measuring.interval_s)
 
     async def work(client: Client) -> None:
         from geminga.client import BatchReceivePolicy, ConsumerType, InitialPosition
@@ -168,10 +184,7 @@ def consume(
                     if messages and progress.messages >= messages:
                         break
 
-    try:
-        run_client(url, token, work)
-    finally:
-        progress.finish()
+    measuring.run(work, progress)
 
 
 class Every:

@@ -38,6 +38,10 @@ TokenFile = Annotated[
     str | None, typer.Option("-f", "--token-file", metavar="FILE", help="Read the token from a file.")
 ]
 SecretKeyPlace = Annotated[str | None, typer.Option("-sk", "--secret-key", metavar="KEY", help=_KEY_HELP)]
+ExpiryTime = Annotated[
+    str | None,
+    typer.Option("-e", "--expiry-time", metavar="TIME", help="How long it is good: 30m, 1h, 3d, 10y; else for ever."),
+]
 
 
 @commands.command("create-secret-key")
@@ -95,12 +99,7 @@ def create(
         str | None,
         typer.Option("-a", "--signature-algorithm", metavar="NAME", help="How it is signed; otherwise as the key is."),
     ] = None,
-    expiry: Annotated[
-        str | None,
-        typer.Option(
-            "-e", "--expiry-time", metavar="TIME", help="How long it is good: 30m, 1h, 3d, 10y; else for ever."
-        ),
-    ] = None,
+    expiry: ExpiryTime = None,
     secret_key: SecretKeyPlace = None,
     private_key: Annotated[str | None, typer.Option("-pk", "--private-key", metavar="KEY", help=_KEY_HELP)] = None,
     headers: Annotated[

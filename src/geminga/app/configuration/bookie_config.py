@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from geminga.app.configuration.config import AUTO_RECOVERY_KEY, build_settings, risks, shown_assignment, unknown_keys
-from geminga.app.configuration.config_sources import ConfigEntry, from_assignment, from_environment, read_file
+from geminga.app.configuration.config_sources import ConfigEntry, collect_entries
 from geminga.app.configuration.core.bookie_keys import NOT_BUILT, asked_of_bookie
 from geminga.app.configuration.core.bookie_place import DirectoryPair, check_bookie_id, directory_pairs
 from geminga.app.configuration.core.live_keys import LOG_LEVELS_KEY
@@ -177,9 +177,7 @@ def load_bookie_config(
     files: Sequence[str] = (), env: Mapping[str, str] | None = None, overrides: Sequence[str] = ()
 ) -> BookieProcessConfig:
     """Configuration from ``files``, the environment ``env`` and ``key=value`` texts; raises ConfigurationError."""
-    entries = [entry for path in files for entry in read_file(path)]
-    entries += from_environment(env or {})
-    entries += [from_assignment(text) for text in overrides]
+    entries = collect_entries(files, env, overrides)
     latest = {entry.key: entry for entry in entries}
     server = build_settings(BookieServerConfig, latest)
     metadata = _metadata(server, latest)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from geminga.app.configuration.config import Config, build_settings, cluster_config_from, shown_assignment
-from geminga.app.configuration.config_sources import ConfigEntry, from_assignment, from_environment, read_file
+from geminga.app.configuration.config_sources import ConfigEntry, collect_entries
 from geminga.app.configuration.core.unbuilt_keys import asked_in_vain
 from geminga.app.configuration.zookeeper_client import with_client_config
 from geminga.broker.ownership.core.broker_data import MODULAR_LOAD_MANAGER
@@ -80,9 +80,7 @@ def load_broker_config(
     files: Sequence[str] = (), env: Mapping[str, str] | None = None, overrides: Sequence[str] = ()
 ) -> BrokerProcessConfig:
     """Configuration from ``files``, the environment ``env`` and ``key=value`` texts; raises ConfigurationError."""
-    entries = [entry for path in files for entry in read_file(path)]
-    entries += from_environment(env or {})
-    entries += [from_assignment(text) for text in overrides]
+    entries = collect_entries(files, env, overrides)
     latest = {entry.key: entry for entry in entries}
     _refuse_security(latest)
     cluster = build_settings(ClusterConfig, latest)

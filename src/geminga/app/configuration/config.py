@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-from geminga.app.configuration.config_sources import ConfigEntry, from_assignment, from_environment, read_file
+from geminga.app.configuration.config_sources import ConfigEntry, collect_entries
 from geminga.app.configuration.core.quorums import meet_quorums
 from geminga.app.configuration.server_config import ServerConfig
 from geminga.bookie.config import BookieConfig
@@ -134,16 +134,6 @@ def load_config(
 ) -> Config:
     """Configuration from ``files``, the environment ``env`` and ``key=value`` texts; raises ConfigurationError."""
     return config_from(collect_entries(files, env, overrides))
-
-
-def collect_entries(
-    files: Sequence[str] = (), env: Mapping[str, str] | None = None, overrides: Sequence[str] = ()
-) -> list[ConfigEntry]:
-    """What :func:`load_config` makes the configuration of; raises ConfigurationError."""
-    entries = [entry for path in files for entry in read_file(path)]
-    entries += from_environment(env or {})
-    entries += [from_assignment(text) for text in overrides]
-    return entries
 
 
 def config_from(entries: Iterable[ConfigEntry]) -> Config:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from geminga.model.errors import ConfigurationError
@@ -97,6 +97,16 @@ def from_assignment(assignment: str) -> ConfigEntry:
     if not separator or not key.strip():
         raise ConfigurationError(f"--set {assignment}: expected key=value")
     return ConfigEntry(key.strip(), text.strip(), "--set")
+
+
+def collect_entries(
+    files: Sequence[str] = (), env: Mapping[str, str] | None = None, overrides: Sequence[str] = ()
+) -> list[ConfigEntry]:
+    """Of ``files``, the environment ``env`` and ``key=value`` texts; later ones win. Raises ConfigurationError."""
+    entries = [entry for path in files for entry in read_file(path)]
+    entries += from_environment(env or {})
+    entries += [from_assignment(text) for text in overrides]
+    return entries
 
 
 def _properties(text: str, path: str) -> Iterator[ConfigEntry]:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from geminga.app.configuration.config import build_settings, shown_assignment, unknown_keys
-from geminga.app.configuration.config_sources import ConfigEntry, from_assignment, from_environment, read_file
+from geminga.app.configuration.config_sources import ConfigEntry, collect_entries
+from geminga.app.configuration.server_config import HttpConfig
 from geminga.model.errors import ConfigurationError
 from geminga.model.settings import setting, settings_of
 from geminga.proxy.config import ProxyConfig
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from geminga.app.configuration.links_config import LinksConfig
     from geminga.app.configuration.tls_config import TlsConfig
     from geminga.broker.authentication.config import AuthenticationConfig
-    from geminga.broker.rest.http.server import HttpFront
     from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
 
 _PORT: Final = "a port, 0 to 65535, or nothing"
@@ -60,7 +60,7 @@ IDLE: Final = frozenset(_IDLE.split())
 
 
 @dataclass(frozen=True, slots=True)
-class ProxyServerConfig:
+class ProxyServerConfig(HttpConfig):
     """Addresses, ports and limits of the proxy's process."""
 
     #: Of the binary protocol; 0: the kernel picks; None, as ``servicePort=``: there is none.
@@ -79,16 +79,6 @@ class ProxyServerConfig:
     metadata_store_url: str = setting("metadataStoreUrl", "", "zk:host:port,host:port/path")
     zookeeper_servers: str = setting("zookeeperServers", "", "the same, as it was called before")
     session_timeout_ms: int = setting("metadataStoreSessionTimeoutMillis", 30_000, "milliseconds >= 4000", minimum=4000)
-    http_requests_max: int = setting("maxConcurrentHttpRequests", 1024, "an integer > 0", minimum=1)
-    trusts_forwarded: bool = setting("webServiceTrustXForwardedFor", False, "true or false")
-    has_web_source_header: bool = setting("webServiceHaProxyProtocolEnabled", False, "true or false")
-    limits_http_rate: bool = setting("httpRequestsLimitEnabled", False, "true or false")
-    http_requests_per_s: float = setting("httpRequestsMaxPerSecond", 100.0, "requests a second > 0", minimum=0.001)
-    http_header_bytes_max: int = setting("httpMaxRequestHeaderSize", 8192, "bytes > 0", minimum=1, maximum=1 << 20)
-    http_connections_max: int = setting("maxHttpServerConnections", 2048, "an integer >= 0, 0: no limit", minimum=0)
-    handshake_timeout_s: int = setting("gemingaHandshakeTimeoutSeconds", 10, "seconds > 0", minimum=1)
-    http_body_timeout_s: int = setting("gemingaHttpBodyTimeoutSeconds", 60, "seconds > 0", minimum=1)
-    http_hosts: tuple[str, ...] = setting("gemingaHttpAllowedHosts", (), "host names, comma separated, or *")
     #: How long a stop waits for requests under way.
     shutdown_timeout_ms: int = setting("brokerShutdownTimeoutMs", 10_000, "milliseconds >= 0", minimum=0)
     may_be_open: bool = setting("gemingaAllowOpen", False, "true or false")
@@ -96,14 +86,6 @@ class ProxyServerConfig:
     event_loop: str = setting(
         "gemingaEventLoop", "auto", "auto, asyncio or uvloop", choices=("auto", "asyncio", "uvloop")
     )
-
-    @property
-    def http_front(self) -> HttpFront:
-        """What stands before HTTP, and how much it lets in."""
-        from geminga.broker.rest.http.server import HttpFront
-
-        requests_per_s = self.http_requests_per_s if self.limits_http_rate else None
-        return HttpFront(requests_per_s, self.trusts_forwarded, self.has_web_source_header)
 
 
 class ProxyProcessConfig(NamedTuple):
@@ -134,9 +116,7 @@ def load_proxy_config(
     from geminga.app.configuration.tls_config import TlsConfig
     from geminga.broker.authentication.config import AuthenticationConfig
 
-    entries = [entry for path in files for entry in read_file(path)]
-    entries += from_environment(env or {})
-    entries += [from_assignment(text) for text in overrides]
+    entries = collect_entries(files, env, overrides)
     latest = {entry.key: entry for entry in entries}
     as_broker = {**latest, **{theirs: latest[ours] for ours, theirs in _BROKERS_NAMES.items() if ours in latest}}
     server, proxy = build_settings(ProxyServerConfig, latest), build_settings(ProxyConfig, latest)

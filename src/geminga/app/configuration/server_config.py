@@ -16,7 +16,37 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerConfig:
+class HttpConfig:
+    """How HTTP is served, and what it lets in."""
+
+    http_requests_max: int = setting("maxConcurrentHttpRequests", 1024, "an integer > 0", minimum=1)
+    #: Whether the balancer before the port says in X-Forwarded-For where requests came from.
+    trusts_forwarded: bool = setting("webServiceTrustXForwardedFor", False, "true or false")
+    has_web_source_header: bool = setting("webServiceHaProxyProtocolEnabled", False, "true or false")
+    limits_http_rate: bool = setting("httpRequestsLimitEnabled", False, "true or false")
+    http_requests_per_s: float = setting("httpRequestsMaxPerSecond", 100.0, "requests a second > 0", minimum=0.001)
+    #: Bytes of a request's line and headers.
+    http_header_bytes_max: int = setting("httpMaxRequestHeaderSize", 8192, "bytes > 0", minimum=1, maximum=1 << 20)
+    #: Connections of HTTP at the same time; fewer where the process may not open so many files. 0: those alone count.
+    http_connections_max: int = setting("maxHttpServerConnections", 2048, "an integer >= 0, 0: no limit", minimum=0)
+    #: Geminga's own: how long a connection has for its handshake, or for the headers of its request.
+    handshake_timeout_s: int = setting("gemingaHandshakeTimeoutSeconds", 10, "seconds > 0", minimum=1)
+    #: Geminga's own: how long a request has for its body, and an answer without being read any further.
+    http_body_timeout_s: int = setting("gemingaHttpBodyTimeoutSeconds", 60, "seconds > 0", minimum=1)
+    #: Geminga's own: hosts beside its own names by which HTTP is served, whose pages may do what programs may.
+    http_hosts: tuple[str, ...] = setting("gemingaHttpAllowedHosts", (), "host names, comma separated, or *")
+
+    @property
+    def http_front(self) -> HttpFront:
+        """What stands before HTTP, and how much it lets in."""
+        from geminga.broker.rest.http.server import HttpFront
+
+        requests_per_s = self.http_requests_per_s if self.limits_http_rate else None
+        return HttpFront(requests_per_s, self.trusts_forwarded, self.has_web_source_header)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig(HttpConfig):
     """Addresses, ports and limits of the servers of one process."""
 
     #: Port of the binary protocol; 0: the kernel picks.
@@ -48,22 +78,6 @@ class ServerConfig:
     http_body_bytes_max: int = setting("httpMaxRequestSize", -1, "bytes > 0, or -1 for the built-in bound", minimum=-1)
     #: A file whose presence ``/status.html`` tells, so that a load balancer can be told to send nobody.
     status_file: str = setting("statusFilePath", "", "the path of a file")
-    http_requests_max: int = setting("maxConcurrentHttpRequests", 1024, "an integer > 0", minimum=1)
-    #: Whether the balancer before the port says in X-Forwarded-For where requests came from.
-    trusts_forwarded: bool = setting("webServiceTrustXForwardedFor", False, "true or false")
-    has_web_source_header: bool = setting("webServiceHaProxyProtocolEnabled", False, "true or false")
-    limits_http_rate: bool = setting("httpRequestsLimitEnabled", False, "true or false")
-    http_requests_per_s: float = setting("httpRequestsMaxPerSecond", 100.0, "requests a second > 0", minimum=0.001)
-    #: Bytes of a request's line and headers.
-    http_header_bytes_max: int = setting("httpMaxRequestHeaderSize", 8192, "bytes > 0", minimum=1, maximum=1 << 20)
-    #: Connections of HTTP at the same time; fewer where the process may not open so many files. 0: those alone count.
-    http_connections_max: int = setting("maxHttpServerConnections", 2048, "an integer >= 0, 0: no limit", minimum=0)
-    #: Geminga's own: how long a connection has for its handshake, or for the headers of its request.
-    handshake_timeout_s: int = setting("gemingaHandshakeTimeoutSeconds", 10, "seconds > 0", minimum=1)
-    #: Geminga's own: how long a request has for its body, and an answer without being read any further.
-    http_body_timeout_s: int = setting("gemingaHttpBodyTimeoutSeconds", 60, "seconds > 0", minimum=1)
-    #: Geminga's own: hosts beside its own names by which HTTP is served, whose pages may do what programs may.
-    http_hosts: tuple[str, ...] = setting("gemingaHttpAllowedHosts", (), "host names, comma separated, or *")
     #: WebSockets; a standalone serves them, as Pulsar's does.
     web_sockets: bool = setting("webSocketServiceEnabled", False, "true or false")
     #: Bytes of one of their messages, inflated.
@@ -142,11 +156,3 @@ class ServerConfig:
     event_loop: str = setting(
         "gemingaEventLoop", "auto", "auto, asyncio or uvloop", choices=("auto", "asyncio", "uvloop")
     )
-
-    @property
-    def http_front(self) -> HttpFront:
-        """What stands before HTTP, and how much it lets in."""
-        from geminga.broker.rest.http.server import HttpFront
-
-        requests_per_s = self.http_requests_per_s if self.limits_http_rate else None
-        return HttpFront(requests_per_s, self.trusts_forwarded, self.has_web_source_header)

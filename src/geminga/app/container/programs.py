@@ -52,7 +52,7 @@ def arguments_of(call: Call, image: Image, environment: Mapping[str, str]) -> tu
     if not call.role:
         return arguments, ""
     # Not at the top: apply-config-from-env.py runs before every server, and needs little.
-    from geminga.app.configuration.config import collect_entries
+    from geminga.app.configuration.config_sources import collect_entries
 
     values = {entry.key: entry.text for entry in collect_entries((conf,), environment)}
     doors = open_doors(call.role, values)

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from geminga.admin._brokers import Brokers
 from geminga.app.storage.backup_sources import StoppedSource
-from geminga.app.storage.backup_writing import REQUEST_PREFIX, BackupWriter, Progress, are_nested
+from geminga.app.storage.backup_writing import REQUEST_PREFIX, BackupWriter, Copying, Progress, are_nested
 from geminga.app.storage.core.backup_format import BackupManifest
 from geminga.app.storage.pace import Pace
 from geminga.app.storage.stopped_directory import StoppedDirectory, lock_directory
@@ -115,8 +115,8 @@ async def back_up_stopped(
     with StoppedDirectory(data), alone_in(directory):
         async with local_runtime() as runtime:
             source = await StoppedSource.open(runtime, data)
-            pace = Pace(runtime.clock, rate_limit)
-            writer = BackupWriter(runtime.disk, directory, source, progress, whole=whole, pace=pace)
+            copying = Copying(progress, whole, Pace(runtime.clock, rate_limit))
+            writer = BackupWriter(runtime.disk, directory, source, copying)
             return await writer.write(), progress
 
 

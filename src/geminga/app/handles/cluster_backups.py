@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from geminga.app.handles.backups import alone_in, local_runtime
 from geminga.app.storage.backup_reading import manifest_of, verified_manifest
-from geminga.app.storage.backup_writing import Progress
+from geminga.app.storage.backup_writing import Copying, Progress
 from geminga.app.storage.cluster_backup import ClusterBackup, ClusterConnection, ClusterFacts
 from geminga.app.storage.cluster_restore import BackupTree, contents_of
 from geminga.app.storage.cluster_target import ClusterTarget, RestoreProgress, TargetCluster
@@ -79,8 +79,8 @@ async def _back_up(
     async with connecting as cluster:
         facts = await ClusterFacts.of(cluster.metadata)
         reached = ClusterConnection(cluster.metadata, cluster.bookkeeper)
-        pace = Pace(cluster.runtime.clock, rate_limit)
-        backup = ClusterBackup(cluster.runtime, directory, facts, reached, progress, whole=whole, pace=pace)
+        copying = Copying(progress, whole, Pace(cluster.runtime.clock, rate_limit))
+        backup = ClusterBackup(cluster.runtime, directory, facts, reached, copying)
         # A server's backup holds no lock, and is another's directory.
         with alone_in(directory):
             async with _telling(progress, told):

@@ -11,9 +11,9 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from types import FrameType
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from geminga.app.lifecycle.core.descriptors import LIMIT_MIN
 from geminga.app.lifecycle.descriptors import raise_descriptor_limit
@@ -142,6 +142,32 @@ def supervisor() -> Supervisor:
         return systemd_supervisor()
     except ValueError as error:
         raise ConfigurationError(str(error)) from None
+
+
+class ReadyLine(Protocol):
+    """What is told when everything is up."""
+
+    def __call__(self, *, json_line: bool) -> str:
+        """As text, or as JSON."""
+
+
+async def serve_until(
+    stop: asyncio.Event,
+    told: Supervisor,
+    ready_line: ReadyLine,
+    close: Callable[[], Awaitable[object]],
+    *,
+    json_line: bool,
+) -> None:
+    """Tell that everything is up, and ``close`` it when it is to stop."""
+    print(ready_line(json_line=json_line), flush=True)
+    tell_unclaimed()
+    told.ready(ready_line(json_line=False))
+    await stop.wait()
+    _log.info("stopping")
+    told.stopping()
+    await close()
+    told.close()
 
 
 def tell_unclaimed() -> None:

@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from geminga.app.configuration.bookie_config import (
@@ -21,7 +22,7 @@ from geminga.app.configuration.bookie_config import (
     load_bookie_config,
 )
 from geminga.app.configuration.config import build_settings, unknown_keys
-from geminga.app.configuration.config_sources import from_assignment, from_environment, read_file
+from geminga.app.configuration.config_sources import collect_entries
 from geminga.app.configuration.core.bookie_keys import NOT_BUILT
 from geminga.app.configuration.core.log_options import parse_levels
 from geminga.app.lifecycle.core.descriptors import plan_descriptors
@@ -34,9 +35,9 @@ from geminga.app.lifecycle.process_life import (
     ignore_hang_up,
     raise_open_files,
     seconds_since_exec,
+    serve_until,
     stop_on_signals,
     supervisor,
-    tell_unclaimed,
 )
 from geminga.app.servers.core.open_start import HOST_KEYS, OF_STATE, Opening, check_start
 from geminga.bookie.config import BookieConfig
@@ -109,9 +110,7 @@ def load_autorecovery_config(
         raise ConfigurationError(
             f"{who} needs the cluster's metadata store: expected --metadata zk:host:port or metadataServiceUri"
         )
-    entries = [entry for path in files for entry in read_file(path)]
-    entries += from_environment(env or {})
-    entries += [from_assignment(text) for text in overrides]
+    entries = collect_entries(files, env, overrides)
     http = bookie.http()
     if http is not None:
         opening = Opening(HOST_KEYS[http.key], http.host, OF_STATE)
@@ -215,14 +214,7 @@ async def _serve(config: AutoRecoveryProcessConfig, json_line: bool) -> None:
         if started is None:
             return
         recovery, port = started
-        print(_ready_line(name, port, json_line=json_line), flush=True)
-        tell_unclaimed()
-        told.ready(_ready_line(name, port, json_line=False))
-        await stop.wait()
-        _log.info("stopping")
-        told.stopping()
-        await recovery.close()
-        told.close()
+        await serve_until(stop, told, partial(_ready_line, name, port), recovery.close, json_line=json_line)
 
 
 async def _take_port(runtime: Runtime, config: AutoRecoveryProcessConfig, listener: HttpListener) -> QuestionsPort:

@@ -10,16 +10,22 @@ import asyncio
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
 from geminga.app.storage.backup_sources import RunningSource
-from geminga.app.storage.backup_writing import LANE, REQUEST_PREFIX, BackupWriter, Progress, are_nested, check_target
+from geminga.app.storage.backup_writing import (
+    LANE,
+    REQUEST_PREFIX,
+    BackupWriter,
+    Copying,
+    Progress,
+    are_nested,
+    check_target,
+)
 from geminga.app.storage.core.backup_format import BackupManifest
 from geminga.app.storage.pace import Pace
-from geminga.bookie import LocalBookie
-from geminga.metadata import SqliteMetadataStore
 from geminga.model.errors import ConflictError, DataDirectoryError, PreconditionFailedError, StorageError
 from geminga.runtime import Raised, Runtime, again, attempt_await, get_logger, spawn
 from geminga.runtime.disk_threads import ThreadedDisk
@@ -62,13 +68,11 @@ class _Place:
 class LocalBackups:
     """Implements ``broker.administration.services.Backups``."""
 
-    def __init__(
-        self, runtime: Runtime, data: str, metadata: SqliteMetadataStore, bookies: Mapping[str, LocalBookie]
-    ) -> None:
+    def __init__(self, runtime: Runtime, data: str, open_source: Callable[[], RunningSource]) -> None:
+        """``data``: the directory that is backed up."""
         self._runtime = runtime
         self._data = data
-        self._metadata = metadata
-        self._bookies = bookies
+        self._open_source = open_source
         self._task: asyncio.Task[None] | None = None
         #: The place that is looked at, or written to.
         self._place: _Place | None = None
@@ -101,21 +105,22 @@ class LocalBackups:
             if not is_good:
                 await self._leave(place, looking)
         self._progress = Progress()
+        copying = Copying(self._progress, whole, Pace(self._runtime.clock, rate_limit))
         self._state = {"state": "running", "directory": directory}
-        self._task = spawn(self._make(place, whole, Pace(self._runtime.clock, rate_limit)), name="backup")
+        self._task = spawn(self._make(place, copying), name="backup")
 
     async def state(self) -> Mapping[str, str | int]:
         """See the protocol."""
         return {**self._state, **self._progress.document()}
 
-    async def _make(self, place: _Place, whole: bool, pace: Pace) -> None:
+    async def _make(self, place: _Place, copying: Copying) -> None:
         directory = place.directory
         state: dict[str, str | int]
         writing: asyncio.Task[BackupManifest | Raised] | None = None
         try:
             try:
-                async with RunningSource(self._runtime, self._data, self._metadata, self._bookies) as source:
-                    writer = BackupWriter(place.disk, directory, source, self._progress, whole=whole, pace=pace)
+                async with self._open_source() as source:
+                    writer = BackupWriter(place.disk, directory, source, copying)
                     writing = spawn(attempt_await(writer.write()), name="files of a backup")
                     manifest = await self._unless_stalled(directory, writing)
             finally:

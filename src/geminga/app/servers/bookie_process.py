@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+from functools import partial
 from typing import Final
 
 from geminga.app.configuration.bookie_config import BookieProcessConfig
@@ -18,10 +19,10 @@ from geminga.app.lifecycle.process_life import (
     keep_freed_memory,
     raise_open_files,
     seconds_since_exec,
+    serve_until,
     settle_collector,
     stop_on_signals,
     supervisor,
-    tell_unclaimed,
 )
 from geminga.app.servers.bookie_server import BookieProcessServer, ServedBookie
 from geminga.runtime import get_logger
@@ -57,14 +58,7 @@ async def _serve(config: BookieProcessConfig, data_dir: str, json_line: bool) ->
     if address is None:
         return
     settle_collector()
-    print(bookie_ready_line(address, json_line=json_line), flush=True)
-    tell_unclaimed()
-    told.ready(bookie_ready_line(address, json_line=False))
-    await stop.wait()
-    _log.info("stopping")
-    told.stopping()
-    await server.stop()
-    told.close()
+    await serve_until(stop, told, partial(bookie_ready_line, address), server.stop, json_line=json_line)
 
 
 def bookie_ready_line(address: ServedBookie, *, json_line: bool) -> str:

@@ -18,15 +18,12 @@ from geminga.bookkeeper import BookKeeper
 from geminga.bookkeeper.remote import RegisteredBookies, RemoteBookiePool, frame_bytes_for
 from geminga.bookkeeper.remote.kept_connection import TlsOfBookies
 from geminga.broker.composition.service import Broker
-from geminga.broker.core.coercion import Json
 from geminga.broker.load.balancer import LoadBalancer
 from geminga.broker.load.chooser import LoadChooser
 from geminga.broker.load.measuring import LoadMeter, TopicCounters
 from geminga.broker.load.ports import UsageSource
 from geminga.broker.load_rules.reports import BrokerReport, LoadRates
-from geminga.broker.ownership.core.bundles import Bundles
 from geminga.broker.ownership.core.choosing import Chooser
-from geminga.broker.ownership.core.local_policies import with_cuts
 from geminga.broker.ownership.membership import Membership
 from geminga.broker.peers.client_tables import ClientTables
 from geminga.broker.peers.cluster_peers import ClusterPeers
@@ -139,18 +136,11 @@ class MemberBrokerServer(BrokerServer):
         resources = Resources(metadata)
         links = links_of(self._config)
 
-        async def policies_of(namespace: str) -> Mapping[str, Json] | None:
-            found = await resources.find_namespace_policies(namespace)
-            return None if found is None else found.document
-
-        async def keep_cuts(namespace: str, bundles: Bundles) -> None:
-            await resources.namespaces.update(namespace, lambda document: with_cuts(namespace, document, bundles))
-
         membership = Membership(
             runtime,
             metadata,
-            policies_of,
-            keep_cuts=keep_cuts,
+            resources.policies_document,
+            keep_cuts=resources.namespaces.keep_cuts,
             session_timeout_ms=self._session_timeout_ms,
             version=__version__,
             chooser=chooser,

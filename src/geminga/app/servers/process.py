@@ -20,10 +20,10 @@ from geminga.app.lifecycle.process_life import (
     keep_freed_memory,
     raise_open_files,
     seconds_since_exec,
+    serve_until,
     settle_collector,
     stop_on_signals,
     supervisor,
-    tell_unclaimed,
 )
 from geminga.app.servers.broker_server import BrokerServer
 from geminga.app.servers.listeners import Addresses
@@ -84,14 +84,7 @@ async def serve(
     settle_collector()
     if location.announce:
         print(json.dumps({"message": location.announce}) if json_line else location.announce, flush=True)
-    print(ready_line(addresses, location, json_line=json_line), flush=True)
-    tell_unclaimed()
-    told.ready(ready_line(addresses, location, json_line=False))
-    await stop.wait()
-    _log.info("stopping")
-    told.stopping()
-    await server.stop()
-    told.close()
+    await serve_until(stop, told, partial(ready_line, addresses, location), server.stop, json_line=json_line)
 
 
 def ready_line(addresses: Addresses, location: DataLocation, *, json_line: bool) -> str:

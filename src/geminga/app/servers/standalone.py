@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os.path
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from geminga.app.configuration.config import Config
@@ -74,10 +75,12 @@ class StandaloneServer(BrokerServer):
     def _use_backups(self) -> LocalBackups:
         if self._backups is None:
             from geminga.app.servers.backups import LocalBackups
+            from geminga.app.storage.backup_sources import RunningSource
 
             assert self._data_dir is not None
             assert self.runtime is not None
-            self._backups = LocalBackups(self.runtime, self._data_dir, self._metadata, self._bookies.opened)
+            source = partial(RunningSource, self.runtime, self._data_dir, self._metadata, self._bookies.opened)
+            self._backups = LocalBackups(self.runtime, self._data_dir, source)
         return self._backups
 
     async def _close_backups(self) -> None:

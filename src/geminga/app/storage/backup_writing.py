@@ -100,6 +100,16 @@ class Progress:
         }
 
 
+class Copying(NamedTuple):
+    """How a backup is copied."""
+
+    progress: Progress
+    #: Also what the backup before has.
+    whole: bool = False
+    #: None: as fast as it can.
+    pace: Pace | None = None
+
+
 async def read_manifest(disk: Disk, directory: str) -> BackupManifest | None:
     """Of the backup that is there; None: there is none. Raises DataDirectoryError, OSError."""
     path = f"{directory}/{MANIFEST_FILE}"
@@ -139,25 +149,14 @@ async def _stored_in(disk: Disk, directory: str) -> list[str]:
 
 
 class ManifestWriter(ABC):
-    """One backup, whatever of. ``whole``: copies also what the backup before has. ``pace``: None: as fast as it can."""
+    """One backup, whatever of."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        directory: str,
-        facts: BackupFacts,
-        progress: Progress,
-        *,
-        whole: bool = False,
-        pace: Pace | None = None,
-    ) -> None:
-        self._pace = pace
+    def __init__(self, disk: Disk, directory: str, facts: BackupFacts, copying: Copying) -> None:
+        self._progress, self._whole, self._pace = copying
         self._disk = disk
         self._directory = directory
         self._files = f"{directory}/{FILES_DIRECTORY}"
         self._facts = facts
-        self._progress = progress
-        self._whole = whole
         self._serial = 1
         #: Final files that are in the directory, by name and size.
         self._have: dict[tuple[str, int], BackupFile] = {}
@@ -249,17 +248,8 @@ class ManifestWriter(ABC):
 class BackupWriter(ManifestWriter):
     """Of a standalone's data directory."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        directory: str,
-        source: BackupSource,
-        progress: Progress,
-        *,
-        whole: bool = False,
-        pace: Pace | None = None,
-    ) -> None:
-        super().__init__(disk, directory, source, progress, whole=whole, pace=pace)
+    def __init__(self, disk: Disk, directory: str, source: BackupSource, copying: Copying) -> None:
+        super().__init__(disk, directory, source, copying)
         self._source = source
 
     async def _collect(self) -> tuple[int, list[BackupFile]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from geminga.app.configuration.bookie_config import BookieProcessConfig
 from geminga.app.lifecycle.process_life import end_at_once
@@ -14,6 +15,11 @@ from geminga.metadata.copying import refuse_unfinished
 from geminga.metadata.ports import MetadataStore
 from geminga.model.errors import ConfigurationError, DataDirectoryError, MetadataError
 from geminga.runtime import Runtime, real_runtime
+
+if TYPE_CHECKING:
+    from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
+
+T = TypeVar("T")
 
 
 def init_cluster(config: BookieProcessConfig) -> dict[str, object]:
@@ -58,7 +64,20 @@ def _in_cluster(
     if address is None:
         raise ConfigurationError("no metadata store: expected --metadata zk:host:port/path")
 
-    async def doing() -> dict[str, object]:
+    async def doing(metadata: MetadataStore, runtime: Runtime) -> dict[str, object]:
+        await refuse_unfinished(metadata, str(address))
+        return await do(metadata, runtime)
+
+    return with_store(config, address, doing)
+
+
+def with_store(
+    config: BookieProcessConfig, address: ZooKeeperAddress, do: Callable[[MetadataStore, Runtime], Awaitable[T]]
+) -> T:
+    """What ``do`` gives, which is handed the metadata store at ``address``, on a loop of its own. Raises MetadataError,
+    and what ``do`` does."""
+
+    async def doing() -> T:
         from geminga.metadata.zookeeper import ZooKeeperMetadataStore
 
         runtime = real_runtime(end_at_once)
@@ -66,7 +85,6 @@ def _in_cluster(
             timeout_ms = config.server.zk_timeout_ms
             metadata = await ZooKeeperMetadataStore.open(runtime, address, session_timeout_ms=timeout_ms)
             try:
-                await refuse_unfinished(metadata, str(address))
                 return await do(metadata, runtime)
             finally:
                 await metadata.close()

@@ -6,18 +6,17 @@ what was acknowledged for never written.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from geminga.app.configuration.bookie_config import BookieProcessConfig
-from geminga.app.lifecycle.process_life import end_at_once
+from geminga.app.storage.bookie_cluster import with_store
 from geminga.bookie.registration import forget_cookie
 from geminga.model.errors import ConfigurationError, DataDirectoryError, MetadataError, NoSuchLedgerError
-from geminga.runtime import real_runtime
 from geminga.wire.bookkeeper.bookie_cookie import BookieCookie
 
 if TYPE_CHECKING:
     from geminga.metadata import MetadataStore
+    from geminga.runtime import Runtime
 
 
 def remove_cookie(config: BookieProcessConfig, cookie: BookieCookie | None, *, even_if_named: bool = False) -> bool:
@@ -33,24 +32,12 @@ def remove_cookie(config: BookieProcessConfig, cookie: BookieCookie | None, *, e
     if cookie is None:
         raise DataDirectoryError("--delete-cookie: no directory tells the bookie's id (VERSION)")
 
-    async def removing() -> bool:
-        from geminga.metadata.zookeeper import ZooKeeperMetadataStore
+    async def removing(store: MetadataStore, _: Runtime) -> bool:
+        if not even_if_named:
+            await check_not_named(store, cookie.bookie_id)
+        return await forget_cookie(store, cookie)
 
-        runtime = real_runtime(end_at_once)
-        try:
-            timeout_ms = config.server.zk_timeout_ms
-            store = await ZooKeeperMetadataStore.open(runtime, address, session_timeout_ms=timeout_ms)
-            try:
-                if not even_if_named:
-                    await check_not_named(store, cookie.bookie_id)
-                return await forget_cookie(store, cookie)
-            finally:
-                await store.close()
-        finally:
-            await runtime.threads.close()
-            await runtime.disk.close()
-
-    return asyncio.run(removing())
+    return with_store(config, address, removing)
 
 
 async def check_not_named(store: MetadataStore, bookie_id: str) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from geminga.app.storage.backup_writing import COPY_BYTES, LANE, ManifestWriter, Progress
+from geminga.app.storage.backup_writing import COPY_BYTES, LANE, Copying, ManifestWriter
 from geminga.app.storage.cluster_tree import (
     TopicCursors,
     TreeCopy,
@@ -35,7 +35,6 @@ from geminga.app.storage.core.ledger_segments import (
     usable,
 )
 from geminga.app.storage.data_directory import DIRECTORY_FORMAT
-from geminga.app.storage.pace import Pace
 from geminga.bookie.disk_io import append, unlink_if_there
 from geminga.bookkeeper import BookKeeper
 from geminga.bookkeeper.ledger_handle import LedgerHandle
@@ -99,17 +98,9 @@ class ClusterBackup(ManifestWriter):
     """See the module."""
 
     def __init__(
-        self,
-        runtime: Runtime,
-        directory: str,
-        facts: ClusterFacts,
-        cluster: ClusterConnection,
-        progress: Progress,
-        *,
-        whole: bool = False,
-        pace: Pace | None = None,
+        self, runtime: Runtime, directory: str, facts: ClusterFacts, cluster: ClusterConnection, copying: Copying
     ) -> None:
-        super().__init__(runtime.disk, directory, facts, progress, whole=whole, pace=pace)
+        super().__init__(runtime.disk, directory, facts, copying)
         self._runtime = runtime
         self._metadata = cluster.metadata
         self._bookkeeper = cluster.bookkeeper

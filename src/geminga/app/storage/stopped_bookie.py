@@ -9,12 +9,11 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Container, Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 from pyroaring import BitMap64
 
-from geminga.app.storage.stopped_directory import chunks_of, journal_file, lock_directory, scan_of
+from geminga.app.storage.stopped_directory import Stopped, chunks_of, journal_file, lock_directory, scan_of
 from geminga.bookie.core import entry_log_format as log_format
 from geminga.bookie.core import journal_format
 from geminga.bookie.core.checkpoint_format import Checkpoint, decode_checkpoint, decode_cookie
@@ -54,8 +53,8 @@ class FoundEntry(NamedTuple):
     last_add_confirmed: int
 
 
-class StoppedBookie:
-    """See the module; a context manager. Raises DataDirectoryError if a directory is missing or in use.
+class StoppedBookie(Stopped):
+    """See the module. Raises DataDirectoryError if a directory is missing or in use.
 
     ``pairs``: (journal's, ledgers' directory) of each of its parts, in order.
     """
@@ -68,16 +67,6 @@ class StoppedBookie:
         except DataDirectoryError:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        """Itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Let go."""
-        self.close()
 
     def close(self) -> None:
         """Let go of the locks."""

@@ -14,6 +14,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -57,8 +58,26 @@ class JournalFile:
     damaged_at: int | None
 
 
-class StoppedDirectory:
-    """See the module; a context manager. Raises DataDirectoryError if it is in use, missing, foreign or newer."""
+class Stopped(ABC):
+    """What nobody runs now, held so that it stays so while somebody looks into it: a context manager."""
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Let go."""
+        self.close()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go."""
+
+
+class StoppedDirectory(Stopped):
+    """See the module. Raises DataDirectoryError if it is in use, missing, foreign or newer."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -70,16 +89,6 @@ class StoppedDirectory:
         except DataDirectoryError:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        """Itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Let go."""
-        self.close()
 
     def close(self) -> None:
         """Let go of the lock and the copy."""

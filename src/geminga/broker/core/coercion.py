@@ -3,14 +3,18 @@
 Pulsar's broker leaves this to a JSON library, whose rules clients got used to: ``"20"`` and ``20.0`` are 20, ``"True"``
 and 1 are true, 3 is ``"3"`` where a text belongs. Not taken over is what loses something silently: there 2.5 becomes 2,
 and an empty text or nothing at all becomes 0 or false.
+
+Beside it, JSON objects in nodes of the metadata store, written as Pulsar writes them.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping
 from typing import Final
 
-from geminga.model.errors import RemoteError
+from geminga.model.errors import CorruptionError, RemoteError
 
 #: A JSON value and a JSON object, as ``json.loads`` makes them.
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
@@ -27,6 +31,23 @@ VALUES_MAX: Final = 250_000
 _BEFORE_VALUES: Final = (b",", b"[", b"{")
 #: Characters of a value that an error shows.
 _SHOWN_CHARACTERS: Final = 40
+
+
+def encode_document(document: Mapping[str, Json]) -> bytes:
+    """Compact JSON, keys in the order given; null members are left out, as Pulsar's object mapper does."""
+    kept = {key: value for key, value in document.items() if value is not None}
+    return json.dumps(kept, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decode_document(path: str, value: bytes) -> Document:
+    """The inverse of :func:`encode_document`, of the node at ``path``, which the CorruptionError names."""
+    try:
+        document = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise CorruptionError(f"metadata node {path} does not hold JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise CorruptionError(f"metadata node {path} holds {type(document).__name__} where a JSON object belongs")
+    return document
 
 
 class BodyError(RemoteError):

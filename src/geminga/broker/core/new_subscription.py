@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
+
+#: What users say of a subscription, by name.
+Properties: TypeAlias = Mapping[str, str]
 
 
 class NewSubscription(NamedTuple):
     """What it is made with, beside where it begins."""
 
     name: str
-    properties: Mapping[str, str]
+    properties: Properties
     is_replicated: bool

@@ -79,6 +79,14 @@ class SubscriptionFilter:
         #: How often in a row they failed.
         self._failures = 0
 
+    @classmethod
+    def of(cls, subscription: AskedSubscription, filters: AsksFilters) -> SubscriptionFilter:
+        """The subscription's, which asks ``filters`` from now on; made with the first."""
+        if subscription.filter is None:
+            subscription.filter = cls(subscription, filters)
+        subscription.filter.follow(filters)
+        return subscription.filter
+
     @property
     def is_held(self) -> bool:
         """Whether nothing is sent while the filters fail."""

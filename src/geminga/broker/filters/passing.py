@@ -55,10 +55,7 @@ class PassingStage:
     ) -> None:
         """``position``: that of every entry. ``deliver`` gets what filters accept, ``drop`` all that is lost for their
         failures, or for want of room."""
-        if subscription.filter is None:
-            subscription.filter = SubscriptionFilter(subscription, filters)
-        subscription.filter.follow(filters)
-        self._filter = subscription.filter
+        self._filter = SubscriptionFilter.of(subscription, filters)
         self._position = position
         self._receivers = receivers
         self._deliver = deliver

@@ -51,10 +51,7 @@ class FilterStage:
         receivers: Callable[[], Sequence[FilteredConsumer]],
     ) -> None:
         """``receivers``: the consumers that may get what is read now."""
-        if subscription.filter is None:
-            subscription.filter = SubscriptionFilter(subscription, filters)
-        subscription.filter.follow(filters)
-        self._filter = subscription.filter
+        self._filter = SubscriptionFilter.of(subscription, filters)
         self._subscription = subscription
         self._log = log
         self._receivers = receivers

@@ -212,13 +212,21 @@ def handle_redeliver_bytes(connection: CommandConnection, raw: bytes) -> None:
     connection.run_in_turns(long_commands.redeliver_long(connection, raw))
 
 
+def _consumer_of(
+    connection: CommandConnection, request: pb.CommandSeek | pb.CommandUnsubscribe, missing: GemingaError
+) -> Consumer | None:
+    """The one that is named; None: there is none, which is answered with ``missing``."""
+    consumer = connection.members.consumers.get(request.consumer_id)
+    if consumer is None:
+        connection.members.answer_gone(request.consumer_id, partial(connection.send_error, request.request_id, missing))
+    return consumer
+
+
 def handle_seek(connection: CommandConnection, command: pb.BaseCommand) -> None:
     """SEEK by id or by publish time -> SUCCESS; where messages are stored, after the consumers were disconnected."""
     request = command.seek
-    consumer = connection.members.consumers.get(request.consumer_id)
+    consumer = _consumer_of(connection, request, ConsumerNotFoundError(f"no consumer {request.consumer_id}"))
     if consumer is None:
-        error = ConsumerNotFoundError(f"no consumer {request.consumer_id}")
-        connection.members.answer_gone(request.consumer_id, partial(connection.send_error, request.request_id, error))
         return
     subscription = consumer.subscription
     if not request.HasField("message_id") and not request.HasField("message_publish_time"):
@@ -241,10 +249,8 @@ def handle_seek(connection: CommandConnection, command: pb.BaseCommand) -> None:
 def handle_unsubscribe(connection: CommandConnection, command: pb.BaseCommand) -> None:
     """UNSUBSCRIBE: the only consumer deletes the subscription; with ``force``, any consumer does."""
     request = command.unsubscribe
-    consumer = connection.members.consumers.get(request.consumer_id)
+    consumer = _consumer_of(connection, request, NotFoundError(f"Consumer not found {request.consumer_id}"))
     if consumer is None:
-        error = NotFoundError(f"Consumer not found {request.consumer_id}")
-        connection.members.answer_gone(request.consumer_id, partial(connection.send_error, request.request_id, error))
         return
     _answer_after(
         connection,

@@ -9,7 +9,7 @@ histories in metadata say.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from math import sqrt
 from typing import Final
 
@@ -321,13 +321,9 @@ class LoadBalancer:
             if split.broker in silent:
                 continue
             _log.info("bundle %s of %s is split: %s", split.bundle, split.broker, split.why)
-            try:
-                await self._peers.split(split.bundle, unload=self._config.unloads_splits)
-            except GemingaError as error:
+            splitting = self._peers.split(split.bundle, unload=self._config.unloads_splits)
+            if not await _is_done(splitting, f"bundle {split.bundle} was not split", split.broker, silent):
                 self.splits_failed += 1
-                _log.warning("bundle %s was not split: %s", split.bundle, error)
-                if isinstance(error, UnavailableError):
-                    silent.add(split.broker)
                 continue
             self.splits += 1
             self._balancing.forget(split.bundle)
@@ -344,13 +340,9 @@ class LoadBalancer:
             _log.info("bundle %s moves from %s to %s", move.bundle, move.source, move.destination)
             # Whether or not it is known to have moved, it is left alone for a while.
             self._balancing.moved(move, now_s)
-            try:
-                await self._peers.unload(move.bundle, move.destination)
-            except GemingaError as error:
+            unloading = self._peers.unload(move.bundle, move.destination)
+            if not await _is_done(unloading, f"bundle {move.bundle} was not unloaded", move.source, silent):
                 self.moves_failed += 1
-                _log.warning("bundle %s was not unloaded: %s", move.bundle, error)
-                if isinstance(error, UnavailableError):
-                    silent.add(move.source)
                 continue
             self.moves += 1
             relieved.add(move.source)
@@ -389,3 +381,15 @@ class LoadBalancer:
         if what not in self._logged:
             self._logged.add(what)
             _log.warning("%s", error)
+
+
+async def _is_done(asked: Awaitable[None], failure: str, broker: str, silent: set[str]) -> bool:
+    """Whether ``broker`` did what was asked of it; one that does not answer joins ``silent``."""
+    try:
+        await asked
+    except GemingaError as error:
+        _log.warning("%s: %s", failure, error)
+        if isinstance(error, UnavailableError):
+            silent.add(broker)
+        return False
+    return True

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from geminga.broker.core.coercion import Document, Json
-from geminga.broker.load_rules.members import AMOUNT_MAX, amount, document_of, encoded, part, whole
+from geminga.broker.core.coercion import Document, Json, decode_document, encode_document
+from geminga.broker.load_rules.members import AMOUNT_MAX, amount, part, whole
 from geminga.broker.load_rules.reports import UNSEEN_RATES, BundleStats, LoadRates, decode_rates, rates_members, sum_of
 
 BUNDLE_DATA_PATH: Final = "/loadbalance/bundle-data"
@@ -68,7 +68,9 @@ def quota_path(bundle: str) -> str:
 
 def encode_bundle_data(data: BundleData) -> bytes:
     """As Pulsar writes it."""
-    return encoded({"shortTermData": _history(data.short), "longTermData": _history(data.long), "topics": data.topics})
+    return encode_document(
+        {"shortTermData": _history(data.short), "longTermData": _history(data.long), "topics": data.topics}
+    )
 
 
 def _history(history: History) -> Document:
@@ -77,7 +79,7 @@ def _history(history: History) -> Document:
 
 def decode_bundle_data(path: str, value: bytes) -> BundleData:
     """Raises CorruptionError."""
-    document = document_of(path, value)
+    document = decode_document(path, value)
     short = _decoded(path, part(path, document, "shortTermData"), SHORT_SAMPLES)
     long = _decoded(path, part(path, document, "longTermData"), LONG_SAMPLES)
     return BundleData(short, long, whole(path, document, "topics"))
@@ -93,7 +95,7 @@ def decode_quota(path: str, value: bytes) -> BundleData:
 
     More than any report may tell counts as that: it is a wish, and no fault of who measures.
     """
-    document = document_of(path, value)
+    document = decode_document(path, value)
     for name in _OF_QUOTA:
         given = document.get(name)
         if isinstance(given, int | float) and AMOUNT_MAX < given < math.inf:
@@ -120,12 +122,12 @@ def encode_averages(averages: BrokerAverages) -> bytes:
     document: Document = {}
     for prefix, rates in (("shortTerm", averages.short), ("longTerm", averages.long)):
         document.update({_member(prefix, name): value for name, value in rates_members(rates).items()})
-    return encoded(document)
+    return encode_document(document)
 
 
 def decode_averages(path: str, value: bytes) -> BrokerAverages:
     """Raises CorruptionError."""
-    document = document_of(path, value)
+    document = decode_document(path, value)
     found: list[LoadRates] = []
     for prefix in ("shortTerm", "longTerm"):
         found.append(LoadRates(*(amount(path, document, _member(prefix, name)) for name in rates_members(LoadRates()))))

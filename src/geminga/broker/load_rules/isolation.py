@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from geminga.broker.core.coercion import Json
-from geminga.broker.load_rules.members import document_of, part, text, texts
+from geminga.broker.core.coercion import Json, decode_document
+from geminga.broker.load_rules.members import part, text, texts
 from geminga.model.errors import CorruptionError
 from geminga.wire.pulsar.topic_pattern import LinearPattern
 
@@ -93,7 +93,7 @@ def decode_isolation(path: str, value: bytes) -> Isolation:
 
     Raises CorruptionError naming the path where the document itself can not be read.
     """
-    document = document_of(path, value)
+    document = decode_document(path, value)
     policies: dict[str, IsolationPolicy] = {}
     problems: list[str] = []
     for name in document:
@@ -125,4 +125,4 @@ def _policy(path: str, document: Mapping[str, Json], tell: Callable[[str], None]
 
 def decode_domain(path: str, value: bytes) -> list[str]:
     """The ids of the brokers of a failure domain. Raises CorruptionError."""
-    return texts(path, document_of(path, value), "brokers")
+    return texts(path, decode_document(path, value), "brokers")

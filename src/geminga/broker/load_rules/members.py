@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -25,23 +24,6 @@ def is_bundle_name(text: str) -> bool:
 def namespace_of(bundle: str) -> str:
     """``tenant/namespace`` of a bundle's name."""
     return bundle.rpartition("/")[0]
-
-
-def document_of(path: str, value: bytes) -> Document:
-    """The JSON object in a node. Raises CorruptionError."""
-    try:
-        document = json.loads(value)
-    except (ValueError, RecursionError) as error:
-        raise CorruptionError(f"metadata node {path} does not hold JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise CorruptionError(f"metadata node {path} holds {type(document).__name__} where a JSON object belongs")
-    return document
-
-
-def encoded(document: Mapping[str, Json]) -> bytes:
-    """As Pulsar writes it: nothing of what is null."""
-    kept = {key: value for key, value in document.items() if value is not None}
-    return json.dumps(kept, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def amount(path: str, document: Mapping[str, Json], name: str) -> float:

@@ -7,11 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from geminga.broker.core.coercion import Document, Json
+from geminga.broker.core.coercion import Document, Json, decode_document, encode_document
 from geminga.broker.load_rules.members import (
     amount,
-    document_of,
-    encoded,
     is_bundle_name,
     part,
     sorted_texts,
@@ -165,7 +163,7 @@ def rates_members(rates: LoadRates) -> Document:
 
 def decode_report(path: str, value: bytes) -> BrokerReport:
     """Raises CorruptionError naming the path. Bundles whose names are none are passed over."""
-    return report_of(path, document_of(path, value))
+    return report_of(path, decode_document(path, value))
 
 
 def report_of(path: str, document: Mapping[str, Json]) -> BrokerReport:
@@ -225,14 +223,14 @@ def encode_report(
     load["bundles"] = sorted_texts(stats)
     load["lastBundleGains"] = sorted_texts(stats.keys() - before)
     load["lastBundleLosses"] = sorted_texts(before - stats.keys())
-    value = encoded({**registration, **load})
+    value = encode_document({**registration, **load})
     if len(value) <= REPORT_BYTES_MAX:
         return value
     told = _busiest(stats, BUNDLES_BYTES_MAX)
     load["lastStats"] = {bundle: _stats_members(stats[bundle]) for bundle in sorted(told)}
     load["bundles"] = sorted_texts(told)
     load["lastBundleGains"] = load["lastBundleLosses"] = []
-    return encoded({**registration, **load})
+    return encode_document({**registration, **load})
 
 
 def _busiest(stats: Mapping[str, BundleStats], bytes_max: int) -> Sequence[str]:
@@ -240,7 +238,7 @@ def _busiest(stats: Mapping[str, BundleStats], bytes_max: int) -> Sequence[str]:
     told: list[str] = []
     left = bytes_max
     for bundle in sorted(stats, key=lambda name: (-stats[name].rates.bytes, -stats[name].rates.messages, name)):
-        left -= 2 * _text_bytes(bundle) + len(encoded(_stats_members(stats[bundle])))
+        left -= 2 * _text_bytes(bundle) + len(encode_document(_stats_members(stats[bundle])))
         if left < 0:
             break
         told.append(bundle)

@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from geminga.broker.core.coercion import Document
+from geminga.broker.core.coercion import Document, encode_document
 from geminga.broker.ownership.bundle_ownership import BundleOwnership
-from geminga.broker.ownership.core.broker_data import Leader, broker_id_of, encode_document, registration
+from geminga.broker.ownership.core.broker_data import Leader, broker_id_of, registration
 from geminga.broker.ownership.core.bundles import Bundle
 from geminga.broker.ownership.core.choosing import Chooser, FewestBundles
 from geminga.broker.ownership.endpoints import Endpoint, Endpoints

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from geminga.broker.core.coercion import Json
+from geminga.broker.core.coercion import Json, encode_document
 from geminga.broker.ownership.core.bundles import Bundle, Bundles
 from geminga.broker.ownership.core.local_policies import (
     bundles_in,
     decode_local_policies,
-    encode_local_policies,
     first_local_policies,
     local_policies_path,
     with_bundles,
@@ -107,7 +106,7 @@ class NamespaceBundles:
             policies = await self._policies_of(namespace)
             if policies is None:
                 return None
-            first = encode_local_policies(first_local_policies(namespace, policies))
+            first = encode_document(first_local_policies(namespace, policies))
             written = await cas.update(self._metadata, path, lambda found: None if found else first)
             value = first if written is None else written.value
         return bundles_in(namespace, decode_local_policies(namespace, value))
@@ -129,7 +128,7 @@ class NamespaceBundles:
                 after = before
                 return None
             after = before.with_split(bundle, keys)
-            return encode_local_policies(with_bundles(document, after))
+            return encode_document(with_bundles(document, after))
 
         await cas.update(self._metadata, local_policies_path(namespace), change)
         assert after is not None

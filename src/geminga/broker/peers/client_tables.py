@@ -7,18 +7,16 @@ who composes brokers that share a cluster; a broker that owns everything never n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
-from geminga.broker.schema.registry import SchemaRegistry, schema_id_of
-from geminga.broker.system_topics.table import Table, TableMessage, TableValue, Take
+from geminga.broker.system_topics.table import Table, TableMessage, TableSource, TableValue, Take
 from geminga.client import Client, Message, MessageId, Producer, PulsarException, Reader
 from geminga.client.schema import MessageDecoder, MessageEncoder, SchemaInfo, SchemaSource, SchemaType
 from geminga.model.errors import GemingaError, UnavailableError
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
 from geminga.runtime import Part, get_logger, spawn, wait_ms
-from geminga.wire.pulsar.schema_info import decode_version
 
 S = TypeVar("S")
 
@@ -44,27 +42,9 @@ class ClientTables:
         self._client = client
         self._part = part
 
-    def open(
-        self,
-        name: TopicName,
-        *,
-        schema_name: str,
-        own_schema: bytes,
-        parse: Callable[[bytes], S],
-        exists: Callable[[TopicName], Awaitable[bool]],
-        registry: SchemaRegistry,
-    ) -> Table[S]:
+    def open(self, source: TableSource[S]) -> Table[S]:
         """As the port says."""
-        return ClientTable(
-            name,
-            schema_name=schema_name,
-            own_schema=own_schema,
-            parse=parse,
-            exists=exists,
-            registry=registry,
-            client=self._client,
-            part=self._part,
-        )
+        return ClientTable(source, self._client, self._part)
 
 
 class ClientTable(Generic[S]):
@@ -72,21 +52,15 @@ class ClientTable(Generic[S]):
 
     __slots__ = (
         "_client",
-        "_exists",
         "_following",
         "_heard",
         "_is_ended",
         "_last",
-        "_name",
         "_opening",
-        "_own_schema",
-        "_parse",
         "_part",
         "_producers",
         "_reader",
-        "_registry",
-        "_schema_name",
-        "_schemas",
+        "_source",
         "_take",
         "_taken",
         "_taking",
@@ -96,24 +70,8 @@ class ClientTable(Generic[S]):
     is_behind = True
     was_compacted = False
 
-    def __init__(
-        self,
-        name: TopicName,
-        *,
-        schema_name: str,
-        own_schema: bytes,
-        parse: Callable[[bytes], S],
-        exists: Callable[[TopicName], Awaitable[bool]],
-        registry: SchemaRegistry,
-        client: Callable[[], Client],
-        part: Part | None,
-    ) -> None:
-        self._name = name
-        self._schema_name = schema_name
-        self._own_schema = own_schema
-        self._parse = parse
-        self._exists = exists
-        self._registry = registry
+    def __init__(self, source: TableSource[S], client: Callable[[], Client], part: Part | None) -> None:
+        self._source = source
         self._client = client
         self._part = part
         self._take: Take | None = None
@@ -132,12 +90,11 @@ class ClientTable(Generic[S]):
         self._is_ended = False
         #: By schema.
         self._producers: dict[bytes, Producer[bytes]] = {}
-        self._schemas: dict[int, S] = {}
 
     @property
     def name(self) -> TopicName:
         """As of the port."""
-        return self._name
+        return self._source.name
 
     # ---- reading
 
@@ -181,7 +138,7 @@ class ClientTable(Generic[S]):
         UnavailableError."""
         async with self._opening:
             self._require_in_use()
-            if self._reader is None and await self._exists(self.name):
+            if self._reader is None and await self._source.exists(self.name):
                 reader: Reader[Any] = await self._client().create_reader(
                     str(self.name), self._last, is_read_compacted=True, stats_interval_ms=0
                 )
@@ -250,7 +207,7 @@ class ClientTable(Generic[S]):
         return found
 
     async def _at(self, position: Position) -> TableMessage | None:
-        if not await self._exists(self.name):
+        if not await self._source.exists(self.name):
             return None
         start = MessageId(-1, position.ledger_id, position.entry_id, -1)
         async with self._client().create_reader(
@@ -265,12 +222,7 @@ class ClientTable(Generic[S]):
 
     async def schema(self, encoded_version: bytes) -> S:
         """As of the port: all brokers' schemas are in one registry."""
-        version = decode_version(encoded_version)
-        known = self._schemas.get(version)
-        if known is None:
-            definition = await self._registry.definition(schema_id_of(self.name), version, self._own_schema)
-            known = self._schemas[version] = self._parse(definition)
-        return known
+        return await self._source.schema(encoded_version)
 
     # ---- writing
 
@@ -297,7 +249,7 @@ class ClientTable(Generic[S]):
                 await self._producers.pop(next(iter(self._producers))).close()
             producer = await self._client().create_producer(
                 str(self.name),
-                schema=EncodedSchema(SchemaInfo(self._schema_name, SchemaType.AVRO, schema)),
+                schema=EncodedSchema(SchemaInfo(self._source.schema_name, SchemaType.AVRO, schema)),
                 batching_enabled=False,
             )
             if self._is_ended:

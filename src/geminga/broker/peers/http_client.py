@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import SplitResult, urljoin, urlsplit
 
@@ -15,7 +15,7 @@ import h11
 from geminga.broker.core.coercion import Json
 from geminga.broker.peers.links import PLAIN, PeerLinks
 from geminga.model.errors import UnavailableError
-from geminga.runtime import Runtime, StreamProtocol, again
+from geminga.runtime import KeyedLocks, Runtime, StreamProtocol, again
 from geminga.runtime.log import trace_id
 
 if TYPE_CHECKING:
@@ -86,8 +86,8 @@ class PeerHttp:
         self._runtime = runtime
         #: With TLS or without, and as whom.
         self.links = links
-        #: Where somebody asks or waits for a turn, and how many do.
-        self._places: dict[str, tuple[asyncio.Semaphore, int]] = {}
+        #: By the place that is asked.
+        self._places = KeyedLocks(partial(asyncio.Semaphore, REQUESTS_AT_ONCE))
         #: Of answers that are being read.
         self._held_bytes = 0
 
@@ -143,7 +143,7 @@ class PeerHttp:
         target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
         if not _VISIBLE.fullmatch(f"{parts.netloc}{target}"):
             raise UnavailableError(f"{url[:200]!r} is no address of a web service")
-        async with self._turn(parts.netloc):
+        async with self._places.of(parts.netloc):
             return await self._ask(method, parts, target, body)
 
     async def _ask(self, method: str, parts: SplitResult, target: str, body: bytes) -> tuple[int, str, bytes]:
@@ -172,18 +172,6 @@ class PeerHttp:
             return await self._answer(http, reader)
         finally:
             transport.abort()
-
-    @asynccontextmanager
-    async def _turn(self, place: str) -> AsyncIterator[None]:
-        turns, users = self._places.get(place) or (asyncio.Semaphore(REQUESTS_AT_ONCE), 0)
-        self._places[place] = (turns, users + 1)
-        try:
-            async with turns:
-                yield
-        finally:
-            turns, users = self._places.pop(place)
-            if users > 1:
-                self._places[place] = (turns, users - 1)
 
     def _tls(self) -> ssl.SSLContext | None:
         """Raises UnavailableError: files of certificates are exchanged, or gone, for a moment."""

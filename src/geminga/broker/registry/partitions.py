@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -37,7 +37,7 @@ from geminga.model.topic_name import (
     encode_name,
     is_internal_cursor,
 )
-from geminga.runtime import Clock, Part, get_logger, spawn
+from geminga.runtime import Clock, KeyedLocks, Part, get_logger, spawn
 from geminga.wire.managed_ledger import CursorInfoRecord
 
 if TYPE_CHECKING:
@@ -103,8 +103,8 @@ class Partitions:
         self._clock = clock
         self._is_stopping = is_stopping
         self._part = part
-        #: Full name -> its turns, and how many wait for one or have it.
-        self._turns: dict[str, tuple[asyncio.Lock, int]] = {}
+        #: By full name.
+        self._turns = KeyedLocks()
         #: Full names of those whose deletion is being finished for a client's sake.
         self._finishing: set[str] = set()
 
@@ -262,9 +262,7 @@ class Partitions:
     async def until_done(self, namespace: str) -> None:
         """Until what is being done now to the namespace's partitioned topics is done."""
         beginnings = tuple(f"{domain}://{namespace}/" for domain in ("persistent", "non-persistent"))
-        for lock in [lock for key, (lock, _) in self._turns.items() if key.startswith(beginnings)]:
-            async with lock:
-                continue
+        await self._turns.until_free(lambda key: key.startswith(beginnings))
 
     async def _finish_deletion(self, name: TopicName) -> None:
         try:
@@ -357,22 +355,10 @@ class Partitions:
 
     def deletion_of(self, namespace: str) -> AbstractAsyncContextManager[None]:
         """Around the deletion of a whole namespace: one at a time, in the order in which they came."""
-        return self._turn_of(f"deletion of {namespace}")
+        return self._turns.of(f"deletion of {namespace}")
 
     def _turn(self, name: TopicName) -> AbstractAsyncContextManager[None]:
-        return self._turn_of(str(name))
-
-    @asynccontextmanager
-    async def _turn_of(self, key: str) -> AsyncIterator[None]:
-        lock, users = self._turns.get(key) or (asyncio.Lock(), 0)
-        self._turns[key] = (lock, users + 1)
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, users = self._turns.pop(key)
-            if users > 1:
-                self._turns[key] = (lock, users - 1)
+        return self._turns.of(str(name))
 
     async def is_used(self, partition: TopicName) -> bool:
         """Whether a partition is loaded, or has had messages or subscriptions."""

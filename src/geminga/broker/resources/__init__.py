@@ -131,6 +131,11 @@ class Resources:
         """Policies of ``tenant/namespace``, or None if there is no such namespace; read for all who ask together."""
         return await self._asked.ask(namespace, lambda: self.namespaces.find(namespace))
 
+    async def policies_document(self, namespace: str) -> Mapping[str, Json] | None:
+        """The same, as they are stored."""
+        found = await self.find_namespace_policies(namespace)
+        return None if found is None else found.document
+
     async def partitioned_topic_metadata(self, name: TopicName) -> int | None:
         """Number of partitions, or None if the topic is not partitioned."""
         found = await self.partitioned_topics.find(name)

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from geminga.broker.core.coercion import Document, Json, object_of, text_of
-from geminga.broker.ownership.core.local_policies import local_policies_path
-from geminga.broker.resources.documents import DocumentStore
 from geminga.broker.resources.local_policies import set_local_policy
-from geminga.broker.resources.namespaces import BOOKIE_AFFINITY, Namespaces
+from geminga.broker.resources.namespaces import BOOKIE_AFFINITY, OfNamespaces
 from geminga.model.errors import PreconditionFailedError
 from geminga.wire.bookkeeper.isolation import IsolationGroups, group_names
 
@@ -49,20 +47,14 @@ def checked_affinity(value: Json) -> Document | None:
     return found
 
 
-class BookieAffinity:
+class BookieAffinity(OfNamespaces):
     """Read, set and remove. Raises NotFoundError where there is no such namespace, StorageError."""
 
-    __slots__ = ("_namespaces", "_store")
-
-    def __init__(self, store: DocumentStore, namespaces: Namespaces) -> None:
-        self._store = store
-        self._namespaces = namespaces
+    __slots__ = ()
 
     async def get(self, namespace: str) -> Document | None:
         """As it is stored; None: there is none."""
-        await self._namespaces.get(namespace)
-        found = await self._store.find(local_policies_path(namespace))
-        group = None if found is None else found.document.get(BOOKIE_AFFINITY)
+        group = await self._local_policy(namespace, BOOKIE_AFFINITY)
         return group if isinstance(group, dict) else None
 
     async def set(self, namespace: str, group: Document | None) -> None:

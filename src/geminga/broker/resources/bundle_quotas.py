@@ -10,9 +10,9 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from geminga.broker.core.coercion import BodyError, Document, Json, boolean_of, object_of, shown
+from geminga.broker.core.coercion import BodyError, Document, Json, boolean_of, encode_document, object_of, shown
 from geminga.broker.load_rules.histories import QUOTA_PATH, bundle_data_path, decode_bundle_data, quota_path
-from geminga.broker.resources.documents import DocumentStore, encode
+from geminga.broker.resources.documents import DocumentStore
 from geminga.model.errors import PreconditionFailedError
 
 #: Messages and bytes a second, megabytes.
@@ -103,5 +103,5 @@ class BundleLoads:
         found = await self._store.find(path)
         if found is None:
             return 0.0
-        rates = decode_bundle_data(path, encode(found.document)).short.rates
+        rates = decode_bundle_data(path, encode_document(found.document)).short.rates
         return rates.bytes_in + rates.bytes_out

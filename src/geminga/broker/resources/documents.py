@@ -8,23 +8,21 @@ is gone is done. Updates are therefore functions from the old document to the ne
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from geminga.broker.core.coercion import Document, Json
+from geminga.broker.core.coercion import Document, Json, decode_document, encode_document
 from geminga.metadata import cas
 from geminga.metadata.ports import MUST_NOT_EXIST, MetadataStore
 from geminga.model.errors import (
     BadVersionError,
     ConflictError,
-    CorruptionError,
     NodeNotEmptyError,
     NotFoundError,
     UnknownOutcomeError,
 )
 
-__all__ = ["Change", "Document", "DocumentStore", "Json", "VersionedDocument", "decode", "encode"]
+__all__ = ["Change", "Document", "DocumentStore", "Json", "VersionedDocument"]
 
 #: Old document to new document; pure, since it may run again after a lost compare-and-set.
 Change = Callable[[Document], Document]
@@ -44,23 +42,6 @@ class VersionedDocument(NamedTuple):
     created_ms: int
 
 
-def encode(document: Mapping[str, Json]) -> bytes:
-    """Compact JSON, keys in the order given; null members are left out, as Pulsar's object mapper does."""
-    kept = {key: value for key, value in document.items() if value is not None}
-    return json.dumps(kept, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def decode(path: str, value: bytes) -> Document:
-    """The inverse of :func:`encode`; raises :class:`CorruptionError` naming the path."""
-    try:
-        document = json.loads(value)
-    except ValueError as error:
-        raise CorruptionError(f"metadata node {path} does not hold JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise CorruptionError(f"metadata node {path} holds {type(document).__name__} where a JSON object belongs")
-    return document
-
-
 class DocumentStore:
     """Documents at paths of one metadata store."""
 
@@ -74,7 +55,7 @@ class DocumentStore:
         node = await self._metadata.get(path)
         if node is None or not node.value:
             return None
-        return VersionedDocument(decode(path, node.value), node.stat.version, node.stat.created_ms)
+        return VersionedDocument(decode_document(path, node.value), node.stat.version, node.stat.created_ms)
 
     async def children(self, path: str) -> list[str]:
         """Names of the direct children, sorted."""
@@ -82,7 +63,7 @@ class DocumentStore:
 
     async def create(self, path: str, document: Mapping[str, Json], exists: str) -> int:
         """Create; the new node's version. Raises :class:`ConflictError` with the sentence ``exists``."""
-        value = encode(document)
+        value = encode_document(document)
         for _ in range(CHANGE_ATTEMPTS_MAX):
             node = await self._metadata.get(path)
             if node is not None and node.value:
@@ -112,11 +93,11 @@ class DocumentStore:
         """Make or change: what is to be there is ``put`` of what is. Raises ConflictError, and what ``put`` raises."""
         for _ in range(CHANGE_ATTEMPTS_MAX):
             node = await self._metadata.get(path)
-            found = None if node is None or not node.value else decode(path, node.value)
+            found = None if node is None or not node.value else decode_document(path, node.value)
             # Before it is changed: it may be the same object.
-            before = None if found is None else encode(found)
+            before = None if found is None else encode_document(found)
             wanted = put(found)
-            value = encode(wanted)
+            value = encode_document(wanted)
             if node is not None and value == before:
                 return VersionedDocument(wanted, node.stat.version, node.stat.created_ms)
             version = MUST_NOT_EXIST if node is None else node.stat.version

@@ -14,10 +14,9 @@ from geminga.broker.ownership.core.local_policies import (
     first_local_policies,
     local_policies_path,
     with_bundles,
-    with_cuts,
 )
 from geminga.broker.resources.documents import Document, DocumentStore, Json
-from geminga.broker.resources.namespaces import Namespaces
+from geminga.broker.resources.namespaces import Namespaces, OfNamespaces
 
 _GROUP: Final = "namespaceAntiAffinityGroup"
 
@@ -38,20 +37,14 @@ async def set_local_policy(
     await store.put(path, lambda document: {**(first if document is None else document), member: value})
 
 
-class AntiAffinity:
+class AntiAffinity(OfNamespaces):
     """Read, set and remove groups. Raises NotFoundError where there is no such namespace, StorageError."""
 
-    __slots__ = ("_namespaces", "_store")
-
-    def __init__(self, store: DocumentStore, namespaces: Namespaces) -> None:
-        self._store = store
-        self._namespaces = namespaces
+    __slots__ = ()
 
     async def get(self, namespace: str) -> str | None:
         """None: it has none."""
-        await self._namespaces.get(namespace)
-        found = await self._store.find(local_policies_path(namespace))
-        group = None if found is None else found.document.get(_GROUP)
+        group = await self._local_policy(namespace, _GROUP)
         return group if isinstance(group, str) else None
 
     async def set(self, namespace: str, group: str | None) -> None:
@@ -69,14 +62,10 @@ class AntiAffinity:
         return found
 
 
-class BundleCuts:
+class BundleCuts(OfNamespaces):
     """How namespaces are cut where a broker is alone. What it writes is what a cluster begins with that it becomes."""
 
-    __slots__ = ("_namespaces", "_store")
-
-    def __init__(self, store: DocumentStore, namespaces: Namespaces) -> None:
-        self._store = store
-        self._namespaces = namespaces
+    __slots__ = ()
 
     async def get(self, namespace: str) -> Bundles:
         """As it is cut now; raises NotFoundError where there is no such namespace, StorageError."""
@@ -102,4 +91,4 @@ class BundleCuts:
         cut = after
         assert cut is not None
         # From these other clusters begin.
-        await self._namespaces.update(namespace, lambda document: with_cuts(namespace, document, cut))
+        await self._namespaces.keep_cuts(namespace, cut)

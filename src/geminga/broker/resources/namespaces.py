@@ -19,6 +19,7 @@ from geminga.model.errors import (
 from geminga.model.topic_name import is_valid_named_entity
 
 if TYPE_CHECKING:
+    from geminga.broker.ownership.core.bundles import Bundles
     from geminga.wire.bookkeeper.isolation import IsolationGroups
 
 #: What is said of a namespace that is not there.
@@ -27,6 +28,22 @@ _MISSING: Final = "Namespace does not exist"
 BOOKIE_AFFINITY: Final = "bookieAffinityGroup"
 #: How a cluster cuts namespaces into bundles: ``ownership.core.local_policies``, which a standalone does not load.
 LOCAL_POLICIES_PATH: Final = "/admin/local-policies"
+
+
+class OfNamespaces:
+    """What else is stored for namespaces."""
+
+    __slots__ = ("_namespaces", "_store")
+
+    def __init__(self, store: DocumentStore, namespaces: Namespaces) -> None:
+        self._store = store
+        self._namespaces = namespaces
+
+    async def _local_policy(self, namespace: str, member: str) -> Json:
+        """A member of its local policies; None: it has none. Raises NotFoundError without the namespace."""
+        await self._namespaces.get(namespace)
+        found = await self._store.find(_local_path(namespace))
+        return None if found is None else found.document.get(member)
 
 
 class Namespaces:
@@ -116,6 +133,12 @@ class Namespaces:
     async def set_policy(self, namespace: str, key: str, value: Json) -> Policies:
         """Set one field, or remove it with None; raises NotFoundError (404)."""
         return await self.update(namespace, lambda document: {**document, key: value})
+
+    async def keep_cuts(self, namespace: str, bundles: Bundles) -> None:
+        """Have clusters that begin to serve it cut it so, too. Raises NotFoundError (404), CorruptionError."""
+        from geminga.broker.ownership.core.local_policies import with_cuts
+
+        await self.update(namespace, lambda document: with_cuts(namespace, document, bundles))
 
     async def delete(self, namespace: str, *, expected_version: int | None = None) -> None:
         """Remove the namespace itself; its topics must be gone already.

@@ -4,15 +4,12 @@ their policies (``resource_group_name``)."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from geminga.broker.core.coercion import INT_MAX, LONG_MAX, BodyError, Document, Json, object_of, shown
+from geminga.broker.resources.namespaces import OfNamespaces
 from geminga.model.errors import ConflictError, NotFoundError, PreconditionFailedError
 from geminga.model.topic_name import is_valid_named_entity
-
-if TYPE_CHECKING:
-    from geminga.broker.resources.documents import DocumentStore
-    from geminga.broker.resources.namespaces import Namespaces
 
 GROUPS_PATH: Final = "/admin/resourcegroups"
 #: What brokers tell each other of a group (:mod:`geminga.broker.groups.usage`).
@@ -58,14 +55,10 @@ def checked_limits(value: Json) -> Document:
     return found
 
 
-class ResourceGroups:
+class ResourceGroups(OfNamespaces):
     """Create, read, change and delete groups."""
 
-    __slots__ = ("_namespaces", "_store")
-
-    def __init__(self, store: DocumentStore, namespaces: Namespaces) -> None:
-        self._store = store
-        self._namespaces = namespaces
+    __slots__ = ()
 
     async def list(self) -> list[str]:
         """Names, sorted."""

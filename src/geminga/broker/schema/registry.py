@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from geminga.broker.schema.core.compatibility import (
     identity_of,
@@ -35,12 +34,9 @@ from geminga.model.errors import (
     StorageError,
 )
 from geminga.model.topic_name import TopicName
-from geminga.runtime import again, carried_out, next_turn
+from geminga.runtime import KeyedLocks, again, carried_out, next_turn
 from geminga.runtime.ports import Clock, Threads
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 #: Races lost to other brokers before giving up; each lost one means that a version was added.
 ATTEMPTS_MAX: Final = 16
@@ -102,8 +98,8 @@ class SchemaRegistry:
         self._store = store
         self.operations = SchemaOperations(clock.monotonic)
         self._identities = Identities()
-        #: Schema id -> its lock, and how many hold or await it.
-        self._turns: dict[str, tuple[asyncio.Lock, int]] = {}
+        #: By schema id.
+        self._turns = KeyedLocks()
 
     # ---- find
 
@@ -192,7 +188,7 @@ class SchemaRegistry:
     async def _put_if_absent(
         self, schema_id: str, info: SchemaInfo, strategy: Strategy, may_add: bool, user: str
     ) -> int:
-        async with self._turn(schema_id):
+        async with self._turns.of(schema_id):
             for _ in range(ATTEMPTS_MAX):
                 found = await self._store.locate(schema_id)
                 live, failure = await self._readable(found.locator)
@@ -242,7 +238,7 @@ class SchemaRegistry:
             return await self._mark_deleted(schema_id, user)
 
     async def _mark_deleted(self, schema_id: str, user: str) -> int | None:
-        async with self._turn(schema_id):
+        async with self._turns.of(schema_id):
             for _ in range(ATTEMPTS_MAX):
                 found = await self._store.locate(schema_id)
                 if found.locator is None:
@@ -257,7 +253,7 @@ class SchemaRegistry:
     async def delete(self, schema_id: str) -> bool:
         """Delete all versions for good, as with the topic; False if there were none."""
         with self.operations.timed(DELETE, schema_id):
-            async with self._turn(schema_id):
+            async with self._turns.of(schema_id):
                 return await self._store.delete(schema_id)
 
     # ---- inside
@@ -331,18 +327,6 @@ class SchemaRegistry:
 
     async def _live(self, locator: Locator | None) -> Sequence[StoredSchema]:
         return live_versions([await self._store.read(entry) for entry in _since_deletion(locator)])
-
-    @asynccontextmanager
-    async def _turn(self, schema_id: str) -> AsyncIterator[None]:
-        lock, users = self._turns.get(schema_id) or (asyncio.Lock(), 0)
-        self._turns[schema_id] = (lock, users + 1)
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, users = self._turns.pop(schema_id)
-            if users > 1:
-                self._turns[schema_id] = (lock, users - 1)
 
 
 def _since_deletion(locator: Locator | None) -> Sequence[IndexEntry]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.core.deletion import TopicFacts
@@ -22,6 +21,7 @@ from geminga.model.topic_name import SHADOW_SOURCE, TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
+    from geminga.broker.core.new_subscription import Properties
     from geminga.broker.subscription.consumer import Consumer, ConsumerConnection
     from geminga.broker.subscription.subscription import Subscription
     from geminga.broker.topic.transaction_buffer import TransactionBuffer
@@ -64,12 +64,7 @@ class ShadowTopic(PersistentTopic):
         return await super().subscribe(connection, request)
 
     async def create_subscription(
-        self,
-        name: str,
-        position: Position,
-        properties: Mapping[str, str] | None = None,
-        *,
-        is_replicated: bool = False,
+        self, name: str, position: Position, properties: Properties | None = None, *, is_replicated: bool = False
     ) -> Subscription:
         """As :meth:`Topic.create_subscription`, once it is known where the newest message is."""
         if is_replicated:

@@ -15,19 +15,22 @@ from geminga.broker.core.dispatch.recent_candidates import RecentCandidates
 from geminga.broker.core.dispatch.shared import Candidate
 from geminga.broker.subscription.consumer import Consumer
 from geminga.broker.subscription.cursor_reader import CursorReader
-from geminga.broker.subscription.ports import DispatchedTopic, HoldsMessages, ReadsSnapshots, SubscriptionServices
+from geminga.broker.subscription.ports import (
+    HoldsMessages,
+    LoggedSubscription,
+    ReadsSnapshots,
+)
 from geminga.broker.subscription.throttling import BACKLOGGED_ENTRIES, DispatchThrottle, DispatchTurns
 from geminga.managed_ledger.rules.unreadable import is_lost
 from geminga.model import Position
 from geminga.model.errors import EntryFilterError, StorageError
-from geminga.runtime import Contained, Part, get_logger
+from geminga.runtime import Contained, get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:  # what no filter and no transaction needs is not loaded
     from geminga.broker.filters.judging import SubscriptionFilter
     from geminga.broker.filters.ports import AsksFilters
     from geminga.broker.filters.stage import FilterStage
-    from geminga.managed_ledger import ManagedCursor
     from geminga.transaction.core.pending_acks import Released
 
 #: Reads in one go before other work of the loop gets its turn.
@@ -43,7 +46,7 @@ class StageMaker(Protocol):
         """``receivers``: the consumers that may get what is read now."""
 
 
-class DispatchedSubscription(Part, Protocol):
+class DispatchedSubscription(LoggedSubscription, Protocol):
     """The subscription that is dispatched."""
 
     #: Its entry filters, with what they said; None: it never had any.
@@ -55,28 +58,8 @@ class DispatchedSubscription(Part, Protocol):
         ...
 
     @property
-    def name(self) -> str:
-        """Its name."""
-        ...
-
-    @property
-    def topic(self) -> DispatchedTopic:
-        """Its topic."""
-        ...
-
-    @property
-    def services(self) -> SubscriptionServices:
-        """What it uses of the broker."""
-        ...
-
-    @property
     def properties(self) -> Mapping[str, str]:
         """What its maker noted with it."""
-        ...
-
-    @property
-    def cursor(self) -> ManagedCursor:
-        """What it acknowledged."""
         ...
 
     @property

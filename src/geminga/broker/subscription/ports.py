@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from geminga.broker.core.departure import Farewell, Leaving
     from geminga.broker.filters.ports import AsksFilters
     from geminga.broker.subscription.consumer import Consumer
-    from geminga.managed_ledger import Entry, ManagedLedger
+    from geminga.managed_ledger import Entry, ManagedCursor, ManagedLedger
     from geminga.transaction.ports import HoldsBack, RecordLog, Registrations
 
 
@@ -244,4 +244,28 @@ class DispatchedTopic(SubscriptionTopic, Protocol):
 
     def forget_delays(self) -> None:
         """What waits is no more than what not all subscriptions have acknowledged: one was moved on, or is gone."""
+        ...
+
+
+class LoggedSubscription(Part, Protocol):
+    """A subscription of a topic with a managed ledger, as its parts see it."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def topic(self) -> DispatchedTopic:
+        """Its topic."""
+        ...
+
+    @property
+    def services(self) -> SubscriptionServices:
+        """What it uses of the broker."""
+        ...
+
+    @property
+    def cursor(self) -> ManagedCursor:
+        """What it acknowledged."""
         ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from geminga.broker.core.dispatch.redelivery import RedeliveryCounts
 from geminga.broker.subscription.ack_sets import is_short, size_and_words
@@ -17,7 +17,7 @@ from geminga.broker.subscription.consumer import INDIVIDUAL_ACK_TYPES, Consumer
 from geminga.broker.subscription.dispatch import Dispatch
 from geminga.broker.subscription.entry_filter import bits_of_words
 from geminga.broker.subscription.messages import position_from
-from geminga.broker.subscription.ports import DispatchedTopic, SubscriptionServices
+from geminga.broker.subscription.ports import LoggedSubscription
 from geminga.managed_ledger.rules.unreadable import is_lost
 from geminga.model.errors import (
     GemingaError,
@@ -29,7 +29,7 @@ from geminga.model.errors import (
 )
 from geminga.model.position import Position
 from geminga.model.txn_id import Standing, TxnId, TxnSubscription
-from geminga.runtime import Contained, Part, again, get_logger, spawn
+from geminga.runtime import Contained, again, get_logger, spawn
 from geminga.transaction.core.held_back import Hold
 from geminga.transaction.core.pending_acks import WHOLE, CumulativeAck, Released, TxnAck, whole_or_part
 from geminga.transaction.pending_ack_handle import PendingAckHandle, left_words
@@ -39,36 +39,13 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.numbers import BATCH_MESSAGES_BELIEVED
 from geminga.wire.pulsar.transaction_log import PendingAckRecord
 
-if TYPE_CHECKING:
-    from geminga.managed_ledger import ManagedCursor
-
 _log = get_logger(__name__)
 
 T = TypeVar("T")
 
 
-class AckingSubscription(Part, Protocol):
+class AckingSubscription(LoggedSubscription, Protocol):
     """The subscription."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        ...
-
-    @property
-    def topic(self) -> DispatchedTopic:
-        """Its topic."""
-        ...
-
-    @property
-    def services(self) -> SubscriptionServices:
-        """What it uses of the broker."""
-        ...
-
-    @property
-    def cursor(self) -> ManagedCursor:
-        """Its cursor."""
-        ...
 
     @property
     def dispatch(self) -> Dispatch | None:

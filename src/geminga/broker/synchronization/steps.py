@@ -6,9 +6,7 @@ topic does: what others say meanwhile is followed, and what is deleted has its t
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from geminga.broker.resources.configuration_paths import SHARED_ROOTS
@@ -49,7 +47,7 @@ from geminga.model.errors import (
     PreconditionFailedError,
     UnavailableError,
 )
-from geminga.runtime import SparseWarnings, crash_point, get_logger
+from geminga.runtime import KeyedLocks, SparseWarnings, crash_point, get_logger
 
 _log = get_logger(__name__)
 
@@ -84,22 +82,10 @@ class Steps:
         self._standing = standing
         self._counts = standing.counts
         self._warnings = warnings
-        #: By path: for its steps, and how many of them are under way or wait.
-        self._turns: dict[str, tuple[asyncio.Lock, int]] = {}
+        #: By path: for its steps.
+        self._turns = KeyedLocks()
         #: How often what is to be there before an event's change could not be made, of the event under way.
         self._unprepared: tuple[Stamp, int] | None = None
-
-    @asynccontextmanager
-    async def _turn(self, path: str) -> AsyncIterator[None]:
-        lock, users = self._turns.get(path) or (asyncio.Lock(), 0)
-        self._turns[path] = (lock, users + 1)
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, users = self._turns.pop(path)
-            if users > 1:
-                self._turns[path] = (lock, users - 1)
 
     async def has_document(self, path: str) -> bool:
         """Whether something is stored at a path, and not only below it. Raises MetadataError."""
@@ -110,7 +96,7 @@ class Steps:
 
     async def look(self, path: str) -> PathRecord | None:
         """Tell others what changed here; what is remembered of the path then. Raises GemingaError."""
-        async with self._turn(path):
+        async with self._turns.of(path):
             known = await self.records.read(path)
             node = await self._metadata.get(path)
             stored = _stored(path, node)
@@ -131,7 +117,7 @@ class Steps:
     async def note_deletion(self, path: str) -> None:
         """If this cluster made one that nobody was told of, its time is now, whenever it can be told; a node that is
         there has its own. Raises GemingaError."""
-        async with self._turn(path):
+        async with self._turns.of(path):
             known = await self.records.read(path)
             if known.record is None or known.record.digest == NOTHING or await self.has_document(path):
                 return
@@ -161,7 +147,7 @@ class Steps:
 
     async def adopt(self, path: str) -> None:
         """Take a path of a restored store as it is, for older than what others say of it. Raises GemingaError."""
-        async with self._turn(path):
+        async with self._turns.of(path):
             known = await self.records.read(path)
             node = await self._metadata.get(path)
             record = adopted(known.record, _stored(path, node), self._here())
@@ -170,7 +156,7 @@ class Steps:
 
     async def tell_again(self, path: str, clusters: Sequence[str], *, with_deletions: bool) -> None:
         """Tell some clusters alone how a path came to be as it is, unless that is under way. Raises GemingaError."""
-        async with self._turn(path):
+        async with self._turns.of(path):
             record = (await self.records.read(path)).record
             node = await self._metadata.get(path)
             value = None if node is None else node.value or None
@@ -203,7 +189,7 @@ class Steps:
 
     async def forget(self, path: str, stamp: Stamp) -> None:
         """A deletion is remembered no more, unless something came since. Raises MetadataError."""
-        async with self._turn(path):
+        async with self._turns.of(path):
             known = await self.records.read(path)
             record = known.record
             if record is not None and record._replace(differs="") == PathRecord(stamp, NOTHING, record.replaced):
@@ -214,7 +200,7 @@ class Steps:
 
     async def follow(self, event: SyncEvent) -> None:
         """Make another cluster's change, if it is to be made. Raises GemingaError."""
-        async with self._turn(event.path):
+        async with self._turns.of(event.path):
             for _ in range(ROUNDS_MAX):
                 try:
                     known = await self.records.read(event.path)

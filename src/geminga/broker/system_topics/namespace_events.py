@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.ownership.ports import is_served_here
 from geminga.broker.resources.topic_policies import NO_TOPIC_POLICIES, TopicPolicies
 from geminga.broker.system_topics import events
-from geminga.broker.system_topics.table import Table, TableMessage, TableValue, TopicTable
+from geminga.broker.system_topics.table import Table, TableMessage, TableSource, TableValue, TopicTable
 from geminga.model.errors import CorruptionError, GemingaError, InvalidTopicNameError
 from geminga.model.topic_name import CHANGE_EVENTS, EVENTS_CURSOR, TopicName
 from geminga.runtime import get_logger
@@ -72,16 +72,17 @@ class NamespaceEvents:
 
     def _own_table(self) -> Table[events.EventSchema]:
         broker = self._broker
-        return TopicTable(
+        source = self._source(broker.registry.exists)
+        return TopicTable(source, cursor=EVENTS_CURSOR, open_topic=broker.registry.get, clock=broker.runtime.clock)
+
+    def _source(self, exists: Callable[[TopicName], Awaitable[bool]]) -> TableSource[events.EventSchema]:
+        return TableSource(
             self.name,
-            cursor=EVENTS_CURSOR,
+            exists,
+            self._broker.schemas.registry,
             schema_name=SCHEMA_NAME,
             own_schema=events.SCHEMA,
             parse=events.schema_of,
-            open_topic=broker.registry.get,
-            exists=broker.registry.exists,
-            registry=broker.schemas.registry,
-            clock=broker.runtime.clock,
         )
 
     async def load(self) -> None:
@@ -89,14 +90,7 @@ class NamespaceEvents:
         broker = self._broker
         elsewhere = broker.tables_elsewhere
         if elsewhere is not None and not await is_served_here(broker.ownership, self.name):
-            self._table = elsewhere.open(
-                self.name,
-                schema_name=SCHEMA_NAME,
-                own_schema=events.SCHEMA,
-                parse=events.schema_of,
-                exists=self._is_to_be,
-                registry=broker.schemas.registry,
-            )
+            self._table = elsewhere.open(self._source(self._is_to_be))
         await self._table.read(self._take, self._tell)
         if self._table.was_compacted:
             await self._rewrite()

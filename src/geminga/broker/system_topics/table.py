@@ -148,19 +148,46 @@ class Table(Protocol[S_co]):
         ...
 
 
-class TablesElsewhere(Protocol):
-    """Tables whose topics other brokers serve."""
+class TableSource(Generic[S]):
+    """What a table is of: its topic, and the schemas of what is in it."""
 
-    def open(
+    __slots__ = ("_parse", "_schemas", "exists", "name", "own_schema", "registry", "schema_name")
+
+    def __init__(
         self,
         name: TopicName,
+        exists: Callable[[TopicName], Awaitable[bool]],
+        registry: SchemaRegistry,
         *,
         schema_name: str,
         own_schema: bytes,
         parse: Callable[[bytes], S],
-        exists: Callable[[TopicName], Awaitable[bool]],
-        registry: SchemaRegistry,
-    ) -> Table[S]:
+    ) -> None:
+        """``own_schema``: what Geminga writes with. ``parse`` makes a schema of the registry ready; it may raise
+        CorruptionError."""
+        self.name = name
+        self.exists = exists
+        self.registry = registry
+        self.schema_name = schema_name
+        self.own_schema = own_schema
+        self._parse = parse
+        #: By version.
+        self._schemas: dict[int, S] = {}
+
+    async def schema(self, encoded_version: bytes) -> S:
+        """The schema of a version as messages have it; raises CorruptionError if there is none, MetadataError."""
+        version = decode_version(encoded_version)
+        known = self._schemas.get(version)
+        if known is None:
+            definition = await self.registry.definition(schema_id_of(self.name), version, self.own_schema)
+            known = self._schemas[version] = self._parse(definition)
+        return known
+
+
+class TablesElsewhere(Protocol):
+    """Tables whose topics other brokers serve."""
+
+    def open(self, source: TableSource[S]) -> Table[S]:
         """As of :class:`TopicTable`."""
         ...
 
@@ -173,18 +200,12 @@ class TopicTable(Generic[S]):
         "_clock",
         "_cursor",
         "_cursor_name",
-        "_exists",
         "_heard",
         "_messages",
-        "_name",
         "_open_topic",
-        "_own_schema",
-        "_parse",
         "_reading",
-        "_registry",
-        "_schema_name",
-        "_schemas",
         "_seen",
+        "_source",
         "_take",
         "_told",
         "_told_read",
@@ -192,29 +213,10 @@ class TopicTable(Generic[S]):
         "was_compacted",
     )
 
-    def __init__(
-        self,
-        name: TopicName,
-        *,
-        cursor: str,
-        schema_name: str,
-        own_schema: bytes,
-        parse: Callable[[bytes], S],
-        open_topic: OpenTopic,
-        exists: Callable[[TopicName], Awaitable[bool]],
-        registry: SchemaRegistry,
-        clock: Clock,
-    ) -> None:
-        """``own_schema``: what Geminga writes with. ``parse`` makes a schema of the registry ready; it may raise
-        CorruptionError."""
-        self._name = name
-        self._own_schema = own_schema
+    def __init__(self, source: TableSource[S], *, cursor: str, open_topic: OpenTopic, clock: Clock) -> None:
+        self._source = source
         self._cursor_name = cursor
-        self._schema_name = schema_name
-        self._parse = parse
         self._open_topic = open_topic
-        self._exists = exists
-        self._registry = registry
         self._clock = clock
         #: Loaded when there is something in it.
         self._topic: PersistentTopic | None = None
@@ -223,7 +225,6 @@ class TopicTable(Generic[S]):
         self._messages = 0
         #: Of their data.
         self._bytes = 0
-        self._schemas: dict[int, S] = {}
         self._take: Take | None = None
         self._heard: Callable[[], None] | None = None
         #: Up to here all messages were taken; None: none is known of.
@@ -238,14 +239,14 @@ class TopicTable(Generic[S]):
     @property
     def name(self) -> TopicName:
         """As of :class:`Table`."""
-        return self._name
+        return self._source.name
 
     # ---- reading
 
     async def read(self, take: Take, heard: Callable[[], None] | None = None) -> None:
         """As of :class:`Table`."""
         self._take, self._heard = take, heard
-        if not await self._exists(self.name):
+        if not await self._source.exists(self.name):
             return
         async with self._reading:
             await self._read_on()
@@ -339,20 +340,15 @@ class TopicTable(Generic[S]):
 
     async def at(self, positions: Sequence[Position]) -> dict[Position, TableMessage]:
         """The messages of these entries, as far as there are any. Raises GemingaError."""
-        if not await self._exists(self.name):
+        if not await self._source.exists(self.name):
             return {}
         entries = await (await self._open(create=False)).ledger.reader.read(positions)
         found = {entry.position: message_of(entry.data, entry.position) for entry in entries}
         return {position: message for position, message in found.items() if message is not None}
 
     async def schema(self, encoded_version: bytes) -> S:
-        """The schema of a version as messages have it; raises CorruptionError if there is none, MetadataError."""
-        version = decode_version(encoded_version)
-        known = self._schemas.get(version)
-        if known is None:
-            definition = await self._registry.definition(schema_id_of(self.name), version, self._own_schema)
-            known = self._schemas[version] = self._parse(definition)
-        return known
+        """As of :class:`Table`."""
+        return await self._source.schema(encoded_version)
 
     # ---- writing
 
@@ -439,7 +435,9 @@ class TopicTable(Generic[S]):
         if topic is None or topic.is_closing or topic.ledger.tenure.is_closed:
             found = await self._open_topic(self.name, create=create)
             if not isinstance(found, PersistentTopic):
-                raise NotAllowedError(f"{self.name} stores no messages: {self._schema_name} needs persistent topics")
+                raise NotAllowedError(
+                    f"{self.name} stores no messages: {self._source.schema_name} needs persistent topics"
+                )
             cursor = await found.ledger.open_cursor(self._cursor_name, initial=EARLIEST)
             # Both at once: whoever fails or is cut off before leaves nothing that looks open.
             topic, self._cursor = found, cursor
@@ -451,14 +449,14 @@ class TopicTable(Generic[S]):
         return topic
 
     async def _version_of(self, schema: bytes) -> int:
-        info = SchemaInfo(self._schema_name, SchemaType.AVRO, schema)
+        info = SchemaInfo(self._source.schema_name, SchemaType.AVRO, schema)
         schema_id = schema_id_of(self.name)
         try:
-            return await self._registry.put_if_absent(schema_id, info, Strategy.ALWAYS_COMPATIBLE)
+            return await self._source.registry.put_if_absent(schema_id, info, Strategy.ALWAYS_COMPATIBLE)
         except MetadataError:
             raise
         except StorageError:
-            known = await self._registry.version_by_hash(schema_id, schema)
+            known = await self._source.registry.version_by_hash(schema_id, schema)
             if known is None:
                 raise
             return known

@@ -33,6 +33,7 @@ from geminga.runtime import Contained, get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
+    from geminga.broker.core.new_subscription import Properties
     from geminga.broker.filters.ports import AsksFilters
     from geminga.broker.subscription.consumer import Consumer, ConsumerConnection
     from geminga.broker.subscription.non_persistent import NonPersistentSubscription
@@ -192,12 +193,7 @@ class Topic:
         raise AssertionError(f"{type(self).__name__} has no subscriptions")
 
     async def create_subscription(
-        self,
-        name: str,
-        position: Position,
-        properties: Mapping[str, str] | None = None,
-        *,
-        is_replicated: bool = False,
+        self, name: str, position: Position, properties: Properties | None = None, *, is_replicated: bool = False
     ) -> AnySubscription:
         """Create a durable subscription that starts at ``position``; raises ConflictError if it exists.
 
@@ -302,3 +298,13 @@ def _require_encryption(topic: Topic, is_required: bool) -> None:
         for producer in topic.attendance.all():
             if not producer.may_be_encrypted:
                 producer.disconnect_soon()
+
+
+def attached(life: TopicLife, consumer: Consumer) -> Consumer:
+    """The one that was attached; raises what is said of a topic that is closing by now."""
+    life.touch()
+    if life.is_closing:
+        # Without CLOSE_CONSUMER, which the client would get before the answer to its SUBSCRIBE.
+        consumer.close()
+        raise life.closing_error()
+    return consumer

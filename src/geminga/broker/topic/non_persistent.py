@@ -6,7 +6,6 @@ Every receipt and message has the id 0:0, as in Pulsar.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.policies.core.limit_rows import MAX_MESSAGE_SIZE
@@ -18,7 +17,7 @@ from geminga.broker.subscription.non_persistent import (
     subscribe_non_persistent,
 )
 from geminga.broker.subscription.subscribe import check_new_subscription
-from geminga.broker.topic.base import Topic
+from geminga.broker.topic.base import Topic, attached
 from geminga.broker.topic.direct_publishing import DirectPublishing
 from geminga.broker.topic.services import TopicServices
 from geminga.model.errors import ConflictError
@@ -27,6 +26,7 @@ from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
+    from geminga.broker.core.new_subscription import Properties
     from geminga.broker.subscription.consumer import Consumer, ConsumerConnection
     from geminga.broker.topic.parts import LedAway
     from geminga.broker.topic.producer import Producer
@@ -120,21 +120,10 @@ class NonPersistentTopic(Topic):
         await self.check_may_subscribe(request)
         if self._led_away is not None:
             self._led_away.check()
-        consumer = await subscribe_non_persistent(self, connection, request)
-        self.life.touch()
-        if self.life.is_closing:
-            # Without CLOSE_CONSUMER, which the client would get before the answer to its SUBSCRIBE.
-            consumer.close()
-            raise self.life.closing_error()
-        return consumer
+        return attached(self.life, await subscribe_non_persistent(self, connection, request))
 
     async def create_subscription(
-        self,
-        name: str,
-        position: Position,
-        properties: Mapping[str, str] | None = None,
-        *,
-        is_replicated: bool = False,
+        self, name: str, position: Position, properties: Properties | None = None, *, is_replicated: bool = False
     ) -> NonPersistentSubscription:
         """Create a subscription, which keeps nothing while it has no consumers, in no cluster; raises ConflictError."""
         del is_replicated

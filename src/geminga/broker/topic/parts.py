@@ -28,6 +28,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
     from geminga.broker.compacted.reads import CompactedMessages, LatestOfLake
+    from geminga.broker.core.new_subscription import Properties
     from geminga.broker.policies.config import PolicyConfig
     from geminga.broker.publishing.producers import TopicProducers
     from geminga.broker.publishing.rates import HeldRates
@@ -109,12 +110,7 @@ class PartTopic(Protocol):
         """The rates that hold it."""
 
     async def create_subscription(
-        self,
-        name: str,
-        position: Position,
-        properties: Mapping[str, str] | None = None,
-        *,
-        is_replicated: bool = False,
+        self, name: str, position: Position, properties: Properties | None = None, *, is_replicated: bool = False
     ) -> Subscription:
         """A durable subscription that starts at ``position``. Raises GemingaError, ConflictError if it is there."""
 

@@ -7,7 +7,7 @@ kinds of topic share is in :mod:`.base`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final
 
@@ -23,7 +23,7 @@ from geminga.broker.subscription.limits import UnackedLimits
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.subscription.subscribe import begins_with_what_is_new, create_subscription, subscribe
 from geminga.broker.subscription.subscription import Subscription
-from geminga.broker.topic.base import Topic
+from geminga.broker.topic.base import Topic, attached
 from geminga.broker.topic.deduplication import TopicDeduplication
 from geminga.broker.topic.delays import DelayedDelivery
 from geminga.broker.topic.log_publishing import LogPublishing
@@ -40,6 +40,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
     from geminga.broker.compacted.reads import CompactedMessages, LatestOfLake
+    from geminga.broker.core.new_subscription import Properties
     from geminga.broker.subscription.consumer import Consumer, ConsumerConnection
     from geminga.broker.topic.parts import TopicPart
     from geminga.broker.topic.transaction_buffer import TransactionBuffer
@@ -209,20 +210,10 @@ class PersistentTopic(Topic):
             if is_new and request.durable and self.transactions is not None:
                 await self.transactions.drop_leftovers(request.subscription, self._subscriptions, self.services.ledgers)
             consumer = await subscribe(self, connection, request, allow_creation=allow_creation)
-        self.life.touch()
-        if self.life.is_closing:
-            # Without CLOSE_CONSUMER, which the client would get before the answer to its SUBSCRIBE.
-            consumer.close()
-            raise self.life.closing_error()
-        return consumer
+        return attached(self.life, consumer)
 
     async def create_subscription(
-        self,
-        name: str,
-        position: Position,
-        properties: Mapping[str, str] | None = None,
-        *,
-        is_replicated: bool = False,
+        self, name: str, position: Position, properties: Properties | None = None, *, is_replicated: bool = False
     ) -> Subscription:
         """Create a durable subscription that starts at ``position``; raises ConflictError if it exists."""
         if name in self._subscriptions:

@@ -158,11 +158,9 @@ class Coordinators:
 
     async def find_standing(self, txn_id: TxnId, participant: str | TxnSubscription) -> Standing:
         """As :class:`Registrations` says."""
-        try:
-            return await self.own_standing(txn_id, participant)
-        except TransactionCoordinatorNotFoundError:
-            if txn_id.coordinator >= await self._count():
-                return Standing.OVER
+        found = await self._own_or_over(txn_id, participant)
+        if found is not None:
+            return found
         try:
             async with asyncio.timeout(ASK_S):
                 return await self._standing_elsewhere(txn_id, participant)
@@ -173,12 +171,15 @@ class Coordinators:
 
     async def ask_standing(self, txn_id: TxnId, participant: str | TxnSubscription) -> Standing:
         """As :class:`Registrations` says."""
+        found = await self._own_or_over(txn_id, participant)
+        return await self._standing_elsewhere(txn_id, participant) if found is None else found
+
+    async def _own_or_over(self, txn_id: TxnId, participant: str | TxnSubscription) -> Standing | None:
+        """Of a coordinator that is here, or that the cluster has not; None: another broker may have it."""
         try:
             return await self.own_standing(txn_id, participant)
         except TransactionCoordinatorNotFoundError:
-            if txn_id.coordinator >= await self._count():
-                return Standing.OVER
-        return await self._standing_elsewhere(txn_id, participant)
+            return Standing.OVER if txn_id.coordinator >= await self._count() else None
 
     async def _standing_elsewhere(self, txn_id: TxnId, participant: str | TxnSubscription) -> Standing:
         found = None if self._elsewhere is None else await self._elsewhere.ask(txn_id, participant)

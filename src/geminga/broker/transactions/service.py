@@ -13,7 +13,7 @@ from geminga.broker.transactions.alarm import HeldBackAlarm
 from geminga.broker.transactions.coordinators import Coordinators
 from geminga.broker.transactions.participants import LoadTopics, LocalParticipants
 from geminga.broker.transactions.pending_ack_logs import LedgerPendingAckLogs
-from geminga.broker.transactions.snapshots import OpenTopics, TopicSnapshots
+from geminga.broker.transactions.snapshots import OpenTopics, SnapshotTables, TopicSnapshots
 from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.model.topic_name import TopicName
 from geminga.runtime import Part, Runtime
@@ -50,7 +50,8 @@ class TransactionService:
         serve. ``snapshots_of``, ``participants_of``: those of the whole cluster, given this broker's own; None: they
         are all here. ``standings``: what coordinators of other brokers know; None: they can not be asked."""
         #: Kept by this broker.
-        self.own_snapshots = TopicSnapshots(topics, schemas, runtime.clock, ownership, tables_elsewhere)
+        tables = SnapshotTables(topics, schemas, runtime.clock, ownership, tables_elsewhere)
+        self.own_snapshots = TopicSnapshots(tables, runtime.clock, ownership)
         self.snapshots: BufferSnapshots = (
             self.own_snapshots if snapshots_of is None else snapshots_of(self.own_snapshots)
         )

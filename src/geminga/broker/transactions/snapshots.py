@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from geminga.broker.ownership.ports import Ownership, Topics, is_served_here
 from geminga.broker.schema.registry import SchemaRegistry
-from geminga.broker.system_topics.table import Table, TableMessage, TablesElsewhere, TableValue, TopicTable
+from geminga.broker.system_topics.table import Table, TableMessage, TablesElsewhere, TableSource, TableValue, TopicTable
 from geminga.broker.topic.base import Topic
 from geminga.broker.transactions.snapshot_records import (
     INDEXES_SCHEMA,
@@ -110,28 +110,17 @@ class SnapshotTables:
 
     async def open(self, name: TopicName) -> Table[Schema]:
         """Raises StorageError, UnavailableError."""
-        topics, schema_name = self._topics, SCHEMA_NAMES[name.local_name]
-        own_schema = OWN_SCHEMAS[name.local_name]
-        if self._elsewhere is not None and not await is_served_here(self._ownership, name):
-            return self._elsewhere.open(
-                name,
-                schema_name=schema_name,
-                own_schema=own_schema,
-                parse=parse_schema,
-                exists=topics.exists,
-                registry=self._registry,
-            )
-        return TopicTable(
+        source = TableSource(
             name,
-            cursor=SNAPSHOTS_CURSOR,
-            schema_name=schema_name,
-            own_schema=own_schema,
+            self._topics.exists,
+            self._registry,
+            schema_name=SCHEMA_NAMES[name.local_name],
+            own_schema=OWN_SCHEMAS[name.local_name],
             parse=parse_schema,
-            open_topic=self._open_topic,
-            exists=topics.exists,
-            registry=self._registry,
-            clock=self._clock,
         )
+        if self._elsewhere is not None and not await is_served_here(self._ownership, name):
+            return self._elsewhere.open(source)
+        return TopicTable(source, cursor=SNAPSHOTS_CURSOR, open_topic=self._open_topic, clock=self._clock)
 
     async def _open_topic(self, name: TopicName, *, create: bool) -> Topic:
         try:
@@ -309,15 +298,8 @@ class TopicSnapshots:
 
     __slots__ = ("_clock", "_loading", "_moves", "_namespaces", "_tables")
 
-    def __init__(
-        self,
-        topics: OpenTopics,
-        registry: SchemaRegistry,
-        clock: Clock,
-        ownership: Ownership,
-        elsewhere: TablesElsewhere | None = None,
-    ) -> None:
-        self._tables = SnapshotTables(topics, registry, clock, ownership, elsewhere)
+    def __init__(self, tables: SnapshotTables, clock: Clock, ownership: Ownership) -> None:
+        self._tables = tables
         self._clock = clock
         self._namespaces: dict[str, NamespaceSnapshots] = {}
         self._loading: dict[str, asyncio.Lock] = {}

@@ -5,7 +5,7 @@ One timer each for all topics.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -143,22 +143,20 @@ class PolicyUpkeep:
                 yield topic
 
     async def _expire_messages(self) -> float:
-        for topic in self._topics():
-            try:
-                with Contained(topic, "expiry"):
-                    await self.expire_messages(topic)
-            except GemingaError as error:
-                _log.warning("%s: messages could not be expired: %s", topic.name, error)
+        await self._expire("messages", self.expire_messages)
         return self._broker.config.message_expiry_check_minutes * _MINUTE_S
 
     async def _expire_subscriptions(self) -> float:
+        await self._expire("subscriptions", self.expire_subscriptions)
+        return self._broker.config.subscription_expiry_check_minutes * _MINUTE_S
+
+    async def _expire(self, what: str, expire: Callable[[PersistentTopic], Awaitable[None]]) -> None:
         for topic in self._topics():
             try:
                 with Contained(topic, "expiry"):
-                    await self.expire_subscriptions(topic)
+                    await expire(topic)
             except GemingaError as error:
-                _log.warning("%s: subscriptions could not be expired: %s", topic.name, error)
-        return self._broker.config.subscription_expiry_check_minutes * _MINUTE_S
+                _log.warning("%s: %s could not be expired: %s", topic.name, what, error)
 
     async def _keep_parts(self, kind: type[TopicPart], interval_s: float) -> float:
         self._keep(kind)

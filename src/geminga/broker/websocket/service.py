@@ -28,6 +28,7 @@ from geminga.broker.websocket.sessions import (
     PingSession,
     ProducerSession,
     ReaderSession,
+    SocketPlace,
     SocketSession,
 )
 from geminga.broker.websocket.socket import SharedRoom, SocketLimits, Upgrade, WebSocket
@@ -150,10 +151,8 @@ class SocketService:
 
         async def make(client: Client) -> SocketSession:
             producer = await client.create_producer(topic, **producer_arguments(given))
-            counts = self._counts_of(topic)
-            return ProducerSession(
-                topic, admitted.peer, counts, producer, self._clock, self._published, given.pending_messages_max
-            )
+            place = self._place(topic, admitted)
+            return ProducerSession(place, producer, self._clock, self._published, given.pending_messages_max)
 
         return await self._open(admitted, make)
 
@@ -172,7 +171,7 @@ class SocketService:
             window = PullWindow() if given.pull_mode else PushWindow(given.receiver_queue_size)
             mode = "Durable" if given.is_durable else "NonDurable"
             named = (subscription, given.subscription_type, mode)
-            return ConsumerSession(told, admitted.peer, self._counts_of(told), self._inbox, consumer, window, named)
+            return ConsumerSession(self._place(told, admitted), self._inbox, consumer, window, named)
 
         return await self._open(admitted, make)
 
@@ -184,14 +183,17 @@ class SocketService:
             reader = await client.create_reader(topic, start, reader_name=given.name, **reader_arguments(given))
             window = CountWindow(given.receiver_queue_size)
             name = reader.subscription_name()
-            return ReaderSession(topic, admitted.peer, self._counts_of(topic), self._inbox, reader, window, name)
+            return ReaderSession(self._place(topic, admitted), self._inbox, reader, window, name)
 
         return await self._open(admitted, make)
+
+    def _place(self, topic: str, admitted: Admitted) -> SocketPlace:
+        return SocketPlace(topic, admitted.peer, self._counts_of(topic))
 
     def open_ping(self, admitted: Admitted) -> SocketSession:
         """For who only asks whether somebody is there. Raises UnavailableError."""
         member = self._admit(admitted, None)
-        return self._made(member, PingSession("", admitted.peer, SocketCounts()))
+        return self._made(member, PingSession(SocketPlace("", admitted.peer, SocketCounts())))
 
     async def _open(
         self, admitted: Admitted, make: Callable[[Client], Coroutine[Any, Any, SocketSession]]

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from geminga.broker.subscription.stats import iso_time
 from geminga.broker.websocket.core.counts import SocketCounts
@@ -97,17 +97,24 @@ class Socket(Protocol):
         """Read on."""
 
 
+class SocketPlace(NamedTuple):
+    """Where a socket is, and whose."""
+
+    topic: str
+    #: Who is there.
+    peer: str
+    #: Of all sockets of its namespace.
+    counts: SocketCounts
+
+
 class SocketSession:
     """One socket's; see the module."""
 
     #: In ``proxy-stats``: whose list it is in.
     is_producer = False
 
-    def __init__(self, topic: str, peer: str, counts: SocketCounts) -> None:
-        """``counts``: of all sockets of its namespace."""
-        self.topic = topic
-        self.peer = peer
-        self.counts = counts
+    def __init__(self, place: SocketPlace) -> None:
+        self.topic, self.peer, self.counts = place
         #: Messages stored, or delivered.
         self.messages = 0
         #: Set once there is a socket.
@@ -177,16 +184,9 @@ class ProducerSession(SocketSession):
     is_producer = True
 
     def __init__(
-        self,
-        topic: str,
-        peer: str,
-        counts: SocketCounts,
-        producer: Producer[bytes],
-        clock: Clock,
-        room: PublishRoom,
-        pending_max: int,
+        self, place: SocketPlace, producer: Producer[bytes], clock: Clock, room: PublishRoom, pending_max: int
     ) -> None:
-        super().__init__(topic, peer, counts)
+        super().__init__(place)
         self._producer = producer
         self._clock = clock
         self._room = room
@@ -290,11 +290,9 @@ class ProducerSession(SocketSession):
 class _ReceivingSession(SocketSession, ABC):
     """Sends what comes while its window is open and its peer takes it."""
 
-    def __init__(
-        self, topic: str, peer: str, counts: SocketCounts, inbox: ReceiverRoom, source: Consumer[bytes] | Reader[bytes]
-    ) -> None:
+    def __init__(self, place: SocketPlace, inbox: ReceiverRoom, source: Consumer[bytes] | Reader[bytes]) -> None:
         """``inbox``: of all sockets. ``source``: where its messages come from."""
-        super().__init__(topic, peer, counts)
+        super().__init__(place)
         self._inbox = inbox
         self._source = source
         source.watch_prefetched(self._came, inbox.limit_bytes)
@@ -409,16 +407,14 @@ class ConsumerSession(_ReceivingSession):
 
     def __init__(
         self,
-        topic: str,
-        peer: str,
-        counts: SocketCounts,
+        place: SocketPlace,
         inbox: ReceiverRoom,
         consumer: Consumer[bytes],
         window: PushWindow | PullWindow,
         subscription: tuple[str, str, str],
     ) -> None:
         """``subscription``: its name, type and mode."""
-        super().__init__(topic, peer, counts, inbox, consumer)
+        super().__init__(place, inbox, consumer)
         self._consumer = consumer
         self._window = window
         self.subscription = subscription
@@ -537,16 +533,9 @@ class ReaderSession(_ReceivingSession):
     """See the module."""
 
     def __init__(
-        self,
-        topic: str,
-        peer: str,
-        counts: SocketCounts,
-        inbox: ReceiverRoom,
-        reader: Reader[bytes],
-        window: CountWindow,
-        subscription: str,
+        self, place: SocketPlace, inbox: ReceiverRoom, reader: Reader[bytes], window: CountWindow, subscription: str
     ) -> None:
-        super().__init__(topic, peer, counts, inbox, reader)
+        super().__init__(place, inbox, reader)
         self._reader = reader
         self._window = window
         self.subscription = (subscription, "Exclusive", "NonDurable")

@@ -23,7 +23,7 @@ class HalfCluster:
     def __init__(self, *, is_there: bool = True) -> None:
         self.is_there = is_there
 
-    async def ask(self, request: Request) -> Any:
+    async def ask(self, request: Request[Any]) -> Any:
         path = request.path
         if not self.is_there or "t-partition-1" in path:
             raise UnreachableError(f"{request.method} {path}", 0, REFUSED)
@@ -75,7 +75,7 @@ def test_what_is_deleted_between_two_lists_has_no_backlog() -> None:
     class Deleted(HalfCluster):
         """A tenant and a namespace are listed, and gone when they are asked for."""
 
-        async def ask(self, request: Request) -> Any:
+        async def ask(self, request: Request[Any]) -> Any:
             listed = {
                 "/admin/v2/tenants": ["gone", "public"],
                 "/admin/v2/namespaces/public": ["public/gone", "public/default"],

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from geminga import sim
+from geminga.broker.core.coercion import encode_document
 from geminga.broker.ownership.core.broker_data import (
     LEADER_PATH,
     Leader,
     broker_path,
-    encode_document,
     registration,
 )
 from geminga.broker.ownership.core.bundles import Bundle, equal_bundles

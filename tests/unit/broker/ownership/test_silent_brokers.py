@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from geminga import sim
+from geminga.broker.core.coercion import encode_document
 from geminga.broker.ownership import silent_brokers
-from geminga.broker.ownership.core.broker_data import encode_document, registration
+from geminga.broker.ownership.core.broker_data import registration
 from geminga.broker.ownership.core.owner_data import OwnerData, OwnerListener
 from geminga.broker.ownership.endpoints import Endpoint
 from geminga.broker.ownership.live_brokers import LiveBrokers

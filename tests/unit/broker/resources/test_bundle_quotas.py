@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.broker.core.coercion import BodyError
+from geminga.broker.core.coercion import BodyError, encode_document
 from geminga.broker.load.stored_histories import StoredHistories
 from geminga.broker.load_rules.histories import decode_quota, quota_path
 from geminga.broker.load_rules.members import AMOUNT_MAX
 from geminga.broker.resources.bundle_quotas import INITIAL, NUMBERS, BundleQuotas, checked_quota
-from geminga.broker.resources.documents import DocumentStore, encode
+from geminga.broker.resources.documents import DocumentStore
 from geminga.model.errors import NotFoundError, PreconditionFailedError
 from support.worlds.broker_world import BrokerWorld
 from support.worlds.policy_levels import run_quietly
@@ -49,7 +49,7 @@ def test_a_bundles_own_quota_goes_before_the_default_and_leaves_it_when_it_is_re
 def test_every_amount_is_one_that_the_leader_can_read(given_: dict[str, Any]) -> None:
     quota = checked_quota(given_)
     assert [quota[name] for name in NUMBERS] == [float(given_.get(name, 0)) for name in NUMBERS]
-    rates = decode_quota("/path", encode(quota)).short.rates
+    rates = decode_quota("/path", encode_document(quota)).short.rates
     assert [*rates] == [min(quota[name], AMOUNT_MAX) for name in NUMBERS[:4]]
 
 

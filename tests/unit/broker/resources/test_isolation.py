@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga.broker.core.coercion import BodyError
+from geminga.broker.core.coercion import BodyError, encode_document
 from geminga.broker.load_rules.isolation import decode_isolation, isolation_path
-from geminga.broker.resources.documents import DocumentStore, encode
+from geminga.broker.resources.documents import DocumentStore
 from geminga.broker.resources.isolation import (
     DOMAINS_MAX,
     POLICIES_MAX,
@@ -58,7 +58,7 @@ def test_a_namespace_is_unloaded_if_what_holds_for_it_may_be_another(policy, bef
 def test_what_is_kept_is_what_the_decision_reads(policy) -> None:
     kept = check_isolation_policy(policy)
     assert kept == policy
-    isolation = decode_isolation(isolation_path("c"), encode({"p": kept}))
+    isolation = decode_isolation(isolation_path("c"), encode_document({"p": kept}))
     brokers = ["b1.x:8080", "b2.x:8080", "b3.x:8080"]
     primary = [broker for broker in brokers if matches([*policy["primary"]], broker.partition(":")[0])]
     if matches([*policy["namespaces"]], "a/b"):

@@ -83,7 +83,7 @@ class InnerRequests:
         #: Places that did not answer: they are not asked again for this page.
         self._silent: set[str] = set()
 
-    async def ask(self, request: Request) -> Any:  # noqa: ANN401  (its row says what it is)
+    async def ask(self, request: Request[Any]) -> Any:  # noqa: ANN401  (its row says what it is)
         """The answer. Raises AdminError."""
         async with self._turns:
             try:
@@ -98,7 +98,7 @@ class InnerRequests:
         for lanes in self._elsewhere.values():
             await lanes.close()
 
-    async def _asked(self, request: Request) -> Any:  # noqa: ANN401
+    async def _asked(self, request: Request[Any]) -> Any:  # noqa: ANN401
         status, headers, body = await self._answered(request)
         what = f"{request.method} {request.path}"
         if status in (301, 302, 307, 308):
@@ -107,7 +107,7 @@ class InnerRequests:
             raise error_of(what, status, reason_of(body))
         return answer_of(request, body, headers)
 
-    async def _answered(self, request: Request) -> tuple[int, Mapping[str, str], bytes]:
+    async def _answered(self, request: Request[Any]) -> tuple[int, Mapping[str, str], bytes]:
         body, is_asked = body_of(request) or b"", False
         status, headers = 500, dict[str, str]()
         parts: list[bytes] = []
@@ -143,7 +143,7 @@ class InnerRequests:
             await self._changes.carry_out(f"{request.method} {request.path}", answer)
         return status, headers, b"".join(parts)
 
-    def _scope(self, request: Request, length: int) -> Scope:
+    def _scope(self, request: Request[Any], length: int) -> Scope:
         visitors = self._visitors
         kept = [(name, value) for name, value in visitors["headers"] if name in (b"host", b"x-original-principal")]
         headers = [*kept, (b"accept", b"application/json"), (b"content-length", b"%d" % length)]
@@ -168,7 +168,7 @@ class InnerRequests:
             "state": dict(visitors.get("state", {})),
         }
 
-    async def _asked_elsewhere(self, request: Request, what: str, location: str) -> Any:  # noqa: ANN401
+    async def _asked_elsewhere(self, request: Request[Any], what: str, location: str) -> Any:  # noqa: ANN401
         """Raises AdminError for a place that is none, or where everybody on the way reads who asks."""
         parts = urlsplit(location)
         if parts.scheme not in ("http", "https") or (parts.scheme == "http" and self._visitors["scheme"] == "https"):

@@ -6,13 +6,12 @@ passed on as it is.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from geminga.broker.core.coercion import Document, Json
-from geminga.broker.ownership.core.owner_data import OwnerData, OwnerListener
+from geminga.broker.core.coercion import Document, Json, decode_document, encode_document
+from geminga.broker.ownership.core.owner_data import OwnerData, listener_members, listeners_in, url_members, urls_in
 from geminga.model.errors import CorruptionError
 
 BROKERS_PATH: Final = "/loadbalance/brokers"
@@ -20,9 +19,8 @@ LEADER_PATH: Final = "/loadbalance/leader"
 #: The only load manager that there is; brokers of one cluster must have the same.
 MODULAR_LOAD_MANAGER: Final = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
 
-#: Members of a registration and of a listener in it, in the order of :class:`OwnerListener`.
+#: Members of a registration, in the order of ``OwnerListener``.
 _OF_BROKER: Final = ("pulsarServiceUrl", "pulsarServiceUrlTls", "webServiceUrl", "webServiceUrlTls")
-_OF_LISTENER: Final = ("brokerServiceUrl", "brokerServiceUrlTls", "brokerHttpUrl", "brokerHttpsUrl")
 
 
 def broker_path(broker_id: str) -> str:
@@ -60,71 +58,34 @@ def is_gemingas(document: Mapping[str, Json]) -> bool:
 
 def registration(broker_id: str, owner: OwnerData, *, version: str, started_ms: int) -> Document:
     """Pulsar's ``LocalBrokerData``, without what is measured."""
-    listeners: Document = {name: _members(one, _OF_LISTENER) for name, one in owner.listeners.items()}
     return {
         "brokerId": broker_id,
-        **_members(owner.default, _OF_BROKER),
+        **url_members(owner.default, _OF_BROKER),
         "brokerVersionString": f"{_MAKE}{version}",
         "startTimestamp": started_ms,
         "persistentTopicsEnabled": True,
         "nonPersistentTopicsEnabled": True,
         "protocols": {},
-        "advertisedListeners": listeners,
+        "advertisedListeners": listener_members(owner.listeners),
         "loadManagerClassName": MODULAR_LOAD_MANAGER,
     }
-
-
-def encode_document(document: Mapping[str, Json]) -> bytes:
-    """As Pulsar writes it: nothing of what is null."""
-    kept = {key: value for key, value in document.items() if value is not None}
-    return json.dumps(kept, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def _members(listener: OwnerListener, names: tuple[str, ...]) -> Document:
-    return {name: url for name, url in zip(names, listener, strict=True) if url}
 
 
 def decode_broker(broker_id: str, value: bytes) -> RegisteredBroker:
     """Raises CorruptionError naming the path; what is not known is kept in the document."""
     path = broker_path(broker_id)
-    document = _object_in(path, value)
-    default = _listener(path, document, _OF_BROKER)
+    document = decode_document(path, value)
+    default = urls_in(path, document, _OF_BROKER)
     if not (default.broker_url or default.broker_url_tls):
         raise CorruptionError(
             f"metadata node {path} does not say where its broker is: pulsarServiceUrl or pulsarServiceUrlTls"
         )
-    listeners = document.get("advertisedListeners") or {}
-    if not isinstance(listeners, dict):
-        raise CorruptionError(f"metadata node {path}: advertisedListeners are a JSON object")
-    found: dict[str, OwnerListener] = {}
-    for name, one in listeners.items():
-        if not isinstance(one, dict):
-            raise CorruptionError(f"metadata node {path}: the listener {name} is a JSON object")
-        listener = _listener(path, one, _OF_LISTENER)
+    found = listeners_in(path, document)
+    for name, listener in found.items():
         # As Pulsar does: a listener without a web service has that of the broker.
         web_url, web_url_tls = listener.web_url or default.web_url, listener.web_url_tls or default.web_url_tls
         found[name] = listener._replace(web_url=web_url, web_url_tls=web_url_tls)
     return RegisteredBroker(broker_id, OwnerData(default, found), document)
-
-
-def _listener(path: str, document: Mapping[str, Json], names: tuple[str, ...]) -> OwnerListener:
-    urls: list[str] = []
-    for name in names:
-        url = document.get(name)
-        if url is not None and not isinstance(url, str):
-            raise CorruptionError(f"metadata node {path}: {name} is a text")
-        urls.append(url or "")
-    return OwnerListener(*urls)
-
-
-def _object_in(path: str, value: bytes) -> Document:
-    try:
-        document = json.loads(value)
-    except (ValueError, RecursionError) as error:
-        raise CorruptionError(f"metadata node {path} does not hold JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise CorruptionError(f"metadata node {path} holds {type(document).__name__} where a JSON object belongs")
-    return document
 
 
 class Leader(NamedTuple):
@@ -141,7 +102,7 @@ class Leader(NamedTuple):
 
 def decode_leader(value: bytes) -> Leader:
     """Raises CorruptionError. Brokers before Pulsar 3.3 write no id: it is that of their web service."""
-    document = _object_in(LEADER_PATH, value)
+    document = decode_document(LEADER_PATH, value)
     broker_id, url = document.get("brokerId"), document.get("serviceUrl")
     for member, found in (("brokerId", broker_id), ("serviceUrl", url)):
         if found is not None and not isinstance(found, str):

@@ -5,11 +5,10 @@ The document is kept whole: what this version does not know survives a change.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Final
 
-from geminga.broker.core.coercion import Document, Json
+from geminga.broker.core.coercion import Document, Json, decode_document
 from geminga.broker.ownership.core.bundles import (
     Bundles,
     boundary_of,
@@ -31,20 +30,7 @@ def local_policies_path(namespace: str) -> str:
 
 def decode_local_policies(namespace: str, value: bytes) -> Document:
     """The document, whose bundles are read by :func:`bundles_in`. Raises CorruptionError."""
-    path = local_policies_path(namespace)
-    try:
-        document = json.loads(value)
-    except (ValueError, RecursionError) as error:
-        raise CorruptionError(f"metadata node {path} does not hold JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise CorruptionError(f"metadata node {path} holds {type(document).__name__} where a JSON object belongs")
-    return document
-
-
-def encode_local_policies(document: Mapping[str, Json]) -> bytes:
-    """As Pulsar writes it: nothing of what is null."""
-    kept = {key: value for key, value in document.items() if value is not None}
-    return json.dumps(kept, separators=(",", ":"), ensure_ascii=False).encode()
+    return decode_document(local_policies_path(namespace), value)
 
 
 def bundles_in(namespace: str, document: Mapping[str, Json]) -> Bundles:

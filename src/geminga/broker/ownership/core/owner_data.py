@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from geminga.broker.core.coercion import Document, Json
+from geminga.broker.core.coercion import Document, Json, decode_document, encode_document
 from geminga.broker.ownership.core.bundles import Bundle
 from geminga.model.errors import CorruptionError
 
@@ -39,10 +38,9 @@ class OwnerData(NamedTuple):
 
     def encode(self) -> bytes:
         """As Pulsar writes it: nothing of what is null."""
-        document: Document = {**_members(self.default, _OF_OWNER), "disabled": self.is_disabled}
-        listeners: Document = {name: _members(one, _OF_LISTENER) for name, one in self.listeners.items()}
-        document["advertisedListeners"] = listeners
-        return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+        document: Document = {**url_members(self.default, _OF_OWNER), "disabled": self.is_disabled}
+        document["advertisedListeners"] = listener_members(self.listeners)
+        return encode_document(document)
 
 
 #: Members of the document and of a listener in it, in the order of :class:`OwnerListener`.
@@ -50,21 +48,31 @@ _OF_OWNER: Final = ("nativeUrl", "nativeUrlTls", "httpUrl", "httpUrlTls")
 _OF_LISTENER: Final = ("brokerServiceUrl", "brokerServiceUrlTls", "brokerHttpUrl", "brokerHttpsUrl")
 
 
-def _members(listener: OwnerListener, names: tuple[str, ...]) -> Document:
+def url_members(listener: OwnerListener, names: tuple[str, ...]) -> Document:
+    """Its URLs by ``names``, in the order of :class:`OwnerListener`."""
     return {name: url for name, url in zip(names, listener, strict=True) if url}
+
+
+def listener_members(listeners: Mapping[str, OwnerListener]) -> Document:
+    """What ``advertisedListeners`` are."""
+    return {name: url_members(one, _OF_LISTENER) for name, one in listeners.items()}
 
 
 def decode_owner(path: str, value: bytes) -> OwnerData:
     """Raises CorruptionError naming the path; what is not known is passed over, as Pulsar does."""
-    try:
-        document = json.loads(value)
-    except (ValueError, RecursionError) as error:
-        raise CorruptionError(f"metadata node {path} does not hold JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise CorruptionError(f"metadata node {path} holds {type(document).__name__} where a JSON object belongs")
+    document = decode_document(path, value)
     disabled = document.get("disabled", False)
     if not isinstance(disabled, bool):
         raise CorruptionError(f"metadata node {path}: disabled is true or false")
+    found = listeners_in(path, document)
+    default = urls_in(path, document, _OF_OWNER)
+    if not (default.broker_url or default.broker_url_tls):
+        raise CorruptionError(f"metadata node {path} does not say where its owner is: nativeUrl or nativeUrlTls")
+    return OwnerData(default, found, disabled)
+
+
+def listeners_in(path: str, document: Mapping[str, Json]) -> dict[str, OwnerListener]:
+    """``advertisedListeners`` of the document at ``path``, by name. Raises CorruptionError naming it."""
     listeners = document.get("advertisedListeners") or {}
     if not isinstance(listeners, dict):
         raise CorruptionError(f"metadata node {path}: advertisedListeners are a JSON object")
@@ -72,14 +80,12 @@ def decode_owner(path: str, value: bytes) -> OwnerData:
     for name, one in listeners.items():
         if not isinstance(one, dict):
             raise CorruptionError(f"metadata node {path}: the listener {name} is a JSON object")
-        found[name] = _listener(path, one, _OF_LISTENER)
-    default = _listener(path, document, _OF_OWNER)
-    if not (default.broker_url or default.broker_url_tls):
-        raise CorruptionError(f"metadata node {path} does not say where its owner is: nativeUrl or nativeUrlTls")
-    return OwnerData(default, found, disabled)
+        found[name] = urls_in(path, one, _OF_LISTENER)
+    return found
 
 
-def _listener(path: str, document: Mapping[str, Json], names: tuple[str, ...]) -> OwnerListener:
+def urls_in(path: str, document: Mapping[str, Json], names: tuple[str, ...]) -> OwnerListener:
+    """The URLs of ``names``, in the order of :class:`OwnerListener`. Raises CorruptionError naming ``path``."""
     urls: list[str] = []
     for name in names:
         url = document.get(name)

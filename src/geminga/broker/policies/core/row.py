@@ -7,16 +7,17 @@ documentation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from geminga.broker.access.core.actions import PolicyName
 from geminga.broker.core.coercion import Document, Json
 from geminga.broker.policies.core.readers import Merge, first_of
 
 T = TypeVar("T")
+L = TypeVar("L", "NamespaceLevel", "TopicLevel")
 
 #: Values of the broker's configuration by key.
 Settings = Mapping[str, object]
@@ -36,8 +37,7 @@ class Nothing(Enum):
     IS_REFUSED = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Rest:
+class Rest(NamedTuple):
     """How a level's policy is read, set and removed."""
 
     #: Last part of its path; empty: it has none of its own, or one that is served by hand.
@@ -209,3 +209,10 @@ class PolicyRow(Generic[T]):
         found = self.merged(levels)
         value = None if found is None else self.read(found)
         return self.otherwise if value is None else value
+
+
+def served(levels: Iterable[tuple[PolicyRow[Any], L | None]]) -> Iterator[tuple[PolicyRow[Any], L, Rest]]:
+    """Those that are served over REST by what their rows say, and how."""
+    for row, level in levels:
+        if level is not None and level.rest is not None and not level.rest.is_by_hand:
+            yield row, level, level.rest

@@ -305,6 +305,14 @@ async def json_body(request: Request, bytes_max: int | None = SETTING_BYTES_MAX,
     return value
 
 
+async def required_body(request: Request, bytes_max: int | None = SETTING_BYTES_MAX) -> Json:
+    """As :func:`json_body`; raises 400 if there is none."""
+    body = await json_body(request, bytes_max)
+    if body is None:
+        raise RestError(400, NO_BODY)
+    return body
+
+
 def refuse_other_types(request: Request) -> None:
     """Raise 415 where a body that is not looked at has another type than JSON, as in Pulsar."""
     if "content-type" in request.headers:

@@ -7,7 +7,7 @@ known with other methods only answers 405, an unknown one 404.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from itertools import groupby
 from typing import Final, NamedTuple, TypeAlias
 
@@ -23,10 +23,13 @@ from geminga.broker.access.core.actions import (
     Anyone,
     NamespaceOperation,
     PolicyAction,
+    PolicyName,
     Resource,
     SuperUser,
     TenantAdministration,
     TopicOperation,
+    reading,
+    writing,
 )
 from geminga.broker.core.coercion import Json, NotBuiltError
 from geminga.broker.rest.calls.core import unbuilt
@@ -71,12 +74,13 @@ TOPIC_PATH: Final = f"{TOPICS_PATH}/{{topic}}"
 
 
 class Route(StarletteRoute):
-    """A row: path and methods, who answers, and what must be allowed before."""
+    """A row: method and path, who answers, and what must be allowed before."""
 
-    def __init__(self, path: str, endpoint: Handler, *, methods: Sequence[str], needs: Needs) -> None:
-        """``needs``: an action, about what the path names; or why anyone may. Raises InvariantError where the path
-        names nothing that the action could be about."""
-        super().__init__(path, endpoint, methods=list(methods))
+    def __init__(self, methods: str, path: str, endpoint: Handler, needs: Needs) -> None:
+        """``methods``: mostly one, such as ``GET``; else each behind a space. ``needs``: an action, about what the
+        path names; or why anyone may. Raises InvariantError where the path names nothing that the action could be
+        about."""
+        super().__init__(path, endpoint, methods=methods.split())
         self.needs: Final = needs
         parameter = _parameter_of(needs)
         if parameter and f"{{{parameter}}}" not in path:
@@ -84,7 +88,18 @@ class Route(StarletteRoute):
 
     def answered_by(self, endpoint: Handler) -> Route:
         """The same row with another handler."""
-        return Route(self.path, endpoint, methods=sorted(self.methods or ()), needs=self.needs)
+        return Route(" ".join(sorted(self.methods or ())), self.path, endpoint, self.needs)
+
+
+def policy_routes(
+    path: str, policy: PolicyName, read: Handler, write: Handler, remove: Handler, *, set_by: str = "POST"
+) -> list[Route]:
+    """The rows by which a policy is read, set and removed at one path."""
+    return [
+        Route("GET", path, read, reading(policy)),
+        Route(set_by, path, write, writing(policy)),
+        Route("DELETE", path, remove, writing(policy)),
+    ]
 
 
 def _parameter_of(needs: Needs) -> str:
@@ -151,10 +166,10 @@ def unbuilt_routes() -> list[Route]:
     """A route for each row of :data:`geminga.broker.rest.calls.core.unbuilt.ROUTES`, which answers 501."""
     return [
         Route(
+            " ".join(row.methods),
             row.path.replace("{domain}", DOMAIN),
             _refuser(row.what, is_of_something=row.path.startswith(_OF_SOMETHING)),
-            methods=row.methods,
-            needs=_REFUSED,
+            _REFUSED,
         )
         for row in unbuilt.ROUTES
     ]

@@ -17,7 +17,6 @@ from geminga.broker.resources.bookie_affinity import checked_affinity
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.calls.requests import (
     NAME_CHARACTERS_MAX,
-    NO_BODY,
     RestError,
     context_of,
     json_body,
@@ -26,6 +25,7 @@ from geminga.broker.rest.calls.requests import (
     no_content,
     nothing_set,
     path_text,
+    required_body,
 )
 from geminga.broker.rest.calls.routing import Route
 
@@ -63,9 +63,7 @@ async def set_rack(request: Request) -> Response:
     bookie_id, group = path_text(request, "bookie"), request.query_params.get("group")
     if group is None:
         raise RestError(412, "Bookie 'group' parameters is missing")
-    told = await json_body(request)
-    if told is None:
-        raise RestError(400, NO_BODY)
+    told = await required_body(request)
     told = object_of(told, "the body")
     found: dict[str, str] = {}
     for member in ("rack", "hostname"):
@@ -144,12 +142,12 @@ _AFFINITY: Final = "/admin/v2/namespaces/{tenant}/{namespace}/persistence/bookie
 _RACKS: Final = "/admin/v2/bookies/racks-info"
 
 ROUTES = [
-    Route("/admin/v2/bookies/all", get_all, methods=["GET"], needs=SuperUser.LOOK_AT_BOOKIES),
-    Route(_RACKS, get_racks, methods=["GET"], needs=SuperUser.LOOK_AT_BOOKIES),
-    Route(f"{_RACKS}/{{bookie}}", get_rack, methods=["GET"], needs=SuperUser.LOOK_AT_BOOKIES),
-    Route(f"{_RACKS}/{{bookie}}", set_rack, methods=["POST"], needs=SuperUser.CHANGE_BOOKIES),
-    Route(f"{_RACKS}/{{bookie}}", remove_rack, methods=["DELETE"], needs=SuperUser.CHANGE_BOOKIES),
-    Route(_AFFINITY, get_affinity, methods=["GET"], needs=SuperUser.LOOK_AT_BOOKIE_AFFINITY),
-    Route(_AFFINITY, set_affinity, methods=["POST"], needs=SuperUser.CHANGE_BOOKIE_AFFINITY),
-    Route(_AFFINITY, remove_affinity, methods=["DELETE"], needs=SuperUser.CHANGE_BOOKIE_AFFINITY),
+    Route("GET", "/admin/v2/bookies/all", get_all, SuperUser.LOOK_AT_BOOKIES),
+    Route("GET", _RACKS, get_racks, SuperUser.LOOK_AT_BOOKIES),
+    Route("GET", f"{_RACKS}/{{bookie}}", get_rack, SuperUser.LOOK_AT_BOOKIES),
+    Route("POST", f"{_RACKS}/{{bookie}}", set_rack, SuperUser.CHANGE_BOOKIES),
+    Route("DELETE", f"{_RACKS}/{{bookie}}", remove_rack, SuperUser.CHANGE_BOOKIES),
+    Route("GET", _AFFINITY, get_affinity, SuperUser.LOOK_AT_BOOKIE_AFFINITY),
+    Route("POST", _AFFINITY, set_affinity, SuperUser.CHANGE_BOOKIE_AFFINITY),
+    Route("DELETE", _AFFINITY, remove_affinity, SuperUser.CHANGE_BOOKIE_AFFINITY),
 ]

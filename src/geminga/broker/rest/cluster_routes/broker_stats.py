@@ -253,27 +253,17 @@ async def resource_availability(request: Request) -> Response:
 
 
 ROUTES = [
+    Route("GET", "/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces", owned_namespaces, SuperUser.LOOK_AT_BROKER),
+    Route("GET", "/admin/v2/broker-stats/load-report", load_report, SuperUser.LOOK_AT_BROKER),
+    Route("GET", "/admin/v2/broker-stats/topics", topics, SuperUser.LOOK_AT_BROKER),
+    Route("GET", "/admin/v2/broker-stats/metrics", metrics, SuperUser.LOOK_AT_BROKER),
+    Route("GET", "/admin/v2/broker-stats/mbeans", mbeans, SuperUser.LOOK_AT_BROKER),
+    Route("GET", "/admin/v2/broker-stats/bookieops", bookie_ops, SuperUser.LOOK_AT_BROKER),
+    Route("GET", "/admin/v2/broker-stats/allocator-stats/{allocator}", allocator, SuperUser.LOOK_AT_BROKER),
     Route(
-        "/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces",
-        owned_namespaces,
-        methods=["GET"],
-        needs=SuperUser.LOOK_AT_BROKER,
-    ),
-    Route("/admin/v2/broker-stats/load-report", load_report, methods=["GET"], needs=SuperUser.LOOK_AT_BROKER),
-    Route("/admin/v2/broker-stats/topics", topics, methods=["GET"], needs=SuperUser.LOOK_AT_BROKER),
-    Route("/admin/v2/broker-stats/metrics", metrics, methods=["GET"], needs=SuperUser.LOOK_AT_BROKER),
-    Route("/admin/v2/broker-stats/mbeans", mbeans, methods=["GET"], needs=SuperUser.LOOK_AT_BROKER),
-    Route("/admin/v2/broker-stats/bookieops", bookie_ops, methods=["GET"], needs=SuperUser.LOOK_AT_BROKER),
-    Route(
-        "/admin/v2/broker-stats/allocator-stats/{allocator}",
-        allocator,
-        methods=["GET"],
-        needs=SuperUser.LOOK_AT_BROKER,
-    ),
-    Route(
+        "GET",
         "/admin/v2/broker-stats/broker-resource-availability/{tenant}/{namespace}",
         resource_availability,
-        methods=["GET"],
-        needs=SuperUser.LOOK_AT_BROKER,
+        SuperUser.LOOK_AT_BROKER,
     ),
 ]

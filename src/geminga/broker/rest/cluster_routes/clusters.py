@@ -101,9 +101,9 @@ async def _data(request: Request) -> Document:
 
 
 ROUTES = [
-    Route("/admin/v2/clusters", list_clusters, methods=["GET"], needs=ClusterOperation.LIST_CLUSTERS),
-    Route("/admin/v2/clusters/{cluster}", get_cluster, methods=["GET"], needs=ClusterOperation.GET_CLUSTER),
-    Route("/admin/v2/clusters/{cluster}", create_cluster, methods=["PUT"], needs=ClusterOperation.CREATE_CLUSTER),
-    Route("/admin/v2/clusters/{cluster}", update_cluster, methods=["POST"], needs=ClusterOperation.UPDATE_CLUSTER),
-    Route("/admin/v2/clusters/{cluster}", delete_cluster, methods=["DELETE"], needs=ClusterOperation.DELETE_CLUSTER),
+    Route("GET", "/admin/v2/clusters", list_clusters, ClusterOperation.LIST_CLUSTERS),
+    Route("GET", "/admin/v2/clusters/{cluster}", get_cluster, ClusterOperation.GET_CLUSTER),
+    Route("PUT", "/admin/v2/clusters/{cluster}", create_cluster, ClusterOperation.CREATE_CLUSTER),
+    Route("POST", "/admin/v2/clusters/{cluster}", update_cluster, ClusterOperation.UPDATE_CLUSTER),
+    Route("DELETE", "/admin/v2/clusters/{cluster}", delete_cluster, ClusterOperation.DELETE_CLUSTER),
 ]

@@ -284,17 +284,13 @@ def _refs(body: Document) -> Sequence[MessageRef]:
 _CONSUMERS: Final = f"{MESSAGES_PATH}/subscriptions/{{path_subscription}}/consumers"
 _CONSUMER: Final = f"{_CONSUMERS}/{{consumer}}"
 ROUTES: Final = [
-    *at_owner_of(
-        [Route(_CONSUMERS, make, methods=["POST"], needs=TopicOperation.CONSUME)], topic_with_owner, ownership_of
-    ),
+    *at_owner_of([Route("POST", _CONSUMERS, make, TopicOperation.CONSUME)], topic_with_owner, ownership_of),
     *at_owner_of(
         [
-            Route(f"{_CONSUMER}/receive", receive, methods=["POST"], needs=TopicOperation.CONSUME),
-            Route(f"{_CONSUMER}/acknowledge", acknowledge, methods=["POST"], needs=TopicOperation.CONSUME),
-            Route(
-                f"{_CONSUMER}/negativeAcknowledge", negative_acknowledge, methods=["POST"], needs=TopicOperation.CONSUME
-            ),
-            Route(_CONSUMER, close, methods=["DELETE"], needs=TopicOperation.CONSUME),
+            Route("POST", f"{_CONSUMER}/receive", receive, TopicOperation.CONSUME),
+            Route("POST", f"{_CONSUMER}/acknowledge", acknowledge, TopicOperation.CONSUME),
+            Route("POST", f"{_CONSUMER}/negativeAcknowledge", negative_acknowledge, TopicOperation.CONSUME),
+            Route("DELETE", _CONSUMER, close, TopicOperation.CONSUME),
         ],
         present_topic,
         ownership_of,

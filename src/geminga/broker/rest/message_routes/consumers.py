@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from geminga.broker.rest.calls.requests import RestError
 from geminga.broker.rest.message_routes.core.held import Acked, HeldMessages
 from geminga.broker.rest.message_routes.core.message_ids import MessageRef
-from geminga.broker.rest.message_routes.core.shown import ShownMessage, shown
+from geminga.broker.rest.message_routes.core.shown import ShownMessage
 from geminga.broker.rest.message_routes.inbox import HttpInbox, InboxRoom
 from geminga.broker.subscription.acknowledgment import acknowledge
 from geminga.broker.subscription.consumer import NO_EPOCH
@@ -213,15 +213,7 @@ class HttpConsumer:
         member = self.members.get(arrived.consumer_id)
         if member is None:
             return
-        found = shown(
-            arrived.data,
-            member.partition,
-            arrived.position,
-            ack_set=arrived.ack_set,
-            redeliveries=arrived.redeliveries,
-            in_base64=in_base64,
-            decompressed_max=self._decompressed_max,
-        )
+        found = arrived.shown(member.partition, in_base64=in_base64, decompressed_max=self._decompressed_max)
         self._keep(found.pieces)
         if found.unacknowledged and self.topic.is_persistent:
             self.held.given(member.partition, arrived.position, found.unacknowledged)

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from geminga.broker.access.core.principal import ANONYMOUS, Principal
+from geminga.broker.rest.message_routes.core.shown import Shown, shown
 from geminga.broker.rest.message_routes.publishing import CLIENT_VERSION
 from geminga.model.position import Position
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -41,6 +42,18 @@ class Arrived(NamedTuple):
     #: Words of what is left of a batch; empty: all of it.
     ack_set: tuple[int, ...]
     data: bytes
+
+    def shown(self, partition: int, *, in_base64: bool, decompressed_max: int) -> Shown:
+        """As :func:`geminga.broker.rest.message_routes.core.shown.shown`; ``partition``: of its topic."""
+        return shown(
+            self.data,
+            partition,
+            self.position,
+            ack_set=self.ack_set,
+            redeliveries=self.redeliveries,
+            in_base64=in_base64,
+            decompressed_max=decompressed_max,
+        )
 
 
 class InboxRoom:

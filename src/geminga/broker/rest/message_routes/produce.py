@@ -277,18 +277,9 @@ _BYTES: Final = json.dumps({"name": "", "type": "BYTES", "schema": "", "properti
 
 
 ROUTES: Final = [
+    *at_owner_of([Route("POST", MESSAGES_PATH, produce, TopicOperation.PRODUCE)], topic_with_owner, ownership_of),
     *at_owner_of(
-        [Route(MESSAGES_PATH, produce, methods=["POST"], needs=TopicOperation.PRODUCE)], topic_with_owner, ownership_of
-    ),
-    *at_owner_of(
-        [
-            Route(
-                f"{MESSAGES_PATH}/partitions/{{partition}}",
-                produce_to_partition,
-                methods=["POST"],
-                needs=TopicOperation.PRODUCE,
-            )
-        ],
+        [Route("POST", f"{MESSAGES_PATH}/partitions/{{partition}}", produce_to_partition, TopicOperation.PRODUCE)],
         _partition,
         ownership_of,
     ),

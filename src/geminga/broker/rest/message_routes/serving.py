@@ -11,7 +11,7 @@ from starlette.types import Receive
 
 from geminga.broker.core.coercion import Json
 from geminga.broker.rest.calls.context import MessageLimits
-from geminga.broker.rest.calls.requests import NO_BODY, RestError, context_of, json_body, topic_of
+from geminga.broker.rest.calls.requests import RestError, context_of, required_body, topic_of
 from geminga.broker.rest.calls.routing import DOMAIN
 from geminga.broker.rest.message_routes.consumers import HttpConsumers
 from geminga.broker.rest.message_routes.publishing import Outlets
@@ -127,7 +127,4 @@ async def whole_body(request: Request) -> Json:
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
         raise RestError(415, f"Content-Encoding {encoding} is not taken: send the body as it is")
-    body = await json_body(request, None)
-    if body is None:
-        raise RestError(400, NO_BODY)
-    return body
+    return await required_body(request, None)

@@ -32,7 +32,6 @@ from geminga.broker.rest.message_routes.core.events import (
 )
 from geminga.broker.rest.message_routes.core.message_ids import MessageRef
 from geminga.broker.rest.message_routes.core.produce_request import BASE64, TEXT
-from geminga.broker.rest.message_routes.core.shown import shown
 from geminga.broker.rest.message_routes.inbox import Arrived, HttpInbox
 from geminga.broker.rest.message_routes.serving import (
     MESSAGES_PATH,
@@ -306,15 +305,8 @@ class _Tail(Response):
     def _take(self, arrived: Arrived, chunk: bytearray) -> None:
         number = arrived.consumer_id
         target = self._targets[number]
-        found = shown(
-            arrived.data,
-            target.partition,
-            arrived.position,
-            ack_set=arrived.ack_set,
-            redeliveries=arrived.redeliveries,
-            in_base64=self._in_base64,
-            decompressed_max=self._context.config.message_bytes_max,
-        )
+        most = self._context.config.message_bytes_max
+        found = arrived.shown(target.partition, in_base64=self._in_base64, decompressed_max=most)
         self._taken[number] = arrived.position
         for piece in found.pieces:
             if target.is_persistent and not is_behind(piece.ref, self._last[number]):
@@ -357,7 +349,7 @@ def _is_trimmed(topic: Topic, last: MessageRef) -> bool:
 
 
 ROUTES: Final = at_owner_of(
-    [Route(f"{MESSAGES_PATH}/tail", tail, methods=["GET"], needs=TopicOperation.CONSUME)],
+    [Route("GET", f"{MESSAGES_PATH}/tail", tail, TopicOperation.CONSUME)],
     topic_with_owner,
     ownership_of,
 )

@@ -84,13 +84,8 @@ def _group_in(body: bytes) -> str:
 _PATH: Final = "/admin/v2/namespaces/{tenant}/{namespace}/antiAffinity"
 
 ROUTES = [
-    Route(_PATH, get_group, methods=["GET"], needs=reading(PolicyName.ANTI_AFFINITY)),
-    Route(_PATH, set_group, methods=["POST"], needs=writing(PolicyName.ANTI_AFFINITY)),
-    Route(_PATH, remove_group, methods=["DELETE"], needs=writing(PolicyName.ANTI_AFFINITY)),
-    Route(
-        "/admin/v2/namespaces/{cluster}/antiAffinity/{group}",
-        get_namespaces,
-        methods=["GET"],
-        needs=SuperUser.LOOK_AT_BROKER,
-    ),
+    Route("GET", _PATH, get_group, reading(PolicyName.ANTI_AFFINITY)),
+    Route("POST", _PATH, set_group, writing(PolicyName.ANTI_AFFINITY)),
+    Route("DELETE", _PATH, remove_group, writing(PolicyName.ANTI_AFFINITY)),
+    Route("GET", "/admin/v2/namespaces/{cluster}/antiAffinity/{group}", get_namespaces, SuperUser.LOOK_AT_BROKER),
 ]

@@ -20,11 +20,10 @@ from geminga.broker.rest.namespace_routes.bundles import cut_of
 
 async def topic_hash_positions(request: Request) -> Response:
     """The hash of each topic that is loaded, by which a split takes it; ``topics`` picks some. 412: nobody owns it."""
-    context, bundle = context_of(request), await _bundle(request)
-    away = await _sent_away(request, context, bundle)
-    if away is not None:
-        return away
-    names = _loaded(context, bundle)
+    bundle = await _bundle(request)
+    names = await _loaded_or_away(request, bundle)
+    if isinstance(names, Response):
+        return names
     if names is None:
         raise RestError(412, f"Failed to find ownership for ServiceUnit:{bundle}")
     wanted = {name for text in request.query_params.getlist("topics") for name in text.split(",") if name}
@@ -36,11 +35,9 @@ async def topic_hash_positions(request: Request) -> Response:
 
 async def list_non_persistent(request: Request) -> Response:
     """The non-persistent topics of a bundle; 204 for one that nobody owns."""
-    context, bundle = context_of(request), await _bundle(request)
-    away = await _sent_away(request, context, bundle)
-    if away is not None:
-        return away
-    loaded = _loaded(context, bundle)
+    loaded = await _loaded_or_away(request, await _bundle(request))
+    if isinstance(loaded, Response):
+        return loaded
     if loaded is None:
         return no_content()
     names: list[Json] = [name for name in loaded if name.startswith("non-persistent://")]
@@ -65,6 +62,13 @@ async def _sent_away(request: Request, context: RestContext, bundle: Bundle) -> 
     return redirection(request, owner.endpoints.default)
 
 
+async def _loaded_or_away(request: Request, bundle: Bundle) -> list[str] | Response | None:
+    """As :func:`_loaded`, or where the request is sent."""
+    context = context_of(request)
+    away = await _sent_away(request, context, bundle)
+    return _loaded(context, bundle) if away is None else away
+
+
 def _loaded(context: RestContext, bundle: Bundle) -> list[str] | None:
     """Sorted; None of a bundle that is not this broker's: alone, one of which nobody uses anything."""
     names = sorted(str(topic.name) for topic in context.topics.registry.loaded.values() if bundle.has(topic.name))
@@ -75,15 +79,15 @@ def _loaded(context: RestContext, bundle: Bundle) -> list[str] | None:
 
 ROUTES = [
     Route(
+        "GET",
         "/admin/v2/namespaces/{tenant}/{namespace}/{bundle}/topicHashPositions",
         topic_hash_positions,
-        methods=["GET"],
-        needs=reading(PolicyName.PERSISTENCE),
+        reading(PolicyName.PERSISTENCE),
     ),
     Route(
+        "GET",
         "/admin/v2/non-persistent/{tenant}/{namespace}/{bundle}",
         list_non_persistent,
-        methods=["GET"],
-        needs=NamespaceOperation.GET_BUNDLE,
+        NamespaceOperation.GET_BUNDLE,
     ),
 ]

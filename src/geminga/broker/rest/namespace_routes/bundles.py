@@ -258,8 +258,8 @@ async def unload_topics(context: RestContext, bundles: Sequence[Bundle]) -> None
 _PATH = "/admin/v2/namespaces/{tenant}/{namespace}"
 
 ROUTES = [
-    Route(f"{_PATH}/bundles", get_bundles, methods=["GET"], needs=NamespaceOperation.GET_BUNDLE),
-    Route(f"{_PATH}/unload", unload_namespace, methods=["PUT"], needs=SuperUser.UNLOAD_NAMESPACE),
-    Route(f"{_PATH}/{{bundle}}/unload", unload_bundle, methods=["PUT"], needs=SuperUser.UNLOAD_NAMESPACE),
-    Route(f"{_PATH}/{{bundle}}/split", split_bundle, methods=["PUT"], needs=SuperUser.UNLOAD_NAMESPACE),
+    Route("GET", f"{_PATH}/bundles", get_bundles, NamespaceOperation.GET_BUNDLE),
+    Route("PUT", f"{_PATH}/unload", unload_namespace, SuperUser.UNLOAD_NAMESPACE),
+    Route("PUT", f"{_PATH}/{{bundle}}/unload", unload_bundle, SuperUser.UNLOAD_NAMESPACE),
+    Route("PUT", f"{_PATH}/{{bundle}}/split", split_bundle, SuperUser.UNLOAD_NAMESPACE),
 ]

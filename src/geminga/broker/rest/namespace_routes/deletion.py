@@ -50,6 +50,27 @@ async def partitioned_topics_of_namespace(topics: AdministeredTopics, namespace:
     return [TopicName.parse(name) for name in names]
 
 
+async def delete_partitioned(topics: AdministeredTopics, name: TopicName) -> None:
+    """Delete a partitioned topic of a namespace that goes, by force; one that is gone meanwhile is as good."""
+    try:
+        await topics.partitions.delete(name, force=True, is_namespace_going=True)
+    except (TopicNotFoundError, NotFoundError):
+        if await topics.resources.partitioned_topics.find_stored(name) is not None:
+            raise
+
+
+async def delete_topic(topics: AdministeredTopics, name: TopicName) -> None:
+    """The same of a topic without partitions or of one partition, here or at the broker that serves it."""
+    try:
+        if topics.elsewhere is not None and not await topics.elsewhere.is_here(name):
+            await topics.elsewhere.delete(name, force=True)
+        else:
+            await topics.registry.delete(name, force=True, is_namespace_going=True)
+    except (TopicNotFoundError, NotFoundError):
+        if await topics.registry.exists(name):
+            raise
+
+
 async def delete_empty_namespace(topics: AdministeredTopics, namespace: str) -> None:
     """Raises ConflictError if it has topics, also those that come while it is looked at; then nothing is deleted, and
     it is served: also one that a deletion which was cut short left marked. NotFoundError if it is not there, or another
@@ -120,23 +141,12 @@ async def _delete_marked(topics: AdministeredTopics, namespace: str, version: in
         await _require_empty(topics, namespace)
     for name in partitioned:
         await steps.next()
-        try:
-            await topics.partitions.delete(name, force=True, is_namespace_going=True)
-        except (TopicNotFoundError, NotFoundError):
-            if await topics.resources.partitioned_topics.find_stored(name) is not None:
-                raise
+        await delete_partitioned(topics, name)
     # Policies are events in a topic of the namespace and go with it, schemas all together: that no topic writes what
     # is deleted next is why one that is there can always be deleted.
     for name in await topics_of_namespace(topics, namespace, has_system=True) if own is None else own:
         await steps.next()
-        try:
-            if topics.elsewhere is not None and not await topics.elsewhere.is_here(name):
-                await topics.elsewhere.delete(name, force=True)
-            else:
-                await topics.registry.delete(name, force=True, is_namespace_going=True)
-        except (TopicNotFoundError, NotFoundError):
-            if await topics.registry.exists(name):
-                raise
+        await delete_topic(topics, name)
     await topics.registry.delete_logs(namespace)
     await topics.forget_namespace(namespace)
     # While it is marked nothing new comes, and what is cut short here is finished by the next call.

@@ -165,14 +165,14 @@ def _resources(request: Request) -> IsolationPolicies:
 
 
 ROUTES = [
-    Route(_PATH, get_policies, methods=["GET"], needs=SuperUser.LOOK_AT_ISOLATION),
-    Route(f"{_PATH}/brokers", get_brokers, methods=["GET"], needs=SuperUser.LOOK_AT_ISOLATION),
-    Route(f"{_PATH}/brokers/{{broker}}", get_broker, methods=["GET"], needs=SuperUser.LOOK_AT_ISOLATION),
-    Route(f"{_PATH}/{{policy}}", get_policy, methods=["GET"], needs=SuperUser.LOOK_AT_ISOLATION),
-    Route(f"{_PATH}/{{policy}}", set_policy, methods=["POST"], needs=SuperUser.CHANGE_ISOLATION),
-    Route(f"{_PATH}/{{policy}}", delete_policy, methods=["DELETE"], needs=SuperUser.CHANGE_ISOLATION),
-    Route(_DOMAINS, get_domains, methods=["GET"], needs=ClusterOperation.GET_FAILURE_DOMAIN),
-    Route(f"{_DOMAINS}/{{domain}}", get_domain, methods=["GET"], needs=ClusterOperation.GET_FAILURE_DOMAIN),
-    Route(f"{_DOMAINS}/{{domain}}", set_domain, methods=["POST"], needs=ClusterOperation.UPDATE_FAILURE_DOMAIN),
-    Route(f"{_DOMAINS}/{{domain}}", delete_domain, methods=["DELETE"], needs=ClusterOperation.DELETE_FAILURE_DOMAIN),
+    Route("GET", _PATH, get_policies, SuperUser.LOOK_AT_ISOLATION),
+    Route("GET", f"{_PATH}/brokers", get_brokers, SuperUser.LOOK_AT_ISOLATION),
+    Route("GET", f"{_PATH}/brokers/{{broker}}", get_broker, SuperUser.LOOK_AT_ISOLATION),
+    Route("GET", f"{_PATH}/{{policy}}", get_policy, SuperUser.LOOK_AT_ISOLATION),
+    Route("POST", f"{_PATH}/{{policy}}", set_policy, SuperUser.CHANGE_ISOLATION),
+    Route("DELETE", f"{_PATH}/{{policy}}", delete_policy, SuperUser.CHANGE_ISOLATION),
+    Route("GET", _DOMAINS, get_domains, ClusterOperation.GET_FAILURE_DOMAIN),
+    Route("GET", f"{_DOMAINS}/{{domain}}", get_domain, ClusterOperation.GET_FAILURE_DOMAIN),
+    Route("POST", f"{_DOMAINS}/{{domain}}", set_domain, ClusterOperation.UPDATE_FAILURE_DOMAIN),
+    Route("DELETE", f"{_DOMAINS}/{{domain}}", delete_domain, ClusterOperation.DELETE_FAILURE_DOMAIN),
 ]

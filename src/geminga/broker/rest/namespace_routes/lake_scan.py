@@ -117,10 +117,5 @@ def _object(
 
 
 ROUTES = [
-    Route(
-        "/admin/v2/namespaces/{tenant}/{namespace}/scanOffloadedLedgers",
-        scan,
-        methods=["GET"],
-        needs=reading(PolicyName.OFFLOAD),
-    ),
+    Route("GET", "/admin/v2/namespaces/{tenant}/{namespace}/scanOffloadedLedgers", scan, reading(PolicyName.OFFLOAD)),
 ]

@@ -19,12 +19,16 @@ from starlette.responses import Response
 from geminga.broker.access.core.actions import NamespaceOperation, TenantOperation
 from geminga.broker.rest.calls.requests import RestError, context_of, json_response, namespace_of, no_content, query_int
 from geminga.broker.rest.calls.routing import Route
-from geminga.broker.rest.namespace_routes.deletion import partitioned_topics_of_namespace, topics_of_namespace
-from geminga.model.errors import ConflictError, NotFoundError, TopicNotFoundError
+from geminga.broker.rest.namespace_routes.deletion import (
+    delete_partitioned,
+    delete_topic,
+    partitioned_topics_of_namespace,
+    topics_of_namespace,
+)
+from geminga.model.errors import ConflictError
 from geminga.model.topic_name import CHANGE_EVENTS, REPLICATOR_PREFIX, TopicName
 
 if TYPE_CHECKING:
-    from geminga.broker.administration.services import AdministeredTopics
     from geminga.broker.rest.calls.context import RestContext
 
 
@@ -87,30 +91,15 @@ async def delete(request: Request) -> Response:
     for whole in () if context.shares_configuration else await partitioned_topics_of_namespace(topics, namespace):
         await steps.next()
         await _require_gone(context, namespace)
-        try:
-            await topics.partitions.delete(whole, force=True, is_namespace_going=True)
-        except (TopicNotFoundError, NotFoundError):
-            if await topics.resources.partitioned_topics.find_stored(whole) is not None:
-                raise
+        await delete_partitioned(topics, whole)
     for name in sorted(await topics_of_namespace(topics, namespace, has_system=True), key=turn_of):
         await steps.next()
         await _require_gone(context, namespace)
-        await _delete(topics, name)
+        await delete_topic(topics, name)
     await topics.registry.delete_logs(namespace)
     # Policies were in a topic of the namespace; schemas are this cluster's own.
     await topics.forget_namespace(namespace)
     return no_content()
-
-
-async def _delete(topics: AdministeredTopics, name: TopicName) -> None:
-    try:
-        if topics.elsewhere is not None and not await topics.elsewhere.is_here(name):
-            await topics.elsewhere.delete(name, force=True)
-        else:
-            await topics.registry.delete(name, force=True, is_namespace_going=True)
-    except (TopicNotFoundError, NotFoundError):
-        if await topics.registry.exists(name):
-            raise
 
 
 def turn_of(name: TopicName) -> tuple[bool, bool, str]:
@@ -133,6 +122,6 @@ async def _require_gone(context: RestContext, namespace: str) -> None:
 _PATH: Final = "/admin/v2/namespaces/{tenant}/{namespace}/leftTopics"
 
 ROUTES: Final = [
-    Route(_PATH, count, methods=["GET"], needs=NamespaceOperation.GET_TOPICS),
-    Route(_PATH, delete, methods=["DELETE"], needs=TenantOperation.DELETE_NAMESPACE),
+    Route("GET", _PATH, count, NamespaceOperation.GET_TOPICS),
+    Route("DELETE", _PATH, delete, TenantOperation.DELETE_NAMESPACE),
 ]

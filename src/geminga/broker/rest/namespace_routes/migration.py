@@ -14,7 +14,6 @@ from geminga.broker.geo.moves import URLS
 from geminga.broker.policies.core.row import NO_POLICIES
 from geminga.broker.resources.documents import Document
 from geminga.broker.rest.calls.requests import (
-    NO_BODY,
     RestError,
     context_of,
     flag,
@@ -22,6 +21,7 @@ from geminga.broker.rest.calls.requests import (
     json_response,
     no_content,
     path_text,
+    required_body,
 )
 from geminga.broker.rest.calls.routing import Route
 from geminga.broker.rest.namespace_routes.policies import change_policy
@@ -86,9 +86,7 @@ async def move_namespace(request: Request) -> Response:
 
     While those name no place nothing moves, as in Pulsar.
     """
-    body = await json_body(request)
-    if body is None:
-        raise RestError(400, NO_BODY)
+    body = await required_body(request)
     is_migrated = boolean_of(body, "the body")
     return await change_policy(request, lambda document: {**document, "migrated": is_migrated}, NO_POLICIES)
 
@@ -97,9 +95,9 @@ _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _CLUSTER: Final = "/admin/v2/clusters/{cluster}/migrate"
 
 OF_CLUSTERS: Final = [
-    Route(_CLUSTER, of_cluster, methods=["GET"], needs=ClusterOperation.GET_CLUSTER),
-    Route(_CLUSTER, move_cluster, methods=["POST"], needs=ClusterOperation.UPDATE_CLUSTER),
+    Route("GET", _CLUSTER, of_cluster, ClusterOperation.GET_CLUSTER),
+    Route("POST", _CLUSTER, move_cluster, ClusterOperation.UPDATE_CLUSTER),
 ]
 OF_NAMESPACES: Final = [
-    Route(f"{_NAMESPACE}/migration", move_namespace, methods=["POST"], needs=writing(PolicyName.CLUSTER_MIGRATION)),
+    Route("POST", f"{_NAMESPACE}/migration", move_namespace, writing(PolicyName.CLUSTER_MIGRATION)),
 ]

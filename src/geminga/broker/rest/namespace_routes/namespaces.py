@@ -150,9 +150,9 @@ async def list_topics(request: Request) -> Response:
 _PATH = "/admin/v2/namespaces/{tenant}/{namespace}"
 
 ROUTES = [
-    Route("/admin/v2/namespaces/{tenant}", list_namespaces, methods=["GET"], needs=TenantOperation.LIST_NAMESPACES),
-    Route(_PATH, get_policies, methods=["GET"], needs=reading(PolicyName.ALL)),
-    Route(_PATH, create_namespace, methods=["PUT"], needs=TenantOperation.CREATE_NAMESPACE),
-    Route(_PATH, delete_namespace, methods=["DELETE"], needs=TenantOperation.DELETE_NAMESPACE),
-    Route(f"{_PATH}/topics", list_topics, methods=["GET"], needs=NamespaceOperation.GET_TOPICS),
+    Route("GET", "/admin/v2/namespaces/{tenant}", list_namespaces, TenantOperation.LIST_NAMESPACES),
+    Route("GET", _PATH, get_policies, reading(PolicyName.ALL)),
+    Route("PUT", _PATH, create_namespace, TenantOperation.CREATE_NAMESPACE),
+    Route("DELETE", _PATH, delete_namespace, TenantOperation.DELETE_NAMESPACE),
+    Route("GET", f"{_PATH}/topics", list_topics, NamespaceOperation.GET_TOPICS),
 ]

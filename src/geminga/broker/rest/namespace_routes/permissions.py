@@ -196,21 +196,12 @@ _REVOKE: Final = NamespaceOperation.REVOKE_PERMISSION
 _ON_TOPICS: Final = InBody(TenantAdministration.TOPIC_PERMISSIONS, _about)
 
 ROUTES: Final = [
-    Route(f"{_NAMESPACE}/permissions", get_permissions, methods=["GET"], needs=NamespaceOperation.GET_PERMISSION),
-    Route(f"{_NAMESPACE}/permissions/{{role}}", grant_permission, methods=["POST"], needs=_GRANT),
-    Route(f"{_NAMESPACE}/permissions/{{role}}", revoke_permission, methods=["DELETE"], needs=_REVOKE),
-    Route(
-        f"{_NAMESPACE}/permissions/subscription",
-        subscription_permissions,
-        methods=["GET"],
-        needs=NamespaceOperation.GET_PERMISSION,
-    ),
-    Route(
-        f"{_NAMESPACE}/permissions/subscription/{{subscription}}", grant_subscription, methods=["POST"], needs=_GRANT
-    ),
-    Route(
-        f"{_NAMESPACE}/permissions/{{subscription}}/{{role}}", revoke_subscription, methods=["DELETE"], needs=_REVOKE
-    ),
-    Route("/admin/v2/namespaces/grantPermissionsOnTopics", grant_on_topics, methods=["POST"], needs=_ON_TOPICS),
-    Route("/admin/v2/namespaces/revokePermissionsOnTopics", revoke_on_topics, methods=["POST"], needs=_ON_TOPICS),
+    Route("GET", f"{_NAMESPACE}/permissions", get_permissions, NamespaceOperation.GET_PERMISSION),
+    Route("POST", f"{_NAMESPACE}/permissions/{{role}}", grant_permission, _GRANT),
+    Route("DELETE", f"{_NAMESPACE}/permissions/{{role}}", revoke_permission, _REVOKE),
+    Route("GET", f"{_NAMESPACE}/permissions/subscription", subscription_permissions, NamespaceOperation.GET_PERMISSION),
+    Route("POST", f"{_NAMESPACE}/permissions/subscription/{{subscription}}", grant_subscription, _GRANT),
+    Route("DELETE", f"{_NAMESPACE}/permissions/{{subscription}}/{{role}}", revoke_subscription, _REVOKE),
+    Route("POST", "/admin/v2/namespaces/grantPermissionsOnTopics", grant_on_topics, _ON_TOPICS),
+    Route("POST", "/admin/v2/namespaces/revokePermissionsOnTopics", revoke_on_topics, _ON_TOPICS),
 ]

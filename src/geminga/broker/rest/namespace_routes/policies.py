@@ -17,7 +17,7 @@ from starlette.responses import Response
 from geminga.broker.access.core.actions import PolicyName, TenantAdministration, reading, writing
 from geminga.broker.core.coercion import object_of
 from geminga.broker.policies.core.deletion_rows import BACKLOG_QUOTAS, RETENTION
-from geminga.broker.policies.core.row import NO_NAMESPACE, NamespaceLevel, Nothing, PolicyRow, Rest
+from geminga.broker.policies.core.row import NO_NAMESPACE, NamespaceLevel, Nothing, PolicyRow, Rest, served
 from geminga.broker.policies.core.rows import ROWS
 from geminga.broker.policies.core.values import (
     check_properties_fit,
@@ -44,7 +44,7 @@ from geminga.broker.rest.calls.requests import (
     plain_text,
     refuse_other_types,
 )
-from geminga.broker.rest.calls.routing import Route
+from geminga.broker.rest.calls.routing import Route, policy_routes
 from geminga.broker.rest.calls.targets import missing_namespace
 from geminga.model.errors import NotFoundError
 from geminga.runtime import get_logger
@@ -188,12 +188,7 @@ def routes_of(row: PolicyRow[Any], level: NamespaceLevel, rest: Rest) -> list[Ro
     async def remove(request: Request) -> Response:
         return await _set(request, row, level, None)
 
-    path = f"{_PATH}/{rest.path}"
-    return [
-        Route(path, read, methods=["GET"], needs=reading(row.policy)),
-        Route(path, write, methods=[rest.set_by], needs=writing(row.policy)),
-        Route(path, remove, methods=["DELETE"], needs=writing(row.policy)),
-    ]
+    return policy_routes(f"{_PATH}/{rest.path}", row.policy, read, write, remove, set_by=rest.set_by)
 
 
 async def get_backlog_quotas(request: Request) -> Response:
@@ -305,19 +300,18 @@ def _properties(document: Mapping[str, Json]) -> Document:
 
 
 ROUTES = [
-    Route(f"{_PATH}/properties", get_properties, methods=["GET"], needs=_PROPERTIES),
-    Route(f"{_PATH}/properties", set_properties, methods=["PUT"], needs=_PROPERTIES),
-    Route(f"{_PATH}/properties", clear_properties, methods=["DELETE"], needs=_PROPERTIES),
-    Route(f"{_PATH}/property/{{key}}", get_property, methods=["GET"], needs=_PROPERTIES),
-    Route(f"{_PATH}/property/{{key}}", remove_property, methods=["DELETE"], needs=_PROPERTIES),
-    Route(f"{_PATH}/property/{{key}}/{{value}}", set_property, methods=["PUT"], needs=_PROPERTIES),
+    Route("GET", f"{_PATH}/properties", get_properties, _PROPERTIES),
+    Route("PUT", f"{_PATH}/properties", set_properties, _PROPERTIES),
+    Route("DELETE", f"{_PATH}/properties", clear_properties, _PROPERTIES),
+    Route("GET", f"{_PATH}/property/{{key}}", get_property, _PROPERTIES),
+    Route("DELETE", f"{_PATH}/property/{{key}}", remove_property, _PROPERTIES),
+    Route("PUT", f"{_PATH}/property/{{key}}/{{value}}", set_property, _PROPERTIES),
     *(
         route
-        for row in ROWS
-        if row.namespace is not None and row.namespace.rest is not None and not row.namespace.rest.is_by_hand
-        for route in routes_of(row, row.namespace, row.namespace.rest)
+        for row, level, rest in served((row, row.namespace) for row in ROWS)
+        for route in routes_of(row, level, rest)
     ),
-    Route(f"{_PATH}/backlogQuotaMap", get_backlog_quotas, methods=["GET"], needs=reading(PolicyName.BACKLOG)),
-    Route(f"{_PATH}/backlogQuota", set_backlog_quota, methods=["POST"], needs=writing(PolicyName.BACKLOG)),
-    Route(f"{_PATH}/backlogQuota", remove_backlog_quota, methods=["DELETE"], needs=writing(PolicyName.BACKLOG)),
+    Route("GET", f"{_PATH}/backlogQuotaMap", get_backlog_quotas, reading(PolicyName.BACKLOG)),
+    Route("POST", f"{_PATH}/backlogQuota", set_backlog_quota, writing(PolicyName.BACKLOG)),
+    Route("DELETE", f"{_PATH}/backlogQuota", remove_backlog_quota, writing(PolicyName.BACKLOG)),
 ]

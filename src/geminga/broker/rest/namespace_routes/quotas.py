@@ -11,14 +11,12 @@ from geminga.broker.access.core.actions import SuperUser
 from geminga.broker.resources.bundle_quotas import checked_quota
 from geminga.broker.resources.documents import Document
 from geminga.broker.rest.calls.requests import (
-    NO_BODY,
-    RestError,
     context_of,
-    json_body,
     json_response,
     namespace_of,
     no_content,
     path_text,
+    required_body,
 )
 from geminga.broker.rest.calls.routing import Route
 from geminga.broker.rest.namespace_routes.bundles import cut_of
@@ -59,9 +57,7 @@ async def _bundle(request: Request) -> str:
 
 
 async def _quota(request: Request) -> Document:
-    told = await json_body(request)
-    if told is None:
-        raise RestError(400, NO_BODY)
+    told = await required_body(request)
     return checked_quota(told)
 
 
@@ -69,9 +65,9 @@ _QUOTAS: Final = "/admin/v2/resource-quotas"
 _BUNDLE: Final = f"{_QUOTAS}/{{tenant}}/{{namespace}}/{{bundle}}"
 
 ROUTES = [
-    Route(_QUOTAS, get_default, methods=["GET"], needs=SuperUser.LOOK_AT_QUOTAS),
-    Route(_QUOTAS, set_default, methods=["POST"], needs=SuperUser.CHANGE_QUOTAS),
-    Route(_BUNDLE, get_quota, methods=["GET"], needs=SuperUser.LOOK_AT_QUOTAS),
-    Route(_BUNDLE, set_quota, methods=["POST"], needs=SuperUser.CHANGE_QUOTAS),
-    Route(_BUNDLE, remove_quota, methods=["DELETE"], needs=SuperUser.CHANGE_QUOTAS),
+    Route("GET", _QUOTAS, get_default, SuperUser.LOOK_AT_QUOTAS),
+    Route("POST", _QUOTAS, set_default, SuperUser.CHANGE_QUOTAS),
+    Route("GET", _BUNDLE, get_quota, SuperUser.LOOK_AT_QUOTAS),
+    Route("POST", _BUNDLE, set_quota, SuperUser.CHANGE_QUOTAS),
+    Route("DELETE", _BUNDLE, remove_quota, SuperUser.CHANGE_QUOTAS),
 ]

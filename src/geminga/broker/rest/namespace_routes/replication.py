@@ -19,7 +19,6 @@ from geminga.broker.geo.residence import PEERS
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.calls.context import RestContext
 from geminga.broker.rest.calls.requests import (
-    NO_BODY,
     RestError,
     context_of,
     flag,
@@ -29,6 +28,7 @@ from geminga.broker.rest.calls.requests import (
     no_content,
     nothing_set,
     path_text,
+    required_body,
 )
 from geminga.broker.rest.calls.routing import Route
 from geminga.broker.rest.namespace_routes.deletion import partitioned_topics_of_namespace, topics_of_namespace
@@ -105,9 +105,7 @@ async def get_allowed(request: Request) -> Response:
 
 async def set_allowed(request: Request) -> Response:
     """Clusters that it may be replicated to."""
-    body = await json_body(request)
-    if body is None:
-        raise RestError(400, NO_BODY)
+    body = await required_body(request)
     clusters, context = texts_of(body, "the body"), context_of(request)
     await require_usable(context, namespace_of(request), clusters)
     present = await _stored(request, _REPLICATION, [context.cluster])
@@ -200,12 +198,12 @@ _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _PEERS_PATH: Final = "/admin/v2/clusters/{cluster}/peers"
 
 OF_NAMESPACES: Final = [
-    Route(f"{_NAMESPACE}/replication", get_clusters, methods=["GET"], needs=reading(PolicyName.REPLICATION)),
-    Route(f"{_NAMESPACE}/replication", set_clusters, methods=["POST"], needs=writing(PolicyName.REPLICATION)),
-    Route(f"{_NAMESPACE}/allowedClusters", get_allowed, methods=["GET"], needs=reading(PolicyName.ALLOW_CLUSTERS)),
-    Route(f"{_NAMESPACE}/allowedClusters", set_allowed, methods=["POST"], needs=writing(PolicyName.ALLOW_CLUSTERS)),
+    Route("GET", f"{_NAMESPACE}/replication", get_clusters, reading(PolicyName.REPLICATION)),
+    Route("POST", f"{_NAMESPACE}/replication", set_clusters, writing(PolicyName.REPLICATION)),
+    Route("GET", f"{_NAMESPACE}/allowedClusters", get_allowed, reading(PolicyName.ALLOW_CLUSTERS)),
+    Route("POST", f"{_NAMESPACE}/allowedClusters", set_allowed, writing(PolicyName.ALLOW_CLUSTERS)),
 ]
 OF_CLUSTERS: Final = [
-    Route(_PEERS_PATH, get_peers, methods=["GET"], needs=ClusterOperation.GET_CLUSTER),
-    Route(_PEERS_PATH, set_peers, methods=["POST"], needs=ClusterOperation.UPDATE_CLUSTER),
+    Route("GET", _PEERS_PATH, get_peers, ClusterOperation.GET_CLUSTER),
+    Route("POST", _PEERS_PATH, set_peers, ClusterOperation.UPDATE_CLUSTER),
 ]

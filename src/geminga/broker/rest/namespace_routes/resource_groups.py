@@ -12,15 +12,13 @@ from geminga.broker.policies.core.row import NO_POLICIES
 from geminga.broker.resources.documents import Document
 from geminga.broker.resources.resource_groups import MISSING, checked_limits
 from geminga.broker.rest.calls.requests import (
-    NO_BODY,
-    RestError,
     context_of,
-    json_body,
     json_response,
     no_content,
     nothing_set,
     path_text,
     plain_text,
+    required_body,
 )
 from geminga.broker.rest.calls.routing import Route
 from geminga.broker.rest.namespace_routes.policies import change_policy, require_namespace_of
@@ -41,9 +39,7 @@ async def get_limits(request: Request) -> Response:
 
 async def put_group(request: Request) -> Response:
     """Make a group, or change the limits that the body names."""
-    value = await json_body(request)
-    if value is None:
-        raise RestError(400, NO_BODY)
+    value = await required_body(request)
     limits = checked_limits(value)
     await context_of(request).resources.resource_groups.put(path_text(request, "group"), limits)
     return no_content()
@@ -84,13 +80,13 @@ _GROUPS: Final = "/admin/v2/resourcegroups"
 _OF_NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}/resourcegroup"
 
 OF_NAMESPACES: Final = [
-    Route(_OF_NAMESPACE, get_group, methods=["GET"], needs=reading(PolicyName.RESOURCEGROUP)),
-    Route(_OF_NAMESPACE, remove_group, methods=["DELETE"], needs=writing(PolicyName.RESOURCEGROUP)),
-    Route(f"{_OF_NAMESPACE}/{{group}}", set_group, methods=["POST"], needs=writing(PolicyName.RESOURCEGROUP)),
+    Route("GET", _OF_NAMESPACE, get_group, reading(PolicyName.RESOURCEGROUP)),
+    Route("DELETE", _OF_NAMESPACE, remove_group, writing(PolicyName.RESOURCEGROUP)),
+    Route("POST", f"{_OF_NAMESPACE}/{{group}}", set_group, writing(PolicyName.RESOURCEGROUP)),
 ]
 ROUTES: Final = [
-    Route(_GROUPS, list_groups, methods=["GET"], needs=SuperUser.LOOK_AT_QUOTAS),
-    Route(f"{_GROUPS}/{{group}}", get_limits, methods=["GET"], needs=SuperUser.LOOK_AT_QUOTAS),
-    Route(f"{_GROUPS}/{{group}}", put_group, methods=["PUT"], needs=SuperUser.CHANGE_QUOTAS),
-    Route(f"{_GROUPS}/{{group}}", delete_group, methods=["DELETE"], needs=SuperUser.CHANGE_QUOTAS),
+    Route("GET", _GROUPS, list_groups, SuperUser.LOOK_AT_QUOTAS),
+    Route("GET", f"{_GROUPS}/{{group}}", get_limits, SuperUser.LOOK_AT_QUOTAS),
+    Route("PUT", f"{_GROUPS}/{{group}}", put_group, SuperUser.CHANGE_QUOTAS),
+    Route("DELETE", f"{_GROUPS}/{{group}}", delete_group, SuperUser.CHANGE_QUOTAS),
 ]

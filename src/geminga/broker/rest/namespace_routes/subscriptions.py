@@ -44,6 +44,7 @@ from geminga.model.errors import (
     TopicNotFoundError,
 )
 from geminga.model.topic_name import TopicName
+from geminga.runtime import again
 
 #: What cursors of replicators are called in Pulsar (``replicatorPrefix``): no subscription of anybody's.
 REPLICATOR_PREFIX: Final = "pulsar.repl"
@@ -187,10 +188,7 @@ async def _topic_by_topic(context: RestContext, cut: Bundles, bundle: Bundle, ac
             if not answer.is_good and answer.status != 404:
                 refused = refused or refusal(answer, str(name))
     if refused is not None:
-        try:
-            raise refused
-        finally:
-            del refused  # see runtime's value_of
+        raise again(refused)
 
 
 async def _in_bundles(
@@ -213,10 +211,7 @@ async def _in_bundles(
         except GemingaError as error:
             refused = refused or error
     if refused is not None:
-        try:
-            raise refused
-        finally:
-            del refused  # see runtime's value_of
+        raise again(refused)
 
 
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
@@ -225,13 +220,11 @@ _CLEAR: Final = NamespaceOperation.CLEAR_BACKLOG
 _UNSUBSCRIBE: Final = NamespaceOperation.UNSUBSCRIBE
 
 ROUTES = [
-    Route(f"{_NAMESPACE}/clearBacklog", clear_namespace, methods=["POST"], needs=_CLEAR),
-    Route(f"{_NAMESPACE}/clearBacklog/{{form_subscription}}", clear_namespace, methods=["POST"], needs=_CLEAR),
-    Route(f"{_BUNDLE}/clearBacklog", clear_bundle, methods=["POST"], needs=_CLEAR),
-    Route(f"{_BUNDLE}/clearBacklog/{{form_subscription}}", clear_bundle, methods=["POST"], needs=_CLEAR),
-    Route(
-        f"{_NAMESPACE}/unsubscribe/{{form_subscription}}", unsubscribe_namespace, methods=["POST"], needs=_UNSUBSCRIBE
-    ),
-    Route(f"{_BUNDLE}/unsubscribe/{{form_subscription}}", unsubscribe_bundle, methods=["POST"], needs=_UNSUBSCRIBE),
-    Route(_BUNDLE, delete_bundle, methods=["DELETE"], needs=NamespaceOperation.DELETE_BUNDLE),
+    Route("POST", f"{_NAMESPACE}/clearBacklog", clear_namespace, _CLEAR),
+    Route("POST", f"{_NAMESPACE}/clearBacklog/{{form_subscription}}", clear_namespace, _CLEAR),
+    Route("POST", f"{_BUNDLE}/clearBacklog", clear_bundle, _CLEAR),
+    Route("POST", f"{_BUNDLE}/clearBacklog/{{form_subscription}}", clear_bundle, _CLEAR),
+    Route("POST", f"{_NAMESPACE}/unsubscribe/{{form_subscription}}", unsubscribe_namespace, _UNSUBSCRIBE),
+    Route("POST", f"{_BUNDLE}/unsubscribe/{{form_subscription}}", unsubscribe_bundle, _UNSUBSCRIBE),
+    Route("DELETE", _BUNDLE, delete_bundle, NamespaceOperation.DELETE_BUNDLE),
 ]

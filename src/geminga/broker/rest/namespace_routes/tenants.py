@@ -105,9 +105,9 @@ async def delete_tenant(request: Request) -> Response:
 
 
 ROUTES = [
-    Route("/admin/v2/tenants", list_tenants, methods=["GET"], needs=TenantOperation.LIST_TENANTS),
-    Route("/admin/v2/tenants/{tenant}", get_tenant, methods=["GET"], needs=TenantOperation.GET_TENANT),
-    Route("/admin/v2/tenants/{tenant}", create_tenant, methods=["PUT"], needs=TenantOperation.CREATE_TENANT),
-    Route("/admin/v2/tenants/{tenant}", update_tenant, methods=["POST"], needs=TenantOperation.UPDATE_TENANT),
-    Route("/admin/v2/tenants/{tenant}", delete_tenant, methods=["DELETE"], needs=TenantOperation.DELETE_TENANT),
+    Route("GET", "/admin/v2/tenants", list_tenants, TenantOperation.LIST_TENANTS),
+    Route("GET", "/admin/v2/tenants/{tenant}", get_tenant, TenantOperation.GET_TENANT),
+    Route("PUT", "/admin/v2/tenants/{tenant}", create_tenant, TenantOperation.CREATE_TENANT),
+    Route("POST", "/admin/v2/tenants/{tenant}", update_tenant, TenantOperation.UPDATE_TENANT),
+    Route("DELETE", "/admin/v2/tenants/{tenant}", delete_tenant, TenantOperation.DELETE_TENANT),
 ]

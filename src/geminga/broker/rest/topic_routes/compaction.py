@@ -85,7 +85,7 @@ async def _require_topic(request: Request) -> TopicName:
 
 
 ROUTES: Final = [
-    Route(f"{TOPIC_PATH}/compaction", trigger, methods=["PUT"], needs=TopicOperation.COMPACT),
-    Route(f"{TOPIC_PATH}/compaction", status, methods=["GET"], needs=TopicOperation.COMPACT),
-    Route(f"{TOPIC_PATH}/compaction", forget, methods=["DELETE"], needs=TopicOperation.COMPACT),
+    Route("PUT", f"{TOPIC_PATH}/compaction", trigger, TopicOperation.COMPACT),
+    Route("GET", f"{TOPIC_PATH}/compaction", status, TopicOperation.COMPACT),
+    Route("DELETE", f"{TOPIC_PATH}/compaction", forget, TopicOperation.COMPACT),
 ]

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from geminga.broker.access.core.actions import NamespaceOperation, TopicOperation
 from geminga.broker.core.coercion import LONG_MAX, number_of, object_of
 from geminga.broker.resources.documents import Document, Json
-from geminga.broker.rest.calls.requests import NO_BODY, RestError, context_of, json_body, json_response, topic_of
+from geminga.broker.rest.calls.requests import RestError, context_of, json_response, required_body, topic_of
 from geminga.broker.rest.calls.routing import TOPIC_PATH, Route
 from geminga.broker.rest.calls.targets import persistent_topic, refuse_partitioned
 from geminga.broker.rest.topic_routes.troubles import told
@@ -90,9 +90,7 @@ def _loss(topic: PersistentTopic, ledger_id: int) -> Document:
 async def skip(request: Request) -> Response:
     """Give up a ledger that can not be read, and load the topic anew behind it; answers what it had. ``end``: only what
     lies behind the newest entry that can be read, of a ledger whose end keeps the topic from being loaded."""
-    body = await json_body(request)
-    if body is None:
-        raise RestError(400, NO_BODY)
+    body = await required_body(request)
     options = object_of(body, "what is to be skipped")
     ledger_id = number_of(options.get("ledgerId"), "ledgerId", LONG_MAX)
     if _flag(options, "end"):
@@ -135,7 +133,7 @@ def _flag(options: Document, name: str) -> bool:
 
 
 ROUTES = [
-    Route(f"{TOPIC_PATH}/holes", look, methods=["GET"], needs=TopicOperation.GET_STATS),
+    Route("GET", f"{TOPIC_PATH}/holes", look, TopicOperation.GET_STATS),
     # Who may delete the topic may delete what is left of a part of it.
-    Route(f"{TOPIC_PATH}/holes/skip", skip, methods=["PUT"], needs=NamespaceOperation.DELETE_TOPIC),
+    Route("PUT", f"{TOPIC_PATH}/holes/skip", skip, NamespaceOperation.DELETE_TOPIC),
 ]

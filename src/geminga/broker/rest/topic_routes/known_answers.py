@@ -22,6 +22,4 @@ async def metadata_migration(request: Request) -> Response:
     return json_response({"phase": "NOT_STARTED"})
 
 
-OF_METADATA: Final = [
-    Route("/admin/v2/metadata/migration/status", metadata_migration, methods=["GET"], needs=SuperUser.LOOK_AT_BROKER)
-]
+OF_METADATA: Final = [Route("GET", "/admin/v2/metadata/migration/status", metadata_migration, SuperUser.LOOK_AT_BROKER)]

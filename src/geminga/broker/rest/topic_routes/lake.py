@@ -13,8 +13,6 @@ from geminga.broker.policies.core.row import NO_NAMESPACE
 from geminga.broker.policies.core.storage_rows import OFFLOAD_POLICIES
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.calls.requests import (
-    NO_BODY,
-    RestError,
     context_of,
     json_body,
     json_response,
@@ -22,6 +20,7 @@ from geminga.broker.rest.calls.requests import (
     namespace_of,
     no_content,
     nothing_set,
+    required_body,
     topic_of,
 )
 from geminga.broker.rest.calls.routing import TOPIC_PATH, Route
@@ -53,9 +52,7 @@ def _offload_of(topic: PersistentTopic) -> Offload | None:
 
 async def trigger(request: Request) -> Response:
     """Offload the ledgers before that of a message id; goes on in the background."""
-    body = await json_body(request)
-    if body is None:
-        raise RestError(400, NO_BODY)
+    body = await required_body(request)
     ledger_id = number_of(object_of(body, "the message id").get("ledgerId"), "ledgerId", LONG_MAX)
     topic = await _topic(request)
     part = _offload_of(topic)
@@ -164,15 +161,13 @@ async def _change(request: Request, value: Json) -> Response:
 
 
 ROUTES = [
-    Route(f"{TOPIC_PATH}/offload", trigger, methods=["PUT"], needs=TopicOperation.OFFLOAD),
-    Route(f"{TOPIC_PATH}/offload", status, methods=["GET"], needs=TopicOperation.OFFLOAD),
-    Route(f"{TOPIC_PATH}/lake/restore", restore, methods=["PUT"], needs=writing(PolicyName.OFFLOAD)),
-    Route(f"{TOPIC_PATH}/lake", look, methods=["GET"], needs=TopicOperation.GET_STATS),
+    Route("PUT", f"{TOPIC_PATH}/offload", trigger, TopicOperation.OFFLOAD),
+    Route("GET", f"{TOPIC_PATH}/offload", status, TopicOperation.OFFLOAD),
+    Route("PUT", f"{TOPIC_PATH}/lake/restore", restore, writing(PolicyName.OFFLOAD)),
+    Route("GET", f"{TOPIC_PATH}/lake", look, TopicOperation.GET_STATS),
 ]
 NAMESPACE_ROUTES = [
-    Route(f"{_NAMESPACE}/offloadPolicies", get_policies, methods=["GET"], needs=reading(PolicyName.OFFLOAD)),
-    Route(f"{_NAMESPACE}/offloadPolicies", set_policies, methods=["POST"], needs=writing(PolicyName.OFFLOAD)),
-    Route(
-        f"{_NAMESPACE}/removeOffloadPolicies", remove_policies, methods=["DELETE"], needs=writing(PolicyName.OFFLOAD)
-    ),
+    Route("GET", f"{_NAMESPACE}/offloadPolicies", get_policies, reading(PolicyName.OFFLOAD)),
+    Route("POST", f"{_NAMESPACE}/offloadPolicies", set_policies, writing(PolicyName.OFFLOAD)),
+    Route("DELETE", f"{_NAMESPACE}/removeOffloadPolicies", remove_policies, writing(PolicyName.OFFLOAD)),
 ]

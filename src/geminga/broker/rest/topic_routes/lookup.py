@@ -81,6 +81,6 @@ async def bundle(request: Request) -> Response:
 _PATH = f"/lookup/v2/topic/{DOMAIN}/{{tenant}}/{{namespace}}/{{topic}}"
 
 ROUTES = [
-    Route(f"{_PATH}/bundle", bundle, methods=["GET"], needs=NamespaceOperation.GET_BUNDLE),
-    Route(_PATH, lookup, methods=["GET"], needs=TopicOperation.LOOKUP),
+    Route("GET", f"{_PATH}/bundle", bundle, NamespaceOperation.GET_BUNDLE),
+    Route("GET", _PATH, lookup, TopicOperation.LOOKUP),
 ]

@@ -16,15 +16,14 @@ from geminga.broker.access.core.actions import TopicOperation
 from geminga.broker.core.coercion import LONG_MAX, object_of
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.calls.requests import (
-    NO_BODY,
     RestError,
     context_of,
-    json_body,
     json_response,
     message_id_json,
     path_int,
     position_of,
     query_int,
+    required_body,
     subscription_name,
     topic_of,
 )
@@ -144,9 +143,7 @@ async def message_id_by_index(request: Request) -> Response:
 async def backlog_size(request: Request) -> Response:
     """Stored bytes behind the message id in the body, readable or not; of -1:-1 all."""
     topics, name = context_of(request).topics, topic_of(request)
-    body = await json_body(request)
-    if body is None:
-        raise RestError(400, NO_BODY)
+    body = await required_body(request)
     position = position_of(object_of(body, "the body"))
     await refuse_partitioned(topics, name, "calculate backlog size is not allowed for partitioned-topic")
     topic = await persistent_topic(topics, name, "Calculate backlog size")
@@ -287,24 +284,12 @@ def _fits_a_header(value: str) -> bool:
 
 ROUTES = [
     Route(
-        f"{TOPIC_PATH}/subscription/{{subscription}}/position/{{position}}",
-        peek,
-        methods=["GET"],
-        needs=TopicOperation.PEEK_MESSAGES,
+        "GET", f"{TOPIC_PATH}/subscription/{{subscription}}/position/{{position}}", peek, TopicOperation.PEEK_MESSAGES
     ),
-    Route(
-        f"{TOPIC_PATH}/ledger/{{ledger}}/entry/{{entry}}",
-        entry_by_position,
-        methods=["GET"],
-        needs=TopicOperation.PEEK_MESSAGES,
-    ),
-    Route(
-        f"{TOPIC_PATH}/messageid/{{timestamp}}", message_id_by_time, methods=["GET"], needs=TopicOperation.PEEK_MESSAGES
-    ),
-    Route(f"{TOPIC_PATH}/examinemessage", examine, methods=["GET"], needs=TopicOperation.PEEK_MESSAGES),
-    Route(
-        f"{TOPIC_PATH}/getMessageIdByIndex", message_id_by_index, methods=["GET"], needs=TopicOperation.PEEK_MESSAGES
-    ),
-    Route(f"{TOPIC_PATH}/backlogSize", backlog_size, methods=["PUT"], needs=TopicOperation.GET_BACKLOG_SIZE),
-    Route(f"{TOPIC_PATH}/backlog", backlog, methods=["GET"], needs=TopicOperation.GET_BACKLOG_SIZE),
+    Route("GET", f"{TOPIC_PATH}/ledger/{{ledger}}/entry/{{entry}}", entry_by_position, TopicOperation.PEEK_MESSAGES),
+    Route("GET", f"{TOPIC_PATH}/messageid/{{timestamp}}", message_id_by_time, TopicOperation.PEEK_MESSAGES),
+    Route("GET", f"{TOPIC_PATH}/examinemessage", examine, TopicOperation.PEEK_MESSAGES),
+    Route("GET", f"{TOPIC_PATH}/getMessageIdByIndex", message_id_by_index, TopicOperation.PEEK_MESSAGES),
+    Route("PUT", f"{TOPIC_PATH}/backlogSize", backlog_size, TopicOperation.GET_BACKLOG_SIZE),
+    Route("GET", f"{TOPIC_PATH}/backlog", backlog, TopicOperation.GET_BACKLOG_SIZE),
 ]

@@ -13,7 +13,6 @@ from geminga.broker.geo.residence import MAKE_ONLY
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.resources.initialization import COORDINATORS_TOPIC
 from geminga.broker.rest.calls.requests import (
-    NO_BODY,
     RestError,
     check_properties_size,
     context_of,
@@ -23,6 +22,7 @@ from geminga.broker.rest.calls.requests import (
     namespace_of,
     new_topic_of,
     no_content,
+    required_body,
     topic_of,
 )
 from geminga.broker.rest.calls.routing import TOPIC_PATH, Route
@@ -72,9 +72,7 @@ async def create(request: Request) -> Response:
 async def update(request: Request) -> Response:
     """Grow to the number of partitions in the body; for a cluster that shares the number: make them and leave it."""
     topics, name = context_of(request).topics, topic_of(request)
-    body = await json_body(request)
-    if body is None:
-        raise RestError(400, NO_BODY)
+    body = await required_body(request)
     refuse_partition_name(name)
     count = _count(body)
     found = await topics.resources.partitioned_topics.find(name)
@@ -151,11 +149,9 @@ async def delete(request: Request) -> Response:
 _PATH = f"{TOPIC_PATH}/partitions"
 
 ROUTES = [
-    Route(_PATH, create, methods=["PUT"], needs=NamespaceOperation.CREATE_TOPIC),
-    Route(_PATH, update, methods=["POST"], needs=writing(PolicyName.PARTITION)),
-    Route(_PATH, read, methods=["GET"], needs=TopicOperation.LOOKUP),
-    Route(_PATH, delete, methods=["DELETE"], needs=NamespaceOperation.DELETE_TOPIC),
-    Route(
-        f"{TOPIC_PATH}/createMissedPartitions", create_missing, methods=["POST"], needs=writing(PolicyName.PARTITION)
-    ),
+    Route("PUT", _PATH, create, NamespaceOperation.CREATE_TOPIC),
+    Route("POST", _PATH, update, writing(PolicyName.PARTITION)),
+    Route("GET", _PATH, read, TopicOperation.LOOKUP),
+    Route("DELETE", _PATH, delete, NamespaceOperation.DELETE_TOPIC),
+    Route("POST", f"{TOPIC_PATH}/createMissedPartitions", create_missing, writing(PolicyName.PARTITION)),
 ]

@@ -68,7 +68,7 @@ async def _topic_of(request: Request) -> TopicName:
 _NEEDS: Final = TenantAdministration.TOPIC_PERMISSIONS
 
 ROUTES: Final = [
-    Route(f"{TOPIC_PATH}/permissions", get_permissions, methods=["GET"], needs=_NEEDS),
-    Route(f"{TOPIC_PATH}/permissions/{{role}}", grant_permission, methods=["POST"], needs=_NEEDS),
-    Route(f"{TOPIC_PATH}/permissions/{{role}}", revoke_permission, methods=["DELETE"], needs=_NEEDS),
+    Route("GET", f"{TOPIC_PATH}/permissions", get_permissions, _NEEDS),
+    Route("POST", f"{TOPIC_PATH}/permissions/{{role}}", grant_permission, _NEEDS),
+    Route("DELETE", f"{TOPIC_PATH}/permissions/{{role}}", revoke_permission, _NEEDS),
 ]

@@ -22,7 +22,7 @@ from geminga.broker.policies.core.deletion_rows import BACKLOG_QUOTAS
 from geminga.broker.policies.core.rate_rows import SUBSCRIPTION_DISPATCH_RATE
 from geminga.broker.policies.core.rates import dispatch_rate_of
 from geminga.broker.policies.core.record_rows import REPLICATION_CLUSTERS_LEVEL
-from geminga.broker.policies.core.row import Nothing, PolicyRow, Rest, TopicLevel
+from geminga.broker.policies.core.row import Nothing, PolicyRow, Rest, TopicLevel, served
 from geminga.broker.policies.core.rows import ROWS
 from geminga.broker.policies.core.storage_rows import SHADOW_TOPICS
 from geminga.broker.policies.core.values import check_dispatch_rate, check_quota
@@ -44,7 +44,7 @@ from geminga.broker.rest.calls.requests import (
     subscription_name,
     topic_of,
 )
-from geminga.broker.rest.calls.routing import TOPIC_PATH, Route
+from geminga.broker.rest.calls.routing import TOPIC_PATH, Route, policy_routes
 from geminga.broker.rest.calls.targets import is_partitioned, require_topic
 from geminga.broker.rest.namespace_routes.policies import quota_type
 from geminga.broker.rest.namespace_routes.replication import (
@@ -176,12 +176,7 @@ def routes_of(row: PolicyRow[Any], level: TopicLevel, rest: Rest) -> list[Route]
     async def remove(request: Request) -> Response:
         return await _set(request, row, level, None)
 
-    path = f"{TOPIC_PATH}/{rest.path}"
-    return [
-        Route(path, read, methods=["GET"], needs=reading(row.policy)),
-        Route(path, write, methods=[rest.set_by], needs=writing(row.policy)),
-        Route(path, remove, methods=["DELETE"], needs=writing(row.policy)),
-    ]
+    return policy_routes(f"{TOPIC_PATH}/{rest.path}", row.policy, read, write, remove, set_by=rest.set_by)
 
 
 async def get_quotas(request: Request) -> Response:
@@ -355,20 +350,15 @@ async def remove_all(request: Request) -> Response:
 
 
 ROUTES = [
-    *(
-        route
-        for row in ROWS
-        if row.topic is not None and row.topic.rest is not None and not row.topic.rest.is_by_hand
-        for route in routes_of(row, row.topic, row.topic.rest)
-    ),
-    Route(f"{TOPIC_PATH}/backlogQuotaMap", get_quotas, methods=["GET"], needs=reading(PolicyName.BACKLOG)),
-    Route(f"{TOPIC_PATH}/backlogQuota", set_quota, methods=["POST"], needs=writing(PolicyName.BACKLOG)),
-    Route(f"{TOPIC_PATH}/backlogQuota", remove_quota, methods=["DELETE"], needs=writing(PolicyName.BACKLOG)),
-    Route(_SINGLE_RATE, get_single_rate, methods=["GET"], needs=reading(PolicyName.RATE)),
-    Route(_SINGLE_RATE, set_single_rate, methods=["POST"], needs=writing(PolicyName.RATE)),
-    Route(_SINGLE_RATE, remove_single_rate, methods=["DELETE"], needs=writing(PolicyName.RATE)),
-    Route(_REPLICATION, get_clusters, methods=["GET"], needs=reading(PolicyName.REPLICATION)),
-    Route(_REPLICATION, set_clusters, methods=["POST"], needs=writing(PolicyName.REPLICATION)),
-    Route(_REPLICATION, remove_clusters, methods=["DELETE"], needs=writing(PolicyName.REPLICATION)),
-    Route(f"{TOPIC_PATH}/policies", remove_all, methods=["DELETE"], needs=writing(PolicyName.ALL)),
+    *(route for row, level, rest in served((row, row.topic) for row in ROWS) for route in routes_of(row, level, rest)),
+    Route("GET", f"{TOPIC_PATH}/backlogQuotaMap", get_quotas, reading(PolicyName.BACKLOG)),
+    Route("POST", f"{TOPIC_PATH}/backlogQuota", set_quota, writing(PolicyName.BACKLOG)),
+    Route("DELETE", f"{TOPIC_PATH}/backlogQuota", remove_quota, writing(PolicyName.BACKLOG)),
+    Route("GET", _SINGLE_RATE, get_single_rate, reading(PolicyName.RATE)),
+    Route("POST", _SINGLE_RATE, set_single_rate, writing(PolicyName.RATE)),
+    Route("DELETE", _SINGLE_RATE, remove_single_rate, writing(PolicyName.RATE)),
+    Route("GET", _REPLICATION, get_clusters, reading(PolicyName.REPLICATION)),
+    Route("POST", _REPLICATION, set_clusters, writing(PolicyName.REPLICATION)),
+    Route("DELETE", _REPLICATION, remove_clusters, writing(PolicyName.REPLICATION)),
+    Route("DELETE", f"{TOPIC_PATH}/policies", remove_all, writing(PolicyName.ALL)),
 ]

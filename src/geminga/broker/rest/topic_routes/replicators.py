@@ -184,12 +184,9 @@ async def _deduplicated(request: Request) -> tuple[PersistentTopic, TopicDedupli
 
 
 ROUTES = [
-    Route(f"{TOPIC_PATH}/sourcePositions", source_positions, methods=["GET"], needs=TopicOperation.GET_STATS),
+    Route("GET", f"{TOPIC_PATH}/sourcePositions", source_positions, TopicOperation.GET_STATS),
     # Who may delete the topic may have messages of another cluster there twice.
     Route(
-        f"{TOPIC_PATH}/sourcePositions/{{cluster}}",
-        forget_source_position,
-        methods=["DELETE"],
-        needs=NamespaceOperation.DELETE_TOPIC,
+        "DELETE", f"{TOPIC_PATH}/sourcePositions/{{cluster}}", forget_source_position, NamespaceOperation.DELETE_TOPIC
     ),
 ]

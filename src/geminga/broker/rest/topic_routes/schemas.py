@@ -210,12 +210,12 @@ def _text(definition: bytes) -> str:
 _TOPIC: Final = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
 
 ROUTES = [
-    Route(f"{_TOPIC}/schema", get_schema, methods=["GET"], needs=TopicOperation.GET_METADATA),
-    Route(f"{_TOPIC}/schema", post_schema, methods=["POST"], needs=TopicOperation.PRODUCE),
-    Route(f"{_TOPIC}/schema", delete_schema, methods=["DELETE"], needs=TopicOperation.PRODUCE),
-    Route(f"{_TOPIC}/schema/{{version}}", get_version, methods=["GET"], needs=TopicOperation.GET_METADATA),
-    Route(f"{_TOPIC}/schemas", get_schemas, methods=["GET"], needs=TopicOperation.GET_METADATA),
-    Route(f"{_TOPIC}/metadata", get_metadata, methods=["GET"], needs=TopicOperation.GET_METADATA),
-    Route(f"{_TOPIC}/version", find_version, methods=["POST"], needs=TopicOperation.GET_METADATA),
-    Route(f"{_TOPIC}/compatibility", check_compatibility, methods=["POST"], needs=TenantAdministration.TRY_SCHEMA),
+    Route("GET", f"{_TOPIC}/schema", get_schema, TopicOperation.GET_METADATA),
+    Route("POST", f"{_TOPIC}/schema", post_schema, TopicOperation.PRODUCE),
+    Route("DELETE", f"{_TOPIC}/schema", delete_schema, TopicOperation.PRODUCE),
+    Route("GET", f"{_TOPIC}/schema/{{version}}", get_version, TopicOperation.GET_METADATA),
+    Route("GET", f"{_TOPIC}/schemas", get_schemas, TopicOperation.GET_METADATA),
+    Route("GET", f"{_TOPIC}/metadata", get_metadata, TopicOperation.GET_METADATA),
+    Route("POST", f"{_TOPIC}/version", find_version, TopicOperation.GET_METADATA),
+    Route("POST", f"{_TOPIC}/compatibility", check_compatibility, TenantAdministration.TRY_SCHEMA),
 ]

@@ -77,6 +77,6 @@ async def tell(request: Request) -> Response:
 _STATE: Final = f"{TOPIC_PATH}/shadowState"
 
 ROUTES: Final = [
-    Route(_STATE, state, methods=["GET"], needs=SuperUser.SHOW_TOPIC),
-    Route(_STATE, tell, methods=["PUT"], needs=SuperUser.SHOW_TOPIC),
+    Route("GET", _STATE, state, SuperUser.SHOW_TOPIC),
+    Route("PUT", _STATE, tell, SuperUser.SHOW_TOPIC),
 ]

@@ -17,7 +17,6 @@ from geminga.broker.administration.services import AdministeredTopics
 from geminga.broker.core.coercion import LONG_MAX, boolean_of, number_of, object_of, text_of
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.calls.requests import (
-    NO_BODY,
     RestError,
     check_properties_size,
     context_of,
@@ -28,6 +27,7 @@ from geminga.broker.rest.calls.requests import (
     no_content,
     path_int,
     position_of,
+    required_body,
     subscription_name,
     text_map_body,
     topic_of,
@@ -233,9 +233,7 @@ async def _expire(subscriptions: list[Subscription], seconds: int) -> None:
 async def expire_messages_up_to(request: Request) -> Response:
     """Acknowledge everything up to the message id in the body; one partition only."""
     topics, name = context_of(request).topics, topic_of(request)
-    body = await json_body(request)
-    if body is None:
-        raise RestError(400, NO_BODY)
+    body = await required_body(request)
     position = position_of(body)
     await refuse_partitioned(topics, name, "Expire message at position is not supported for partitioned-topic")
     given = body.get("partitionIndex") if isinstance(body, dict) else None
@@ -280,9 +278,7 @@ async def reset_to_time(request: Request) -> Response:
 async def reset_to_position(request: Request) -> Response:
     """The next message delivered is that of the id in the body, or the one behind it with ``isExcluded``."""
     topics, name = context_of(request).topics, topic_of(request)
-    body = await json_body(request)
-    if body is None:
-        raise RestError(400, NO_BODY)
+    body = await required_body(request)
     position = position_of(body)
     await refuse_partitioned(topics, name, "Reset-cursor at position is not allowed for partitioned-topic")
     subscription = await subscription_of(topics, name, subscription_name(request), "Reset-cursor")
@@ -417,31 +413,21 @@ def _require_persistent(request: Request) -> None:
 _PATH = f"{TOPIC_PATH}/subscription/{{subscription}}"
 
 ROUTES = [
-    Route(f"{TOPIC_PATH}/subscriptions", list_subscriptions, methods=["GET"], needs=TopicOperation.GET_SUBSCRIPTIONS),
-    Route(_PATH, create_subscription, methods=["PUT"], needs=TopicOperation.SUBSCRIBE),
-    Route(_PATH, delete_subscription, methods=["DELETE"], needs=TopicOperation.UNSUBSCRIBE),
-    Route(f"{_PATH}/skip_all", skip_all, methods=["POST"], needs=TopicOperation.SKIP),
-    Route(f"{_PATH}/skip/{{count}}", skip, methods=["POST"], needs=TopicOperation.SKIP),
+    Route("GET", f"{TOPIC_PATH}/subscriptions", list_subscriptions, TopicOperation.GET_SUBSCRIPTIONS),
+    Route("PUT", _PATH, create_subscription, TopicOperation.SUBSCRIBE),
+    Route("DELETE", _PATH, delete_subscription, TopicOperation.UNSUBSCRIBE),
+    Route("POST", f"{_PATH}/skip_all", skip_all, TopicOperation.SKIP),
+    Route("POST", f"{_PATH}/skip/{{count}}", skip, TopicOperation.SKIP),
+    Route("POST", f"{_PATH}/expireMessages/{{seconds}}", expire_messages, TopicOperation.EXPIRE_MESSAGES),
+    Route("POST", f"{_PATH}/expireMessages", expire_messages_up_to, TopicOperation.EXPIRE_MESSAGES),
     Route(
-        f"{_PATH}/expireMessages/{{seconds}}", expire_messages, methods=["POST"], needs=TopicOperation.EXPIRE_MESSAGES
+        "POST", f"{TOPIC_PATH}/all_subscription/expireMessages/{{seconds}}", expire_all, TopicOperation.EXPIRE_MESSAGES
     ),
-    Route(f"{_PATH}/expireMessages", expire_messages_up_to, methods=["POST"], needs=TopicOperation.EXPIRE_MESSAGES),
-    Route(
-        f"{TOPIC_PATH}/all_subscription/expireMessages/{{seconds}}",
-        expire_all,
-        methods=["POST"],
-        needs=TopicOperation.EXPIRE_MESSAGES,
-    ),
-    Route(f"{_PATH}/resetcursor/{{timestamp}}", reset_to_time, methods=["POST"], needs=TopicOperation.RESET_CURSOR),
-    Route(f"{_PATH}/resetcursor", reset_to_position, methods=["POST"], needs=TopicOperation.RESET_CURSOR),
-    Route(f"{_PATH}/analyzeBacklog", analyze_backlog, methods=["POST"], needs=TopicOperation.CONSUME),
-    Route(f"{_PATH}/properties", get_properties, methods=["GET"], needs=TopicOperation.CONSUME),
-    Route(f"{_PATH}/properties", set_properties, methods=["PUT"], needs=TopicOperation.CONSUME),
-    Route(
-        f"{_PATH}/replicatedSubscriptionStatus",
-        get_replicated,
-        methods=["GET"],
-        needs=TopicOperation.GET_SUBSCRIPTIONS,
-    ),
-    Route(f"{_PATH}/replicatedSubscriptionStatus", set_replicated, methods=["POST"], needs=TopicOperation.SUBSCRIBE),
+    Route("POST", f"{_PATH}/resetcursor/{{timestamp}}", reset_to_time, TopicOperation.RESET_CURSOR),
+    Route("POST", f"{_PATH}/resetcursor", reset_to_position, TopicOperation.RESET_CURSOR),
+    Route("POST", f"{_PATH}/analyzeBacklog", analyze_backlog, TopicOperation.CONSUME),
+    Route("GET", f"{_PATH}/properties", get_properties, TopicOperation.CONSUME),
+    Route("PUT", f"{_PATH}/properties", set_properties, TopicOperation.CONSUME),
+    Route("GET", f"{_PATH}/replicatedSubscriptionStatus", get_replicated, TopicOperation.GET_SUBSCRIPTIONS),
+    Route("POST", f"{_PATH}/replicatedSubscriptionStatus", set_replicated, TopicOperation.SUBSCRIBE),
 ]

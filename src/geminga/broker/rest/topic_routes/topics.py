@@ -412,31 +412,26 @@ async def _stats_of(request: Request, topic: Topic) -> Document:
 
 #: Of namespaces.
 LISTS = [
-    Route(f"{TOPICS_PATH}/partitioned", list_partitioned_topics, methods=["GET"], needs=NamespaceOperation.GET_TOPICS),
-    Route(TOPICS_PATH, list_topics, methods=["GET"], needs=NamespaceOperation.GET_TOPICS),
+    Route("GET", f"{TOPICS_PATH}/partitioned", list_partitioned_topics, NamespaceOperation.GET_TOPICS),
+    Route("GET", TOPICS_PATH, list_topics, NamespaceOperation.GET_TOPICS),
 ]
 #: Of one topic.
 ROUTES = [
-    Route(f"{TOPIC_PATH}/stats", get_stats, methods=["GET"], needs=TopicOperation.GET_STATS),
-    Route(f"{TOPIC_PATH}/partitioned-stats", get_partitioned_stats, methods=["GET"], needs=TopicOperation.GET_STATS),
-    Route(f"{TOPIC_PATH}/internalStats", get_internal_stats, methods=["GET"], needs=TopicOperation.GET_STATS),
-    Route(
-        f"{TOPIC_PATH}/partitioned-internalStats",
-        get_partitioned_internal_stats,
-        methods=["GET"],
-        needs=TopicOperation.GET_STATS,
-    ),
-    Route(f"{TOPIC_PATH}/internal-info", get_internal_info, methods=["GET"], needs=TopicOperation.GET_STATS),
-    Route(f"{TOPIC_PATH}/unload", unload, methods=["PUT"], needs=TopicOperation.UNLOAD),
-    Route(f"{TOPIC_PATH}/terminate", terminate, methods=["POST"], needs=TopicOperation.TERMINATE),
-    Route(f"{TOPIC_PATH}/terminate/partitions", terminate_partitions, methods=["POST"], needs=TopicOperation.TERMINATE),
+    Route("GET", f"{TOPIC_PATH}/stats", get_stats, TopicOperation.GET_STATS),
+    Route("GET", f"{TOPIC_PATH}/partitioned-stats", get_partitioned_stats, TopicOperation.GET_STATS),
+    Route("GET", f"{TOPIC_PATH}/internalStats", get_internal_stats, TopicOperation.GET_STATS),
+    Route("GET", f"{TOPIC_PATH}/partitioned-internalStats", get_partitioned_internal_stats, TopicOperation.GET_STATS),
+    Route("GET", f"{TOPIC_PATH}/internal-info", get_internal_info, TopicOperation.GET_STATS),
+    Route("PUT", f"{TOPIC_PATH}/unload", unload, TopicOperation.UNLOAD),
+    Route("POST", f"{TOPIC_PATH}/terminate", terminate, TopicOperation.TERMINATE),
+    Route("POST", f"{TOPIC_PATH}/terminate/partitions", terminate_partitions, TopicOperation.TERMINATE),
     # In Pulsar the tenant's administrators may truncate, as they may delete.
-    Route(f"{TOPIC_PATH}/truncate", truncate, methods=["DELETE"], needs=TenantAdministration.TRUNCATE_TOPIC),
-    Route(f"{TOPIC_PATH}/trim", trim, methods=["POST"], needs=TopicOperation.TRIM_TOPIC),
-    Route(f"{TOPIC_PATH}/lastMessageId", last_message_id, methods=["GET"], needs=TopicOperation.PEEK_MESSAGES),
-    Route(f"{TOPIC_PATH}/properties", get_properties, methods=["GET"], needs=TopicOperation.GET_METADATA),
-    Route(f"{TOPIC_PATH}/properties", set_properties, methods=["PUT"], needs=TopicOperation.UPDATE_METADATA),
-    Route(f"{TOPIC_PATH}/properties", remove_property, methods=["DELETE"], needs=TopicOperation.DELETE_METADATA),
-    Route(TOPIC_PATH, create_topic, methods=["PUT"], needs=NamespaceOperation.CREATE_TOPIC),
-    Route(TOPIC_PATH, delete_topic, methods=["DELETE"], needs=NamespaceOperation.DELETE_TOPIC),
+    Route("DELETE", f"{TOPIC_PATH}/truncate", truncate, TenantAdministration.TRUNCATE_TOPIC),
+    Route("POST", f"{TOPIC_PATH}/trim", trim, TopicOperation.TRIM_TOPIC),
+    Route("GET", f"{TOPIC_PATH}/lastMessageId", last_message_id, TopicOperation.PEEK_MESSAGES),
+    Route("GET", f"{TOPIC_PATH}/properties", get_properties, TopicOperation.GET_METADATA),
+    Route("PUT", f"{TOPIC_PATH}/properties", set_properties, TopicOperation.UPDATE_METADATA),
+    Route("DELETE", f"{TOPIC_PATH}/properties", remove_property, TopicOperation.DELETE_METADATA),
+    Route("PUT", TOPIC_PATH, create_topic, NamespaceOperation.CREATE_TOPIC),
+    Route("DELETE", TOPIC_PATH, delete_topic, NamespaceOperation.DELETE_TOPIC),
 ]

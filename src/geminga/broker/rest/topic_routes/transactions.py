@@ -22,7 +22,6 @@ from geminga.broker.resources.documents import Document, Json
 from geminga.broker.resources.initialization import COORDINATORS_TOPIC
 from geminga.broker.rest.calls.peer_answers import Question, ask_owners
 from geminga.broker.rest.calls.requests import (
-    NO_BODY,
     RestError,
     context_of,
     flag,
@@ -31,6 +30,7 @@ from geminga.broker.rest.calls.requests import (
     no_content,
     path_int,
     query_int,
+    required_body,
     subscription_name,
     topic_of,
 )
@@ -206,9 +206,7 @@ def _log_stats(ledger: ManagedLedger) -> Document:
 
 async def scale_coordinators(request: Request) -> Response:
     """More coordinators; they are given work by clients that connect from then on."""
-    body = await json_body(request)
-    if body is None:
-        raise RestError(400, NO_BODY)
+    body = await required_body(request)
     count = number_of(body, "the number of coordinators")
     if count <= await _transactions(request).coordinators.count():
         raise RestError(406, NOT_MORE)
@@ -512,18 +510,13 @@ _TXN: Final = "{most}/{least}"
 
 
 def _get(path: str, handler: Handler, needs: SuperUser | TopicOperation) -> Route:
-    return Route(f"{_BASE}/{path}", handler, methods=["GET"], needs=needs)
+    return Route("GET", f"{_BASE}/{path}", handler, needs)
 
 
 #: About the cluster's coordinators.
 OF_CLUSTER: Final = [
     _get("coordinators", list_coordinators, SuperUser.LOOK_AT_TRANSACTIONS),
-    Route(
-        f"{_BASE}/transactionCoordinator/replicas",
-        scale_coordinators,
-        methods=["POST"],
-        needs=SuperUser.SCALE_COORDINATORS,
-    ),
+    Route("POST", f"{_BASE}/transactionCoordinator/replicas", scale_coordinators, SuperUser.SCALE_COORDINATORS),
 ]
 #: About one coordinator, answered by its owner.
 OF_COORDINATORS: Final = [
@@ -531,12 +524,7 @@ OF_COORDINATORS: Final = [
     _get("coordinatorInternalStats/{coordinator}", coordinator_internal_stats, SuperUser.LOOK_AT_TRANSACTIONS),
     _get("slowTransactions/{timeout}", slow_transactions, SuperUser.LOOK_AT_TRANSACTIONS),
     _get(f"transactionMetadata/{_TXN}", transaction_metadata, SuperUser.LOOK_AT_TRANSACTIONS),
-    Route(
-        f"{_BASE}/abortTransaction/{_TXN}",
-        abort_transaction,
-        methods=["POST"],
-        needs=SuperUser.ABORT_TRANSACTION,
-    ),
+    Route("POST", f"{_BASE}/abortTransaction/{_TXN}", abort_transaction, SuperUser.ABORT_TRANSACTION),
 ]
 #: About a topic, answered by its owner.
 OF_TOPICS: Final = [
@@ -548,12 +536,10 @@ OF_TOPICS: Final = [
     _get(f"positionStatsInPendingAck/{_SUBSCRIPTION}/{{ledger}}/{{entry}}", position_stats, TopicOperation.GET_STATS),
 ]
 #: Geminga's own, between brokers: answered by who has the coordinator.
-OF_STANDINGS: Final = [
-    Route(f"{_BASE}/standings/{{coordinator}}", standings, methods=["POST"], needs=SuperUser.END_TRANSACTION)
-]
+OF_STANDINGS: Final = [Route("POST", f"{_BASE}/standings/{{coordinator}}", standings, SuperUser.END_TRANSACTION)]
 #: Geminga's own, between brokers: answered by who keeps the snapshots of a namespace.
 OF_SNAPSHOTS: Final = [
-    Route(f"{_BASE}/bufferSnapshot/{_PLACE}", each, methods=[method], needs=SuperUser.END_TRANSACTION)
+    Route(method, f"{_BASE}/bufferSnapshot/{_PLACE}", each, SuperUser.END_TRANSACTION)
     for each, method in ((find_snapshot, "GET"), (put_snapshot, "PUT"), (remove_snapshot, "DELETE"))
 ]
 #: The same, and answered in Pulsar by a broker without transactions too.

@@ -268,24 +268,19 @@ ROUTES: Final = [
         route
         for version in ("/ws", "/ws/v2")
         for route in (
-            Route(f"{version}/producer/{_TOPIC}", producer, methods=["GET"], needs=TopicOperation.PRODUCE),
-            Route(
-                f"{version}/consumer/{_TOPIC}/{{form_subscription}}",
-                consumer,
-                methods=["GET"],
-                needs=TopicOperation.CONSUME,
-            ),
-            Route(f"{version}/reader/{_TOPIC}", reader, methods=["GET"], needs=TopicOperation.CONSUME),
-            Route(f"{version}/pingpong", ping, methods=["GET"], needs=_NO_TOPIC),
+            Route("GET", f"{version}/producer/{_TOPIC}", producer, TopicOperation.PRODUCE),
+            Route("GET", f"{version}/consumer/{_TOPIC}/{{form_subscription}}", consumer, TopicOperation.CONSUME),
+            Route("GET", f"{version}/reader/{_TOPIC}", reader, TopicOperation.CONSUME),
+            Route("GET", f"{version}/pingpong", ping, _NO_TOPIC),
         )
     ),
-    Route("/ws/v3/consumer/{form_subscription}", topics_consumer, methods=["GET"], needs=_EACH_TOPIC),
-    Route(f"/ws/producer/{_OLD_TOPIC}", with_cluster, methods=["GET"], needs=_NO_TOPIC),
-    Route(f"/ws/consumer/{_OLD_TOPIC}/{{form_subscription}}", with_cluster, methods=["GET"], needs=_NO_TOPIC),
-    Route(f"/ws/reader/{_OLD_TOPIC}", with_cluster, methods=["GET"], needs=_NO_TOPIC),
+    Route("GET", "/ws/v3/consumer/{form_subscription}", topics_consumer, _EACH_TOPIC),
+    Route("GET", f"/ws/producer/{_OLD_TOPIC}", with_cluster, _NO_TOPIC),
+    Route("GET", f"/ws/consumer/{_OLD_TOPIC}/{{form_subscription}}", with_cluster, _NO_TOPIC),
+    Route("GET", f"/ws/reader/{_OLD_TOPIC}", with_cluster, _NO_TOPIC),
 ]
 STATISTICS: Final = [
-    Route(f"{_STATS}/metrics", metrics, methods=["GET"], needs=SuperUser.LOOK_AT_BROKER),
-    Route(f"{_STATS}/stats", stats, methods=["GET"], needs=SuperUser.LOOK_AT_BROKER),
-    Route(f"{_STATS}/{_TOPIC}/stats", topic_stats, methods=["GET"], needs=TopicOperation.GET_STATS),
+    Route("GET", f"{_STATS}/metrics", metrics, SuperUser.LOOK_AT_BROKER),
+    Route("GET", f"{_STATS}/stats", stats, SuperUser.LOOK_AT_BROKER),
+    Route("GET", f"{_STATS}/{_TOPIC}/stats", topic_stats, TopicOperation.GET_STATS),
 ]

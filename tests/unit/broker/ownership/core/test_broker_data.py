@@ -6,13 +6,13 @@ import json
 
 import pytest
 
+from geminga.broker.core.coercion import encode_document
 from geminga.broker.ownership.core.broker_data import (
     MODULAR_LOAD_MANAGER,
     Leader,
     broker_id_of,
     decode_broker,
     decode_leader,
-    encode_document,
     registration,
 )
 from geminga.broker.ownership.core.owner_data import OwnerData, OwnerListener

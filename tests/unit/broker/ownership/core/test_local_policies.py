@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.broker.core.coercion import Document
+from geminga.broker.core.coercion import Document, encode_document
 from geminga.broker.ownership.core.bundles import bundles_of, equal_bundles, whole
 from geminga.broker.ownership.core.local_policies import (
     bundles_in,
     decode_local_policies,
-    encode_local_policies,
     first_local_policies,
     local_policies_path,
     with_bundles,
@@ -28,7 +27,7 @@ def test_first_local_policies_are_written_as_pulsar_writes_them() -> None:
     boundaries: Document = {"bundles": {"boundaries": ["0x00000000", "0x55555555", "0xaaaaaaaa", "0xffffffff"]}}
     number: Document = {"bundles": {"numBundles": 3}}
     for policies in (number, boundaries):
-        assert encode_local_policies(first_local_policies(NAMESPACE, policies)) == OF_PULSAR
+        assert encode_document(first_local_policies(NAMESPACE, policies)) == OF_PULSAR
     assert bundles_in(NAMESPACE, decode_local_policies(NAMESPACE, OF_PULSAR)) == equal_bundles(NAMESPACE, 3)
 
 
@@ -40,7 +39,7 @@ def test_a_namespace_of_which_nothing_is_said_is_one_bundle(policies: Document) 
 
 def test_what_is_not_known_is_kept() -> None:
     before: Document = {"bundles": None, "namespaceAntiAffinityGroup": "g", "later": {"a": [1]}}
-    after = decode_local_policies(NAMESPACE, encode_local_policies(with_bundles(before, equal_bundles(NAMESPACE, 2))))
+    after = decode_local_policies(NAMESPACE, encode_document(with_bundles(before, equal_bundles(NAMESPACE, 2))))
     assert after["namespaceAntiAffinityGroup"] == "g"
     assert after["later"] == {"a": [1]}
 

@@ -103,14 +103,7 @@ def _whole(entry: _Entry, payload: bytes, more: Document, *, in_base64: bool) ->
     metadata = entry.metadata
     ref = MessageRef(entry.partition, entry.position)
     document = _common(entry, ref)
-    document.update(_payload(payload, in_base64=in_base64, is_null=metadata.null_value))
-    _add_key(document, metadata)
-    if metadata.HasField("ordering_key"):
-        document["orderingKey"] = base64.b64encode(metadata.ordering_key).decode()
-    if metadata.HasField("event_time") and metadata.event_time:
-        document["eventTime"] = metadata.event_time
-    document["properties"] = _texts(texts_of(metadata.properties))
-    document["sequenceId"] = metadata.sequence_id
+    _add_message(document, metadata, payload, in_base64=in_base64)
     if metadata.num_chunks_from_msg > 1:
         document["chunk"] = {
             "uuid": text_of(metadata.uuid),
@@ -135,17 +128,23 @@ def _of_batch(entry: _Entry, batch: Sequence[tuple[pb.SingleMessageMetadata, byt
             continue
         ref = MessageRef(entry.partition, entry.position, index)
         document = _common(entry, ref)
-        document.update(_payload(payload, in_base64=entry.in_base64, is_null=single.null_value))
-        _add_key(document, single)
-        if single.HasField("ordering_key"):
-            document["orderingKey"] = base64.b64encode(single.ordering_key).decode()
-        if single.HasField("event_time") and single.event_time:
-            document["eventTime"] = single.event_time
-        document["properties"] = _texts(texts_of(single.properties))
-        document["sequenceId"] = single.sequence_id
+        _add_message(document, single, payload, in_base64=entry.in_base64)
         document["batchSize"] = len(batch)
         pieces.append(ShownMessage(ref, document, _size_of(document)))
     return Shown(pieces, left)
+
+
+def _add_message(
+    document: Document, metadata: pb.MessageMetadata | pb.SingleMessageMetadata, payload: bytes, *, in_base64: bool
+) -> None:
+    document.update(_payload(payload, in_base64=in_base64, is_null=metadata.null_value))
+    _add_key(document, metadata)
+    if metadata.HasField("ordering_key"):
+        document["orderingKey"] = base64.b64encode(metadata.ordering_key).decode()
+    if metadata.HasField("event_time") and metadata.event_time:
+        document["eventTime"] = metadata.event_time
+    document["properties"] = _texts(texts_of(metadata.properties))
+    document["sequenceId"] = metadata.sequence_id
 
 
 def _common(entry: _Entry, ref: MessageRef) -> Document:
