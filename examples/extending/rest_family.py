@@ -28,12 +28,7 @@ async def list_loaded(request: Request) -> Response:
 
 
 ROUTES: Final = [
-    Route(
-        f"{FAMILY}/{{tenant}}/{{namespace}}",
-        list_loaded,
-        methods=["GET"],
-        needs=NamespaceOperation.GET_TOPICS,
-    )
+    Route("GET", f"{FAMILY}/{{tenant}}/{{namespace}}", list_loaded, NamespaceOperation.GET_TOPICS),
 ]
 
 
