@@ -7,9 +7,8 @@ import os
 import pytest
 
 from geminga.bookie import crash_points
-from geminga.sim import run_seeds
 from support.house.planted_defects import check_is_caught
-from support.house.weekly_sample import of_week, run_week, share
+from support.house.weekly_sample import run_share, run_week, share
 from support.stories.bookie_crash import bookie_story
 
 SEEDS = int(os.environ.get("GEMINGA_SEEDS", "24"))
@@ -31,11 +30,8 @@ def test_bookie_power_loss_at_any_step_keeps_every_promise():
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_bookie_crash_points_over_many_seeds_are_all_hit(capsys):
-    report = run_seeds(bookie_story, of_week(range(10_000, 10_000 + SEEDS_LONG)))
-    with capsys.disabled():
-        print("\n" + report.table())
-    report.check(hits_min=share(20), labels=crash_points.ALL)
+def test_bookie_crash_points_over_many_seeds_are_all_hit():
+    report = run_share(bookie_story, range(10_000, 10_000 + SEEDS_LONG), hits_min=20, labels=crash_points.ALL)
     rare = {label: report.crashes[label] for label in crash_points.ALL if report.crashes[label] < share(CRASHES_MIN)}
     assert not rare, f"fewer than {CRASHES_MIN} crashes at {rare}"
 

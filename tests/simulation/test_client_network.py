@@ -16,11 +16,10 @@ import geminga.client as gc
 from geminga import sim
 from geminga.broker.connection.connection import TURN_COMMANDS_MAX
 from geminga.runtime import spawn
-from geminga.sim.seeds import run_seeds
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.hot import encode_send_receipts
-from support.house.weekly_sample import of_week, run_week
+from support.house.weekly_sample import SeedCheck, few_and_blocks
 from support.worlds.client_scenario import ClientScenario
 from support.worlds.client_world import SLOW, STRUCK, URL, Stored
 from support.worlds.scripted_broker import polite, run_against
@@ -389,12 +388,6 @@ def test_closing_the_client_meanwhile_gives_a_named_error(what: str) -> None:
 
 
 @pytest.mark.slow
-def test_producers_survive_a_hostile_network() -> None:
-    run_week(hostile_network, range(1000), least=20, most=200, labels=FAULTS)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("block", of_week(range(20)))
-def test_producers_survive_a_hostile_network_for_a_thousand_seeds(block: int) -> None:
-    run_seeds(hostile_network, range(1000 + block * 50, 1050 + block * 50)).check(hits_min=1, labels=FAULTS)
+@few_and_blocks(range(1000), least=20, most=200, many=range(1000, 2000), block=50, hits_min=1)
+def test_producers_survive_a_hostile_network(check: SeedCheck) -> None:
+    check(hostile_network, FAULTS)

@@ -15,8 +15,7 @@ import pytest
 import geminga.client as gc
 from geminga import sim
 from geminga.client import TransactionState as State
-from geminga.sim.seeds import run_seeds
-from support.house.weekly_sample import of_week, run_week
+from support.house.weekly_sample import SeedCheck, few_and_blocks
 from support.worlds.client_scenario import ClientScenario
 from support.worlds.client_world import STRUCK
 
@@ -202,17 +201,9 @@ async def hostile_transactions(world: sim.SimWorld) -> None:
     await stage.check_nothing_left(10)
 
 
-def test_what_is_committed_is_there_once_and_what_is_aborted_never() -> None:
-    run_week(hostile_transactions, range(1000), least=8, most=100, labels=FAULTS)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("block", of_week(range(10)))
-def test_what_is_committed_is_there_once_and_what_is_aborted_never_over_many_seeds(block: int) -> None:
-    report = run_seeds(hostile_transactions, range(1000 + 100 * block, 1100 + 100 * block))
-    print(report.table())
-    report.check(hits_min=20, labels=FAULTS)
+@few_and_blocks(range(1000), least=8, most=100, many=range(1000, 2000), block=100, hits_min=20)
+def test_what_is_committed_is_there_once_and_what_is_aborted_never(check: SeedCheck) -> None:
+    check(hostile_transactions, FAULTS)
 
 
 @pytest.mark.parametrize("stride", [23, pytest.param(1, marks=[pytest.mark.long, pytest.mark.timeout(900)])])

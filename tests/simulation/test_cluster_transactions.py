@@ -17,11 +17,10 @@ from geminga.broker.resources.initialization import COORDINATORS_TOPIC
 from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import Standing, TxnId
 from geminga.sim import SimNode, SimWorld, run
-from geminga.sim.seeds import run_seeds
 from support.clusters.cluster_peers import SimPeerHttp
 from support.clusters.cluster_transactions import COORDINATORS, LABELS, cluster_transactions
 from support.clusters.cluster_world import BROKERS, PLAIN, ClusterWorld
-from support.house.weekly_sample import of_week, run_week, share
+from support.house.weekly_sample import run_share, run_week
 from support.worlds.client_world import CLIENT
 
 #: Some, and those that failed once. 8, 100: a topic held something for a transaction that its coordinator, at another
@@ -41,7 +40,7 @@ def test_transactions_of_a_cluster_count_whole_or_not_at_all() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_transactions_of_a_cluster_count_whole_or_not_at_all_over_many_seeds() -> None:
-    run_seeds(cluster_transactions, of_week(range(LONG_SEEDS))).check(hits_min=share(20), labels=LABELS)
+    run_share(cluster_transactions, range(LONG_SEEDS), hits_min=20, labels=LABELS)
 
 
 @pytest.mark.timeout(120)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 
 import pytest
@@ -11,9 +10,11 @@ from geminga.managed_ledger.rules import cursor_format
 from geminga.managed_ledger.shared import crash_points
 from geminga.sim import SimWorld, run_seeds
 from support.house.planted_defects import check_is_caught
-from support.house.weekly_sample import of_week, run_week, share
+from support.house.weekly_sample import SeedCheck, few_and_many, run_share, run_week, share
 from support.stories.cursor_crash import topic_story
 from support.stories.cursor_window import window_story, window_story_of_pulsar
+
+pytestmark = pytest.mark.usefixtures("no_log")
 
 SEEDS = int(os.environ.get("GEMINGA_SEEDS", "8"))
 SEEDS_LONG = int(os.environ.get("GEMINGA_SEEDS_LONG", "1000"))
@@ -27,12 +28,6 @@ DEFECTS = (
     "a cursor's node names its new ledger before the state is in it",
     "ledgers are deleted before the list without them is written",
 )
-
-
-@pytest.fixture(autouse=True)
-def _no_log(caplog):
-    """What is logged holds errors, and these whole simulated worlds: gigabytes over a thousand seeds."""
-    caplog.set_level(logging.CRITICAL, logger="geminga")
 
 
 @pytest.fixture(autouse=True)
@@ -52,8 +47,9 @@ def test_topic_crash_at_any_step_keeps_every_promise():
     run_week(topic_story, range(1000), least=SEEDS)
 
 
-def test_nothing_acknowledged_more_than_a_second_before_a_crash_is_lost():
-    run_week(window_story, range(1000), least=SEEDS)
+@few_and_many(range(1000), least=SEEDS, many=range(10_000, 10_000 + SEEDS_LONG), timeout_s=1800)
+def test_nothing_acknowledged_more_than_a_second_before_a_crash_is_lost(check: SeedCheck) -> None:
+    check(window_story)
 
 
 def test_a_write_a_second_would_lose_older_acknowledgments():
@@ -62,17 +58,8 @@ def test_a_write_a_second_would_lose_older_acknowledgments():
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_nothing_acknowledged_more_than_a_second_before_a_crash_is_lost_over_many_seeds():
-    run_seeds(window_story, of_week(range(10_000, 10_000 + SEEDS_LONG))).check()
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1800)
-def test_topic_crash_points_over_many_seeds_are_all_hit(capsys):
-    report = run_seeds(topic_story, of_week(range(10_000, 10_000 + SEEDS_LONG)))
-    with capsys.disabled():
-        print("\n" + report.table())
-    report.check(hits_min=share(20), labels=POINTS)
+def test_topic_crash_points_over_many_seeds_are_all_hit():
+    report = run_share(topic_story, range(10_000, 10_000 + SEEDS_LONG), hits_min=20, labels=POINTS)
     rare = {label: report.crashes[label] for label in POINTS if report.crashes[label] < share(SEEDS_LONG // 50)}
     assert not rare, f"too few crashes at {rare}"
 
