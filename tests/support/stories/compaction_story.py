@@ -24,11 +24,12 @@ from geminga.managed_ledger.shared import crash_points as ml_points
 from geminga.metadata.memory import MemoryMetadata
 from geminga.model.errors import GemingaError
 from geminga.model.position import EARLIEST, Position
-from geminga.sim import NodeCrashedError, SimNode, SimWorld
+from geminga.sim import SimNode, SimWorld
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.batch import decode_batch, single_message_head
 from geminga.wire.pulsar.compression import LZ4, NONE, ZLIB, compress, decompress
 from geminga.wire.pulsar.metadata import encode_entry, split_entry
+from support.stories.lives import last_life
 from support.worlds.broker_world import ENDPOINTS, BrokerWorld, Client, Type
 from support.worlds.policy_levels import seconds, set_topic, topic_of
 from support.worlds.subscriptions import settle
@@ -294,13 +295,7 @@ class CompactionLives:
             is_last = life == LIVES - 1
             if not is_last and self.rng.random() < 0.8:
                 self.world.crash_at(self.rng.choice(self.points), self.rng.choice((1, 1, 2, 3)), node=self.node)
-            while True:
-                self.node.start()
-                try:
-                    await self.node.run(partial(self.live, is_first=not life, is_last=is_last))
-                except NodeCrashedError:
-                    continue
-                break
+            await last_life(self.node, partial(self.live, is_first=not life, is_last=is_last))
             self.world.crash(self.node, reason="end of life")
 
     async def live(self, node: SimNode, *, is_first: bool, is_last: bool) -> None:
