@@ -13,8 +13,7 @@ TWO_RANGES = ManagedLedgerConfig(max_entries_per_ledger=100, max_ranges_in_metad
 
 
 async def a_node(w, count=20):
-    ml = await w.open()
-    positions = await w.fill(ml, count)
+    ml, positions = await w.filled(count)
     cursor = await ml.open_cursor("s", initial=EARLIEST)
     await cursor.note_use()
     version = (await w.store.get(cursor_path(NAME, "s"))).stat.version

@@ -20,8 +20,7 @@ async def record_of(w):
 
 def test_state_is_that_of_the_cursor_ledger(in_world):
     async def scenario(w):
-        ml = await w.open()
-        positions = await w.fill(ml, 9)
+        ml, positions = await w.filled(9)
         cursor = await ml.open_cursor("s", initial=EARLIEST)
         await acknowledge(cursor, [positions[0], positions[4]])
         found, source, _ = await recovered(w, ml, await record_of(w))
@@ -34,8 +33,7 @@ def test_state_is_that_of_the_cursor_ledger(in_world):
 
 def test_state_is_that_of_the_node_without_a_ledger_or_with_one_that_is_gone(in_world):
     async def scenario(w):
-        ml = await w.open()
-        positions = await w.fill(ml, 9)
+        ml, positions = await w.filled(9)
         for ledger_id in (-1, 987_654):
             record = CursorInfoRecord(ledger_id, positions[3], (), (), {}, {}, 0)
             found, source, _ = await recovered(w, ml, record)
@@ -46,8 +44,7 @@ def test_state_is_that_of_the_node_without_a_ledger_or_with_one_that_is_gone(in_
 
 def test_state_is_that_of_the_node_if_its_ledger_holds_none(in_world):
     async def scenario(w):
-        ml = await w.open()
-        positions = await w.fill(ml, 9)
+        ml, positions = await w.filled(9)
         empty = await w.bookkeeper.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
         record = CursorInfoRecord(empty.ledger_id, positions[2], (), (), {}, {}, 0)
         found, source, _ = await recovered(w, ml, record)

@@ -27,8 +27,7 @@ async def node_of(w, name="s"):
 
 
 async def filled(w, count=8):
-    ml = await w.open()
-    positions = await w.fill(ml, count)
+    ml, positions = await w.filled(count)
     return ml, await ml.open_cursor("s", initial=EARLIEST), positions
 
 
@@ -246,8 +245,7 @@ def test_cursor_properties_survive(in_world):
 
 def test_cursor_with_ten_thousand_alternating_holes_comes_back(in_world):
     async def scenario(w):
-        ml = await w.open()
-        positions = await w.fill(ml, 20_000)
+        ml, positions = await w.filled(20_000)
         cursor = await ml.open_cursor("s", initial=EARLIEST)
         assert await acknowledge(cursor, positions[1::2]) is None
         await acknowledge(cursor, [positions[5_000]])
@@ -376,8 +374,7 @@ def test_properties_that_no_node_takes_are_refused_and_acknowledgments_are_store
 
 def test_cursor_closed_and_opened_again_goes_on(in_world):
     async def scenario(w):
-        ml = await w.open()
-        positions = await w.fill(ml, 8)
+        ml, positions = await w.filled(8)
         cursor = await ml.open_cursor("s", initial=EARLIEST)
         await acknowledge(cursor, [positions[1], positions[3], positions[5]])
         await cursor.close()
@@ -438,8 +435,7 @@ def test_batches_are_closed_in_the_ledger_where_apaches_brokers_may_come_next(in
 
 def test_acknowledgment_behind_a_close_that_had_no_answer_survives(in_world):
     async def scenario(w):
-        ml = await w.open()
-        positions = await w.fill(ml, 5)
+        ml, positions = await w.filled(5)
         cursor = await ml.open_cursor("s", initial=EARLIEST)
         assert await acknowledge(cursor, positions[:1]) is None
         # The node takes the state, and then the store is away: whether it has it can not be asked.

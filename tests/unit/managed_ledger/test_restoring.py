@@ -61,8 +61,7 @@ async def read_manifest(w):
 
 def test_restore_of_a_damaged_file_or_without_a_bookie_changes_nothing_and_is_done_later(in_lake_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 15)
+        ml, _ = await w.filled(15)
         offloading = w.offloading(ml, NOW)
         await offloading.look()
         (bookie,) = w.bookies.values()
@@ -94,8 +93,7 @@ def test_restore_of_a_damaged_file_or_without_a_bookie_changes_nothing_and_is_do
 
 def test_restore_that_stores_other_bytes_is_found_before_the_file_goes(in_lake_world, monkeypatch):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 15)
+        ml, _ = await w.filled(15)
         offloading = w.offloading(ml, NOW)
         await offloading.look()
         offloading.policy = OffloadPolicy("filesystem", PROPERTIES)
@@ -130,8 +128,7 @@ def test_restore_leaves_the_file_where_the_bookies_lack_an_entry(in_lake_world):
 def test_an_owner_that_lost_the_topic_while_it_restored_leaves_what_the_next_one_restored(in_lake_world, monkeypatch):
     async def scenario(w):
         w.new_process(is_shared=True)
-        ml = await w.open()
-        await w.fill(ml, 15)
+        ml, _ = await w.filled(15)
         old = w.offloading(ml, NOW)
         await old.look()
         old.policy = OffloadPolicy("filesystem", PROPERTIES)
@@ -163,8 +160,7 @@ def test_an_owner_that_lost_the_topic_while_it_restored_leaves_what_the_next_one
 def test_an_owner_that_lost_the_topic_before_it_tidied_up_leaves_what_the_next_one_restored(in_lake_world, monkeypatch):
     async def scenario(w):
         w.new_process(is_shared=True)
-        ml = await w.open()
-        await w.fill(ml, 15)
+        ml, _ = await w.filled(15)
         old = w.offloading(ml, NOW)
         await old.look()
         stale = w.offloading(ml, OffloadPolicy("filesystem", PROPERTIES))

@@ -46,8 +46,7 @@ def test_the_list_is_free_while_ledgers_that_left_it_are_deleted(in_world, whole
     """Each takes a turn of the metadata: who subscribes meanwhile does not wait for hundreds of them."""
 
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 405)
+        ml, _ = await w.filled(405)
         await w.let_background_persist()  # and what the last full ledger brought on
         ml.trimmer.set_retention(retention_ms=0, retention_bytes=0)
         w.faults.delay_ms_max = 1000
@@ -98,8 +97,7 @@ def test_trim_goes_by_the_policy_at_the_moment_of_the_list(in_world):
     """The policy changes while a trim makes cursors durable."""
 
     async def scenario(w):
-        ml = await w.open()
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        ml, cursor = await w.subscribed()
         positions = await w.fill(ml, 35)
         await w.world.sleep(2)
         ml.trimmer.set_retention(retention_ms=0, retention_bytes=0)
@@ -138,8 +136,7 @@ def test_trim_that_deletes_before_the_list_loses_the_log_at_a_failure(in_world):
     """The planted defect does what it says: the list still names ledgers that are gone."""
 
     async def scenario(w):
-        ml = await w.open()
-        positions = await w.fill(ml, 25)
+        ml, positions = await w.filled(25)
         await w.world.sleep(0.1)
         ml.trimmer.set_retention(retention_ms=0, retention_bytes=0)
         w.faults.next_writes.extend([WriteFault.NONE, WriteFault.NONE, *[WriteFault.UNKNOWN_BEFORE] * 8])
