@@ -349,6 +349,18 @@ class BrokerWorld:
         await client.connect(role, original)
         return client
 
+    async def publisher(self, topic: str = TOPIC, producer_id: int = 1, **fields) -> Client:
+        """A client with a producer of the topic."""
+        client = await self.client()
+        await client.create_producer(topic, producer_id, **fields)
+        return client
+
+    async def subscriber(self, topic: str = TOPIC, consumer_id: int = 1, permits: int = 1000, **fields) -> Client:
+        """A client with a consumer of the topic, that may be sent so many messages."""
+        client = await self.client()
+        await client.subscribe(topic, consumer_id, permits, **fields)
+        return client
+
 
 ENDPOINTS = [
     Endpoint("internal", "pulsar://broker:6650", "", "http://broker:8080", ""),

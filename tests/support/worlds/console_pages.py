@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Scope
 from geminga.app.console.core.addresses import address
 from geminga.app.console.serving.application import Console, Mounted
 from geminga.client import Client
-from support.clusters.transacting import Transacting, transacting
+from support.clusters.transacting import Transacting, producing
 from support.worlds.broker_world import BrokerWorld, run_with_broker
 from support.worlds.rest_world import rest_application
 
@@ -201,8 +201,7 @@ def visit(story: Callable[[Visiting], Awaitable[None]], **settings: Any) -> None
     """With a broker in virtual time, and a producer at the usual topic."""
 
     async def scenario(world: BrokerWorld) -> None:
-        client = await transacting(world)
-        await client.client.create_producer()
+        client = await producing(world)
         await story(Visiting(world, client))
 
     run_with_broker(scenario, bookies=1, **settings)

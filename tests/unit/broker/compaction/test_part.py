@@ -188,8 +188,7 @@ def test_where_nothing_is_kept_readers_are_at_the_end_at_once(gone: list[tuple[s
         await story.publish(("a", "1"), ("b", "2"), *gone)
         await story.compact()
         assert await story.read() == story.expected()
-        client = await world.client()
-        await client.subscribe(subscription="r", durable=False, read_compacted=True)
+        client = await world.subscriber(subscription="r", durable=False, read_compacted=True)
         client.send(
             pb.BaseCommand(
                 type=Type.GET_LAST_MESSAGE_ID,

@@ -106,8 +106,7 @@ def test_ping_is_answered() -> None:
 
 def test_sends_of_one_read_are_one_append_and_one_write() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.publish(0)
         calls = world.bookie.add_calls
         writes = []
@@ -125,8 +124,7 @@ def test_sends_of_one_read_are_one_append_and_one_write() -> None:
 
 def test_bytes_one_by_one_give_the_same_receipts() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         for byte in b"".join(send_frame(index) for index in range(3)):
             client.send_bytes(bytes((byte,)))
         assert [(await client.receipt()).sequence_id for _ in range(3)] == [0, 1, 2]
@@ -177,8 +175,7 @@ def test_dead_connection_is_found_by_a_liveness_check() -> None:
 
 def test_lost_connection_takes_its_producers_along() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         topic = world.broker.topics[TOPIC]
         assert topic.producers
         client.lose()
@@ -191,8 +188,7 @@ def test_lost_connection_takes_its_producers_along() -> None:
 
 def test_closed_connection_that_can_not_write_is_cut_off() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         aborted: list[bool] = []
         client.transport.close = lambda: None  # what is buffered is never taken
         client.transport.abort = lambda: (aborted.append(True), client.connection.connection_lost(None))

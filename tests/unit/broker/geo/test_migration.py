@@ -193,8 +193,7 @@ def test_a_topic_that_no_longer_moves_goes_on_here() -> None:
             "standalone", lambda _: {"migrated": False, "migratedClusterUrl": GREEN}
         )
         await wait_ms(100)
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.publish(0)
         topic = await topic_of(world)
         assert topic.parts.find(TopicMigration) is None

@@ -86,8 +86,7 @@ def test_a_place_that_clients_can_not_go_to_is_none() -> None:
         await set_namespace(world, "migrated", True)
         await move(world, to={"serviceUrl": GREEN["serviceUrl"]}, is_moved=False)
         await wait_ms(1000)
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.publish(0)
         assert (green.prepared, world.broker.topic_services.moves.place_of(topic.rules)) == ([], None)
         await move(world, to=GREEN, is_moved=False)
@@ -107,8 +106,7 @@ def test_a_place_that_changes_while_the_last_is_made_is_where_everything_is_made
             await prepare_now(topic, place)
 
         green.prepare = prepare_slowly  # type: ignore[method-assign]
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         part = await moving(world)
         await wait_ms(1500)
         assert (part.stage, green.prepared) == (Stage.DRAINING, [(TOPIC, PLACE)])
@@ -174,8 +172,7 @@ def test_who_left_in_the_midst_of_a_message_is_not_remembered_while_the_topic_ca
         ready(world, Green("it does not answer"))
         part = await moving(world)
         for number in range(30):
-            client = await world.client()
-            await client.create_producer(producer_name=f"{number % 3}")
+            client = await world.publisher(producer_name=f"{number % 3}")
             client.send_message(0, **part_of(0))
             await client.receipt()
             client.lose()

@@ -20,7 +20,7 @@ from geminga.runtime import spawn, wait_ms
 from geminga.transaction.core.pending_acks import WHOLE
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.managed_ledger import LedgerRecord, decode_managed_ledger_info, encode_managed_ledger_info
-from support.clusters.transacting import Transacting, transacting
+from support.clusters.transacting import Transacting, producing, transacting
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker, send_frame
 
 NAME = TopicName.parse(TOPIC)
@@ -119,8 +119,7 @@ def test_nothing_is_held_of_entries_that_are_not_there() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client, batch = await with_batch(world, pb.CommandSubscribe.Shared)
         await world.broker.registry.unload(NAME)
-        client = await transacting(world)
-        await client.client.create_producer()
+        client = await producing(world)
         await client.client.subscribe(subType=pb.CommandSubscribe.Shared)
         await client.publish(b"in the next ledger")
         await wait_ms(50)

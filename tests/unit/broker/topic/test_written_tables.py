@@ -21,8 +21,7 @@ async def published(world: BrokerWorld, *, ttl: int, is_connected: bool) -> None
     info = SchemaInfo("PulsarEvent", SchemaType.AVRO, events.SCHEMA)
     registry = world.broker.schemas.registry
     version = await registry.put_if_absent(schema_id_of(EVENTS), info, Strategy.ALWAYS_COMPATIBLE)
-    client = await world.client()
-    await client.create_producer(str(EVENTS))
+    client = await world.publisher(str(EVENTS))
     metadata = {"partition_key": str(NAME), "schema_version": encode_version(version)}
     client.send_message(0, events.encode_update(NAME, {"messageTTLInSeconds": ttl}), metadata=metadata)
     await client.receipt()

@@ -23,7 +23,7 @@ from geminga.runtime import next_turn, spawn, wait_ms
 from geminga.transaction.ports import BufferSnapshot
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import encode_entry
-from support.clusters.transacting import transacting
+from support.clusters.transacting import producing
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 
 NAME = TopicName.parse(f"persistent://public/default/{TRANSACTION_SNAPSHOTS}")
@@ -111,8 +111,7 @@ def test_one_that_can_not_be_read_means_that_its_topic_is_read_as_a_whole() -> N
 @pytest.mark.parametrize("how", ["close", "taken"])
 def test_who_closes_or_gives_up_its_topics_saves_where_they_stand(how: str, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        writer = await transacting(world)
-        await writer.client.create_producer()
+        writer = await producing(world)
         for commit in (True, False):
             txn_id = await writer.begin()
             await writer.add_partition(txn_id)
@@ -188,8 +187,7 @@ def test_a_million_aborted_transactions_outlive_a_restart_though_no_message_may_
 
 def test_snapshots_of_a_topic_with_very_many_aborted_transactions_are_rare() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await transacting(world)
-        await client.client.create_producer()
+        client = await producing(world)
 
         async def abort() -> None:
             txn_id = await client.begin()
