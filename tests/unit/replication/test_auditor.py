@@ -16,6 +16,9 @@ from geminga.wire.bookkeeper.ledger_path import ledger_path
 from geminga.wire.bookkeeper.under_replication import LOST_BOOKIE_RECOVERY_DELAY_PATH
 from support.worlds.replication_world import QUICK, ReplicationWorld, run_replication
 
+#: Nobody looks by himself for as long as the tests take.
+ASKED_ONLY = replace(QUICK, lost_bookie_recovery_delay_s=4000, auditor_periodic_bookie_check_interval_s=0)
+
 
 class DeafRegistry(LocalBookieRegistry):
     """Tells nobody of changes."""
@@ -118,8 +121,7 @@ def test_a_delay_that_is_changed_while_a_bookie_is_waited_for_holds_from_now_on(
         assert ledger_id in await world.marks.ledger_ids()
         await recovery.close()
 
-    quiet = replace(QUICK, lost_bookie_recovery_delay_s=4000, auditor_periodic_bookie_check_interval_s=0)
-    run_replication(main, config=quiet)
+    run_replication(main, config=ASKED_ONLY)
 
 
 def test_one_that_is_back_in_time_brings_no_marks():
@@ -166,8 +168,7 @@ def test_the_same_delay_written_again_or_none_brings_a_look_at_once(value: bytes
         assert ledger_id in await world.marks.ledger_ids()
         await recovery.close()
 
-    quiet = replace(QUICK, lost_bookie_recovery_delay_s=4000, auditor_periodic_bookie_check_interval_s=0)
-    run_replication(main, config=quiet)
+    run_replication(main, config=ASKED_ONLY)
 
 
 def test_the_periodic_looks_come_though_every_watch_is_lost():
