@@ -15,8 +15,7 @@ from tools.chaos.__main__ import JSON, PROMISED, SETTINGS, Sizes, broken_lines, 
 from tools.chaos.cluster import Cluster
 from tools.chaos.plan import BROKER, ZOOKEEPER, Fault
 
-from support.processes.cluster_brokers import read_to_the_end
-from support.processes.official import quiet_client
+from support.processes.official import quiet_client, read_to_the_end
 
 pytestmark = pytest.mark.integration
 

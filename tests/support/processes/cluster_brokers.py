@@ -63,15 +63,6 @@ def name_of(cluster: Cluster, broker: BrokerProcess) -> str:
     return next(name for name, one in cluster.brokers.items() if one is broker)
 
 
-def read_to_the_end(client: pulsar.Client, topic: str) -> list[bytes]:
-    reader = client.create_reader(topic, pulsar.MessageId.earliest)
-    found = []
-    while reader.has_message_available():
-        found.append(reader.read_next(timeout_millis=30_000).data())
-    reader.close()
-    return found
-
-
 def is_busy(client: pulsar.Client, name: str) -> bool:
     """Whether the topic takes no producer more."""
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from starlette.types import ASGIApp, Message, Scope
@@ -59,6 +59,23 @@ class Answer(NamedTuple):
         return reason
 
 
+def http_scope(method: str, target: str, headers: Iterable[tuple[bytes, bytes]]) -> Scope:
+    """Of a request for ``target``, which is a path with its query, of nobody in particular."""
+    path, _, query = target.partition("?")
+    return {
+        "type": "http",
+        "http_version": "1.1",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "scheme": "http",
+        "headers": list(headers),
+        "query_string": query.encode(),
+        "server": ("broker", 8080),
+    }
+
+
 async def ask(
     application: ASGIApp,
     method: str,
@@ -99,20 +116,7 @@ async def ask(
     lines += [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
     lines += [(b"authorization", role.encode())] if role else []
     lines += [(b"x-original-principal", original.encode())] if original else []
-    path, _, query = path.partition("?")
-    scope: Scope = {
-        "type": "http",
-        "http_version": "1.1",
-        "method": method,
-        "path": path,
-        "raw_path": path.encode(),
-        "root_path": "",
-        "scheme": "http",
-        "headers": lines,
-        "query_string": query.encode(),
-        "server": ("broker", 8080),
-        "client": ("10.0.0.7", 51042),
-    }
+    scope = {**http_scope(method, path, lines), "client": ("10.0.0.7", 51042)}
     await application(scope, receive, send)
     told = {name.decode().lower(): value.decode() for name, value in sent[0].get("headers", ())}
     return Answer(sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:]), told)
