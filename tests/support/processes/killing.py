@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from geminga.runtime.points import set_point_hook
 from support.house.forks import forked
@@ -57,3 +57,10 @@ def killed(work: Callable[[], object], label: str, hits: int = 1) -> None:
     """Do the work in a process that dies at that point; fails if it does not come there."""
     _, status = os.waitpid(child(work, Killer(label, hits)), 0)
     assert os.WIFSIGNALED(status), f"{label} was not hit {hits} times: {status}"
+
+
+def serial_after_a_kill(verified: Mapping[str, object], before: int) -> int:
+    """Of the ``verified`` backup: the one before the kill, or the next. Raises AssertionError for any other."""
+    assert verified["faults"] == []
+    assert verified["serial"] in (before, before + 1)
+    return int(str(verified["serial"]))
