@@ -20,7 +20,7 @@ from tools.zookeeper_server import running_zookeeper
 
 import geminga.client as gc
 from support.processes.mixed_cluster import BUNDLES, COORDINATORS, MAKES, Make, MixedCluster, eventually, mixed_cluster
-from support.processes.official import quiet_client
+from support.processes.official import official_client
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -54,9 +54,8 @@ def namespace(cluster: MixedCluster) -> str:
 
 @pytest.fixture
 def client(cluster: MixedCluster, tmp_path: Path) -> Iterator[pulsar.Client]:
-    official = quiet_client(cluster.service_url, tmp_path)
-    yield official
-    official.close()
+    with official_client(cluster.service_url, tmp_path) as client:
+        yield client
 
 
 def placed(cluster: MixedCluster, namespace: str, make: Make, name: str = "at") -> str:

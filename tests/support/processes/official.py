@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pulsar
@@ -12,6 +13,16 @@ def quiet_client(url: str, directory: Path, **options: object) -> pulsar.Client:
     """An official client whose log goes to a file."""
     logger = pulsar.FileLogger(pulsar.LoggerLevel.Warn, str(directory / "client.log"))
     return pulsar.Client(url, logger=logger, operation_timeout_seconds=20, **options)
+
+
+@contextmanager
+def official_client(url: str, directory: Path) -> Iterator[pulsar.Client]:
+    """A quiet one, closed in the end."""
+    client = quiet_client(url, directory)
+    try:
+        yield client
+    finally:
+        client.close()
 
 
 def check_each_reaches_the_next(clients: Sequence[pulsar.Client], topics: Iterable[str]) -> None:

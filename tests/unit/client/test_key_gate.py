@@ -6,13 +6,12 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 import geminga.client as gc
 from geminga.client._consuming.key_gate import KeyGate
 from geminga.runtime import wait_ms
 from geminga.sim.threads import SimThreads
+from support.house.signing import pem_pair, rsa_key
 from support.worlds.client_world import BrokerOnNode
 from support.worlds.scripted_broker import run_with_broker
 
@@ -23,12 +22,7 @@ FailureAction = gc.ConsumerCryptoFailureAction
 
 @pytest.fixture(scope="module")
 def pair() -> tuple[bytes, bytes]:
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-    return public, private
+    return pem_pair(rsa_key())
 
 
 class Slow(gc.CryptoKeyReader):

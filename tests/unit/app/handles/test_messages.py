@@ -8,8 +8,6 @@ import os
 from datetime import timedelta
 
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 import geminga.admin.blocking
 from geminga import Standalone
@@ -30,6 +28,7 @@ from geminga.client import (
 )
 from geminga.client.schema import StringSchema
 from geminga.model.errors import ConfigurationError
+from support.house.signing import pem_files
 
 
 @pytest.fixture(scope="module")
@@ -419,10 +418,7 @@ def test_a_large_message_is_in_a_backlog_that_is_told_in_parts(broker) -> None:
 
 @pytest.fixture(scope="module")
 def public_key(tmp_path_factory) -> str:
-    path = tmp_path_factory.mktemp("keys") / "public.pem"
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048).public_key()
-    path.write_bytes(key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo))
-    return str(path)
+    return pem_files(tmp_path_factory.mktemp("keys"))[0]
 
 
 @pytest.mark.parametrize("is_batch", [False, True])
