@@ -13,7 +13,7 @@ from geminga.broker.synchronization.core.stamps import Stamp
 from geminga.broker.synchronization.standing import DIFFERING_MAX, GIVEN_UP_MAX, NAMED_MAX, SyncStanding
 from geminga.runtime import wait_ms
 from support.worlds.broker_world import BrokerWorld, run_with_broker
-from support.worlds.event_topics import NAME, Alike, Place, run_alike
+from support.worlds.event_topics import NAME, Alike, Place, run_alike, run_two_alike
 from support.worlds.rest_world import Answer, ask, rest_application
 from unit.broker.ownership.test_membership import Cluster, Member
 
@@ -38,8 +38,7 @@ def test_what_differs_since_before_is_known_to_each_leader_until_somebody_says_i
         await alike["east"].set(PATH, clusters="east")
         await alike["west"].set(PATH, clusters="west")
 
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
+    async def story(alike: Alike, east: Place, west: Place) -> None:
         for place, other in ((east, "west"), (west, "east")):
             assert [*(await differing(place))] == [PATH]
             assert f"cluster {other} had one before" in (await differing(place))[PATH]
@@ -50,12 +49,11 @@ def test_what_differs_since_before_is_known_to_each_leader_until_somebody_says_i
         await alike.rest()
         assert await differing(east) == await differing(west) == {}
 
-    run_alike(story, before=before)
+    run_two_alike(story, before=before)
 
 
 def test_what_is_held_is_known_until_it_goes() -> None:
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
+    async def story(alike: Alike, east: Place, west: Place) -> None:
         await east.set(PATH, a=1)
         await alike.rest()
         await west.set(STORED)
@@ -70,7 +68,7 @@ def test_what_is_held_is_known_until_it_goes() -> None:
         assert await west.get(PATH) is None
         assert await differing(west) == {}
 
-    run_alike(story)
+    run_two_alike(story)
 
 
 def test_what_is_too_large_differs_until_it_is_not() -> None:
@@ -92,8 +90,7 @@ def test_what_is_too_large_differs_until_it_is_not() -> None:
 
 
 def test_last_events_troubles_and_what_came_to_nothing_are_told() -> None:
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
+    async def story(alike: Alike, east: Place, west: Place) -> None:
         await east.set(GROUP, rate=1)
         await alike.rest()
         told, followed = (await state(east))["lastTold"], (await state(west))["lastFollowed"]
@@ -115,7 +112,7 @@ def test_last_events_troubles_and_what_came_to_nothing_are_told() -> None:
         await alike.rest()
         assert (await state(east))["isLeading"] is False
 
-    run_alike(story)
+    run_two_alike(story)
 
 
 def test_deletion_that_another_cluster_has_from_before_is_forgotten_like_any(monkeypatch: pytest.MonkeyPatch) -> None:
