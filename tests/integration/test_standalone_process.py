@@ -12,6 +12,7 @@ import urllib.request
 import pytest
 
 from geminga.app.storage.data_directory import DIRECTORY_FORMAT, FORMAT_FILE
+from support.processes.killing import end_now
 
 pytestmark = pytest.mark.integration
 
@@ -46,9 +47,7 @@ def start():
 
     yield make
     for item in running:
-        if item.process.poll() is None:
-            item.process.kill()
-        item.process.communicate()
+        end_now(item.process)
 
 
 def run_to_its_end(data, *arguments: str) -> subprocess.CompletedProcess[str]:

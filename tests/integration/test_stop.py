@@ -14,6 +14,7 @@ from http.client import HTTPException
 
 import pytest
 
+from support.processes.killing import end_now
 from support.worlds.rest import Answer, Rest
 
 pytestmark = pytest.mark.integration
@@ -83,9 +84,7 @@ def start(tmp_path):
 
     yield make
     for item in running:
-        if item.process.poll() is None:
-            item.process.kill()
-        item.process.communicate()
+        end_now(item.process)
 
 
 def test_stop_during_the_creation_of_a_million_partitions_takes_less_than_two_seconds(start) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Callable, Mapping
 
 from geminga.runtime.points import set_point_hook
@@ -64,3 +65,10 @@ def serial_after_a_kill(verified: Mapping[str, object], before: int) -> int:
     assert verified["faults"] == []
     assert verified["serial"] in (before, before + 1)
     return int(str(verified["serial"]))
+
+
+def end_now(process: subprocess.Popen[str]) -> None:
+    """Kill it if it still runs; what it had written is read."""
+    if process.poll() is None:
+        process.kill()
+    process.communicate()

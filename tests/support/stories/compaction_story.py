@@ -361,6 +361,14 @@ class CompactionLives:
             *messages, batched=self.rng.random() < 0.5, compression=self.rng.choice((NONE, NONE, LZ4, ZLIB))
         )
 
+    def anywhere(self) -> tuple[int, pb.MessageIdData]:
+        """The number of a message that is the first of its entry, and that entry."""
+        start = self.rng.randrange(len(self.sent))
+        position = self.sent[start].position
+        while start and self.sent[start - 1].position == position:
+            start -= 1
+        return start, pb.MessageIdData(ledgerId=position.ledger_id, entryId=position.entry_id)
+
     async def check(self, story: CompactionStory) -> None:
         """Readers get what the model says, from the beginning and from anywhere; what was compacted stays so."""
         part = await story.part()
@@ -372,11 +380,7 @@ class CompactionLives:
         got, wanted = await self.read(story), story.expected()
         assert got == wanted, f"a reader got {got}, wanted {wanted}, compacted up to {story.compacted}"
         if self.sent:
-            start = self.rng.randrange(len(self.sent))
-            position = self.sent[start].position
-            while start and self.sent[start - 1].position == position:
-                start -= 1
-            at = pb.MessageIdData(ledgerId=position.ledger_id, entryId=position.entry_id)
+            start, at = self.anywhere()
             got, wanted = await self.read(story, start_message_id=at), story.expected(start)
             assert got == wanted, f"a reader from {start} got {got}, wanted {wanted}"
 

@@ -277,7 +277,7 @@ class BrokerWorld:
         self.broker = self._new_broker()
 
     def _new_broker(self) -> Broker:
-        pool = LocalBookiePool({"bookie": self.bookie, **self.more_bookies})
+        pool = LocalBookiePool(dict(self._bookies()))
         bookkeeper = BookKeeper(self.runtime, self.metadata, pool, BookKeeperConfig())
         self.ledgers = ManagedLedgerFactory(
             self.runtime,
@@ -299,6 +299,9 @@ class BrokerWorld:
             telemetry=self.telemetry,
             sharing=None if self.sharing is None else self.sharing(self.resources),
         )
+
+    def _bookies(self) -> Mapping[str, MemoryBookie | LocalBookie]:
+        return {"bookie": self.bookie, **self.more_bookies}
 
     def _open_lake(self, driver: str, properties: Mapping[str, str]) -> LakeStore:
         del driver, properties

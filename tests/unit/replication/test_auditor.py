@@ -9,6 +9,7 @@ import pytest
 
 from geminga.metadata import MetadataFaults
 from geminga.model.errors import StorageError
+from geminga.replication.autorecovery import AutoRecovery
 from geminga.replication.config import ReplicationConfig
 from geminga.replication.counters import ReplicationCounters
 from geminga.replication.registry import LocalBookieRegistry
@@ -34,6 +35,17 @@ async def marked(world: ReplicationWorld) -> dict[int, tuple[str, ...]]:
         assert stored is not None
         found[ledger_id] = stored.mark.replicas
     return found
+
+
+async def one_lost(world: ReplicationWorld) -> tuple[int, AutoRecovery]:
+    """A ledger, a bookie of which went 20 s ago, and who is to notice that."""
+    ledger_id = (await world.write(5, (5, 3, 2))).ledger_id
+    recovery = world.autorecovery("one")
+    await recovery.start()
+    await world.world.sleep(60)
+    world.lose("b1")
+    await world.world.sleep(20)
+    return ledger_id, recovery
 
 
 def test_ledgers_of_lost_bookies_are_marked():
@@ -108,12 +120,7 @@ def test_entries_that_are_missing_from_one_fragment_alone_are_named_with_who_is_
 
 def test_a_delay_that_is_changed_while_a_bookie_is_waited_for_holds_from_now_on():
     async def main(world: ReplicationWorld) -> None:
-        ledger_id = (await world.write(5, (5, 3, 2))).ledger_id
-        recovery = world.autorecovery("one")
-        await recovery.start()
-        await world.world.sleep(60)
-        world.lose("b1")
-        await world.world.sleep(20)
+        ledger_id, recovery = await one_lost(world)
         await world.marks.set_recovery_delay(50)
         await world.world.sleep(40)
         assert recovery.counters.ledgers_marked == 0
@@ -126,12 +133,7 @@ def test_a_delay_that_is_changed_while_a_bookie_is_waited_for_holds_from_now_on(
 
 def test_one_that_is_back_in_time_brings_no_marks():
     async def main(world: ReplicationWorld) -> None:
-        ledger_id = (await world.write(5, (5, 3, 2))).ledger_id
-        recovery = world.autorecovery("one")
-        await recovery.start()
-        await world.world.sleep(60)
-        world.lose("b1")
-        await world.world.sleep(20)
+        ledger_id, recovery = await one_lost(world)
         world.bookies["b1"].come_back()
         await world.world.sleep(100)
         assert recovery.counters.ledgers_marked == 0

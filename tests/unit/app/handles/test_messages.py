@@ -24,11 +24,11 @@ from geminga.client import (
     NotAllowedError,
     Timeout,
     TopicNotFound,
-    connect,
 )
 from geminga.client.schema import StringSchema
 from geminga.model.errors import ConfigurationError
 from support.house.signing import pem_files
+from support.stories.client_stories import run
 
 
 @pytest.fixture(scope="module")
@@ -36,14 +36,6 @@ def broker():
     # Backlogs are told in parts of two entries.
     with Standalone(config={"subscriptionBacklogScanMaxEntries": 2}) as running:
         yield running
-
-
-def run(broker: Standalone, scenario) -> None:
-    async def connected() -> None:
-        async with connect(broker.service_url) as client:
-            await scenario(client)
-
-    asyncio.run(connected())
 
 
 async def _lines(client: Client, topic: str) -> list[tuple]:

@@ -17,6 +17,7 @@ from geminga.app.handles.redrive import Redriven, has_transactions, redrive
 from geminga.client import Client, CryptoKeyReader, InitialPosition, Timeout, connect
 from geminga.model import TopicName
 from support.house.signing import pem_files
+from support.stories.client_stories import run
 
 LETTERS, ORIGIN = "orders-billing-DLQ", "persistent://public/default/orders"
 
@@ -25,14 +26,6 @@ LETTERS, ORIGIN = "orders-billing-DLQ", "persistent://public/default/orders"
 def broker():
     with Standalone(config={"brokerDeduplicationEnabled": True}) as running:
         yield running
-
-
-def run(broker: Standalone, scenario) -> None:
-    async def connected() -> None:
-        async with connect(broker.service_url) as client:
-            await scenario(client)
-
-    asyncio.run(connected())
 
 
 async def _publish(client: Client, letters: str, origin: str, numbers: range) -> None:
