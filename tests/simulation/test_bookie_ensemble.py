@@ -7,7 +7,6 @@ that one reader was told is the end for all; nothing is completed out of order.
 
 from __future__ import annotations
 
-import asyncio
 import os
 from contextvars import copy_context
 
@@ -16,7 +15,7 @@ import pytest
 from geminga.bookkeeper import BookKeeper, LedgerHandle
 from geminga.model.errors import NotEnoughBookiesError, StorageError
 from geminga.sim import NodeCrashedError, SimNode, SimWorld
-from support.clusters.bookie_ensemble import Ensemble, completed
+from support.clusters.bookie_ensemble import Ensemble, read_whole
 from support.house.weekly_sample import run_share, run_week
 from support.worlds.ledgers import payloads
 
@@ -151,16 +150,11 @@ class EnsembleStory:
         """Open everything, with whoever is away now."""
         client = self.ensemble.client(node)
         for ledger_id in sorted(self.acknowledged):
-            opening = asyncio.ensure_future(client.open_ledger(ledger_id))
-            reader = await completed(opening, self.world, 60)
-            self.told(ledger_id, reader.last_add_confirmed)
-            if reader.last_add_confirmed >= 0:
-                reading = asyncio.ensure_future(reader.read_entries(0, reader.last_add_confirmed))
-                entries = await completed(reading, self.world, 60)
-                for entry_id, entry in enumerate(entries):
-                    [payload] = payloads(entry_id, 1)
-                    assert entry in (payload, payload * 30), f"{ledger_id}:{entry_id}"
-                assert sum(map(len, entries)) == reader.length_bytes
+            reader, entries = await read_whole(client, ledger_id, self.world, 60, self.told)
+            for entry_id, entry in enumerate(entries):
+                [payload] = payloads(entry_id, 1)
+                assert entry in (payload, payload * 30), f"{ledger_id}:{entry_id}"
+            assert sum(map(len, entries)) == reader.length_bytes
             if self.away is not None:
                 self.world.points.hits["read with one away"] += 1
 

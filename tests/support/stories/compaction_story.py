@@ -270,6 +270,24 @@ KEYS: Final = 7
 TOMBSTONES_S: Final = 2000
 
 
+async def compacted(world: BrokerWorld, *messages: tuple[str | None, str]) -> CompactionStory:
+    """Of a topic that was compacted with these messages in it."""
+    story = CompactionStory(world)
+    await story.publish(*messages)
+    await story.compact()
+    return story
+
+
+async def only_compacted(world: BrokerWorld, *messages: tuple[str | None, str]) -> CompactionStory:
+    """The same, and its log has been trimmed of all of them."""
+    story = CompactionStory(world)
+    await story.hold()
+    await story.publish(*messages)
+    await story.compact()
+    assert await story.trim() == 0
+    return story
+
+
 class CompactionLives:
     """Some lives of a broker over one storage, of any steps; most end in a crash while something is compacted."""
 

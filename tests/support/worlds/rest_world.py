@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from starlette.types import ASGIApp, Message, Scope
 
@@ -120,3 +120,19 @@ async def ask(
     await application(scope, receive, send)
     told = {name.decode().lower(): value.decode() for name, value in sent[0].get("headers", ())}
     return Answer(sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:]), told)
+
+
+async def done(application: ASGIApp, *asked: tuple[str, str, object]) -> None:
+    """Ask for these, by method, path and document (None: no body). Raises AssertionError where one is refused."""
+    for method, path, document in asked:
+        body = b"" if document is None else json.dumps(document).encode()
+        answer = await ask(application, method, path, body)
+        assert answer.status in (200, 204), (path, answer)
+
+
+#: Two other clusters, one of which the tenant may use.
+TWO_CLUSTERS: Final[tuple[tuple[str, str, object], ...]] = (
+    ("PUT", "/admin/v2/clusters/far", {"serviceUrl": "http://far:8080"}),
+    ("PUT", "/admin/v2/clusters/strange", {"serviceUrl": "http://strange:8080"}),
+    ("POST", "/admin/v2/tenants/public", {"allowedClusters": ["standalone", "far"]}),
+)

@@ -10,7 +10,7 @@ from geminga.lake.group_cache import GroupCache
 from geminga.lake.service import StopSignal
 from geminga.model.errors import DiskIOError, GemingaError, StorageError
 from geminga.runtime import answer_of, next_turn
-from support.house.uncollected import uncollected
+from support.house.uncollected import fails, uncollected
 from support.worlds.lake_world import POLICY
 
 CALLS = 5
@@ -29,14 +29,7 @@ async def failing(call: Callable[[], Awaitable[object]]) -> list[int]:
 
 
 async def together(call: Callable[[], Awaitable[object]]) -> None:
-    async def one() -> bool:
-        try:
-            await call()
-        except GemingaError:
-            return True
-        return False
-
-    assert await asyncio.gather(*(one() for _ in range(CALLS))) == [True] * CALLS
+    assert await asyncio.gather(*(fails(call) for _ in range(CALLS))) == [True] * CALLS
 
 
 def depth(error: BaseException) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -12,14 +13,23 @@ from geminga.managed_ledger.rules.positions import LedgerInfo
 from geminga.managed_ledger.shared.metadata_io import MetadataNode
 from geminga.managed_ledger.trimming import Trimmer
 from geminga.metadata.core.faults import WriteFault
-from geminga.model.errors import (
-    NoSuchLedgerError,
-)
+from geminga.model.errors import NoSuchLedgerError, StorageError
 from geminga.model.position import EARLIEST, Position
 from geminga.runtime import spawn
 from geminga.wire.managed_ledger import ManagedLedgerRecord
 from support.house.planted_defects import planted
-from support.worlds.ledger_world import NAME, acknowledge_cumulative, read_all
+from support.worlds.ledger_world import NAME, LedgerWorld, acknowledge_cumulative, read_all
+
+
+def stored_list(
+    w: LedgerWorld,
+    *,
+    fenced: Callable[[StorageError], object] = lambda error: None,
+    forget: Callable[[int], object] = lambda ledger_id: None,
+) -> StoredList:
+    """Of a log without ledgers."""
+    node, record = MetadataNode(), ManagedLedgerRecord()
+    return StoredList(NAME, node, record, metadata=w.store, ledgers=w.bookkeeper, fenced=fenced, forget=forget)
 
 
 def test_trim_deletes_what_every_cursor_passed(in_world):
@@ -171,15 +181,7 @@ def test_trimmer_alone_flushes_then_writes_the_list_then_deletes(in_world):
 
     async def scenario(w):
         said = []
-        stored = StoredList(
-            NAME,
-            MetadataNode(),
-            ManagedLedgerRecord(),
-            metadata=w.store,
-            ledgers=w.bookkeeper,
-            fenced=said.append,
-            forget=lambda ledger_id: said.append(("deleted", ledger_id)),
-        )
+        stored = stored_list(w, fenced=said.append, forget=lambda ledger_id: said.append(("deleted", ledger_id)))
         for _ in range(3):
             made = await w.bookkeeper.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
             stored.ledgers.append(LedgerInfo(made.ledger_id, 2, 20, closed_ms=1))
@@ -232,15 +234,7 @@ def test_trim_of_a_thousand_ledgers_looks_for_none_of_them_among_all_others(in_w
     """Of ten thousand that took eleven seconds, in which the process served nobody."""
 
     async def scenario(w):
-        stored = StoredList(
-            NAME,
-            MetadataNode(),
-            ManagedLedgerRecord(),
-            metadata=w.store,
-            ledgers=w.bookkeeper,
-            fenced=lambda error: None,
-            forget=lambda ledger_id: None,
-        )
+        stored = stored_list(w)
         for number in range(1000):
             stored.ledgers.append(LedgerInfo(_CountedId(10**9 + number), 1, closed_ms=1))
         stored.extent.listed()

@@ -372,16 +372,21 @@ def test_a_lost_ledger_of_the_topic_of_policies_is_given_up_as_any_other() -> No
     run_lives(first, second, ground=ground, ledger_config=BOOKIE_LEDGERS)
 
 
+async def writing(world: HoleBroker) -> Transacting:
+    """A client with a producer, that a coordinator serves."""
+    transacting = Transacting(await world.client())
+    await transacting.connect()
+    await transacting.client.create_producer()
+    return transacting
+
+
 def test_a_transaction_whose_end_may_be_in_a_hole_stays_open_until_that_is_known() -> None:
     """Its coordinator has forgotten it: aborted, its messages would be gone though it was committed."""
     ground, taken = Ground(), []
 
     async def first(world: HoleBroker) -> None:
-        client = await world.client()
         await (await world.topic()).create_subscription("sub", EARLIEST)
-        transacting = Transacting(client)
-        await transacting.connect()
-        await client.create_producer()
+        transacting = await writing(world)
         txn_id = await transacting.begin()
         await transacting.add_partition(txn_id)
         for number in range(3):
@@ -441,11 +446,8 @@ def test_a_transaction_that_ends_while_its_messages_are_lost_has_ended_when_they
     lost: dict[str, object] = {}
 
     async def first(world: HoleBroker) -> None:
-        client = await world.client()
         await (await world.topic()).create_subscription("sub", EARLIEST)
-        transacting = Transacting(client)
-        await transacting.connect()
-        await client.create_producer()
+        transacting = await writing(world)
         for number in range(3):
             await transacting.publish(b"early %d" % number)
         txn_id = await transacting.begin(timeout_ms=600_000)
@@ -484,10 +486,7 @@ def test_a_topic_with_transactions_waits_for_a_ledger_that_is_only_out_of_reach(
     ground = Ground()
 
     async def first(world: HoleBroker) -> None:
-        client = await world.client()
-        transacting = Transacting(client)
-        await transacting.connect()
-        await client.create_producer()
+        transacting = await writing(world)
         txn_id = await transacting.begin(timeout_ms=600_000)
         await transacting.add_partition(txn_id)
         for number in range(10):
