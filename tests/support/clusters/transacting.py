@@ -154,6 +154,14 @@ async def producing(world: BrokerWorld) -> Transacting:
     return client
 
 
+async def both_ends(world: BrokerWorld) -> tuple[Transacting, Transacting]:
+    """A client with a producer of the topic, and one with a consumer."""
+    writer, reader = await transacting(world), await transacting(world)
+    await reader.client.subscribe()
+    await writer.client.create_producer()
+    return writer, reader
+
+
 async def begun(world: BrokerWorld, timeout_ms: int = 60_000) -> tuple[Transacting, TxnId]:
     """A client with a producer of the topic, and its transaction, which the topic is in."""
     writer = await producing(world)

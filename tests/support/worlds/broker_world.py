@@ -196,6 +196,12 @@ class Client:
                         return command.error
                 await self.wait_for_news()
 
+    async def check_error(self, code: int, words: str) -> None:
+        """Raises AssertionError unless the next error is of that code and says these words."""
+        error = await self.error()
+        assert error.error == code
+        assert words in error.message
+
     def request_subscribe(self, topic: str = TOPIC, consumer_id: int = 1, **fields) -> None:
         request = pb.CommandSubscribe(
             topic=topic,

@@ -192,6 +192,11 @@ class Alike:
     async def rest(self, seconds: float = REST_S) -> None:
         await self.world.sleep(seconds)
 
+    async def told(self, place: Place, path: str, **document: Any) -> None:
+        """Set it in one cluster, and let all have their time."""
+        await place.set(path, **document)
+        await self.rest()
+
     async def settled(self, path: str) -> list[Any]:
         """What is everywhere once all has had its time."""
         await self.rest()

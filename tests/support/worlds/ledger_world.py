@@ -71,6 +71,11 @@ class LedgerWorld:
         ml = await self.open(**options)
         return ml, await self.fill(ml, count, prefix)
 
+    async def with_cursor(self, count: int, prefix: str = "m") -> tuple[ManagedLedger, ManagedCursor, list[Position]]:
+        """As :meth:`filled`, with a cursor ``s`` in front of the first entry."""
+        ml, positions = await self.filled(count, prefix)
+        return ml, await ml.open_cursor("s", initial=EARLIEST), positions
+
     async def subscribed(self) -> tuple[ManagedLedger, ManagedCursor]:
         """Opened, with a cursor ``s`` in front of its first entry."""
         ml = await self.open()

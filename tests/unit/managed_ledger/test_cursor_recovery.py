@@ -5,7 +5,6 @@ from __future__ import annotations
 from geminga.managed_ledger.cursor.cursor_recovery import recover_cursor
 from geminga.managed_ledger.rules.acked_entries import AckedBitmap
 from geminga.managed_ledger.shared.metadata_io import cursor_path
-from geminga.model.position import EARLIEST
 from geminga.wire.managed_ledger import CursorInfoRecord, decode_cursor_info
 from support.worlds.ledger_world import NAME, acknowledge
 
@@ -20,8 +19,7 @@ async def record_of(w):
 
 def test_state_is_that_of_the_cursor_ledger(in_world):
     async def scenario(w):
-        ml, positions = await w.filled(9)
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        ml, cursor, positions = await w.with_cursor(9)
         await acknowledge(cursor, [positions[0], positions[4]])
         found, source, _ = await recovered(w, ml, await record_of(w))
         assert source.ledger_id == cursor.store.ledger_id

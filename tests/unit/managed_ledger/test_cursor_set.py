@@ -29,8 +29,7 @@ def test_cursor_of_a_name_is_one_however_often_it_is_opened(in_world):
 
 def test_deleted_cursor_is_gone_with_its_node_and_another_may_have_its_name(in_world):
     async def scenario(w):
-        ml, _ = await w.filled(3)
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        ml, cursor, _ = await w.with_cursor(3)
         await ml.delete_cursor("s")
         await ml.delete_cursor("s")
         assert (cursor.is_closed, ml.cursors, await w.store.get(cursor_path(NAME, "s"))) == (True, {}, None)
@@ -87,8 +86,7 @@ def test_cursor_that_is_opened_while_its_name_is_being_deleted_is_one_that_stays
 
 def test_closed_cursor_that_is_opened_while_its_deletion_fails_is_open(in_world):
     async def scenario(w):
-        ml, _ = await w.filled(3)
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        ml, cursor, _ = await w.with_cursor(3)
         await cursor.close()
         w.faults.next_writes.extend([WriteFault.UNKNOWN_BEFORE] * UNKNOWN_ATTEMPTS_MAX)
         deleting = asyncio.ensure_future(ml.delete_cursor("s"))

@@ -10,6 +10,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import PING_FRAME, PONG_FRAME, encode_command
 from geminga.wire.pulsar.frame import encode_frame
 from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker, send_frame
+from support.worlds.policy_levels import seconds
 
 
 def connect_frame(version: int = 21) -> bytes:
@@ -76,9 +77,7 @@ def test_silent_client_is_pinged_then_closed() -> None:
         await client.expect(Type.PING)
         client.send_bytes(PONG_FRAME)
         await client.expect(Type.PING)
-        gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        asyncio.get_running_loop().call_later(31, gone.set_result, None)
-        await gone
+        await seconds(31)
         assert client.is_closed
 
     run_with_broker(scenario)
@@ -87,9 +86,7 @@ def test_silent_client_is_pinged_then_closed() -> None:
 def test_client_without_handshake_is_closed() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client = Client(world.broker)
-        gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        asyncio.get_running_loop().call_later(31, gone.set_result, None)
-        await gone
+        await seconds(31)
         assert client.is_closed
 
     run_with_broker(scenario)

@@ -119,9 +119,7 @@ def test_connection_beyond_the_limit_is_told_why() -> None:
     async def scenario(world: BrokerWorld) -> None:
         await world.client()
         second = Client(world.broker)
-        error = await second.error()
-        assert error.error == pb.NotAllowedError
-        assert "brokerMaxConnections" in error.message
+        await second.check_error(pb.NotAllowedError, "brokerMaxConnections")
         assert second.is_closed
 
     run_with_broker(scenario, connections_max=1)

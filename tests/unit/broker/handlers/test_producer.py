@@ -46,9 +46,7 @@ def test_same_name_twice_is_busy() -> None:
         second.request_producer(producer_name="p")
         await first.expect(Type.PING)
         first.send(pb.BaseCommand(type=Type.PONG, pong=pb.CommandPong()))
-        error = await second.error()
-        assert error.error == pb.ProducerBusy
-        assert "'p' is already connected" in error.message
+        await second.check_error(pb.ProducerBusy, "'p' is already connected")
 
     run_with_broker(scenario)
 
@@ -237,9 +235,7 @@ def test_fencing_disconnects_the_holder_for_good_also_after_a_restart() -> None:
         await world.restart()
         client = await world.client()
         client.request_producer(producer_access_mode=EXCLUSIVE, topic_epoch=epoch)
-        error = await client.error()
-        assert error.error == pb.ProducerFenced
-        assert "epoch has already moved" in error.message
+        await client.check_error(pb.ProducerFenced, "epoch has already moved")
 
     run_with_broker(scenario)
 

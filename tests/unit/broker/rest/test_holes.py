@@ -534,9 +534,9 @@ def test_a_damaged_log_of_acknowledgments_keeps_only_its_own_subscription_waitin
             topic=TOPIC, subscription="sub", subType=pb.CommandSubscribe.Shared, consumer_id=3, request_id=77
         )
         client.send(pb.BaseCommand(type=Type.SUBSCRIBE, subscribe=request))
-        error = await client.error()
-        assert error.error == pb.ServiceNotReady
-        assert "What transactions acknowledged on subscription sub can not be read" in error.message
+        await client.check_error(
+            pb.ServiceNotReady, "What transactions acknowledged on subscription sub can not be read"
+        )
         # Once it is back its first message is held, and does not come again.
         await cas.update(world.metadata, log, lambda _: kept[0])
         reader = await world.subscriber()

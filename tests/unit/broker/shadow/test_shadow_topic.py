@@ -130,9 +130,7 @@ def test_no_schema_is_shown_before_the_source_says_so() -> None:
         # Nor is told by what a consumer's own is compared with.
         other = pb.Schema(name="s", type=pb.Schema.String, schema_data=b"")
         client.request_subscribe(SHADOW, schema=other)
-        error = await client.error()
-        assert error.error == pb.ServiceNotReady
-        assert "does not name it" in error.message
+        await client.check_error(pb.ServiceNotReady, "does not name it")
         await set_topic(world, "shadowTopics", [SHADOW])
         assert (await get_schema(client, SHADOW)).schema.schema_data == SCHEMA.schema_data
         client.request_subscribe(SHADOW, schema=other)

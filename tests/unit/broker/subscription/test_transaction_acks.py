@@ -72,8 +72,7 @@ def test_a_batch_is_shared_out_between_transactions(sub_type: int) -> None:
         again.messages()
         assert not (await again.acknowledge([part(batch, 0b011)])).HasField("error")
         await client.end(two, commit=True)
-        topic = await world.broker.registry.get(NAME, create=False)
-        assert topic.subscriptions["sub"].cursor.backlog_count == 0
+        assert world.topic.subscriptions["sub"].cursor.backlog_count == 0
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
 
@@ -93,8 +92,7 @@ def test_who_names_every_message_does_not_take_what_another_transaction_had() ->
         rest = pb.MessageIdData(ledgerId=batch.ledgerId, entryId=batch.entryId)
         assert not (await client.acknowledge([rest], three)).HasField("error")
         await client.end(three, commit=True)
-        topic = await world.broker.registry.get(NAME, create=False)
-        assert topic.subscriptions["sub"].cursor.backlog_count == 0
+        assert world.topic.subscriptions["sub"].cursor.backlog_count == 0
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
 
@@ -109,8 +107,7 @@ def test_who_names_every_message_of_an_entry_has_all_of_it(is_cumulative: bool) 
             answer = await client.acknowledge([part(batch, 0)], txn_id, is_cumulative=is_cumulative)
             assert not answer.HasField("error")
         await client.end(txn_id, commit=True)
-        topic = await world.broker.registry.get(NAME, create=False)
-        assert topic.subscriptions["sub"].cursor.backlog_count == 0
+        assert world.topic.subscriptions["sub"].cursor.backlog_count == 0
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
 

@@ -205,8 +205,7 @@ def test_what_a_backup_had_makes_no_change_elsewhere(caplog: pytest.LogCaptureFi
     async def story(alike: Alike, east: Place, west: Place) -> None:
         await east.set(GROUP, rate=1)
         await east.set(PATH, a=1)
-        await east.set(f"{GROUP}2", a=1)
-        await alike.rest()
+        await alike.told(east, f"{GROUP}2", a=1)
         west.leads = False
         await alike.rest()
         # The record of the one is older than the node, that of the other newer, of a third there is none.

@@ -29,8 +29,7 @@ def test_number_of_transaction_coordinators_is_each_cluster_s_own() -> None:
     async def story(alike: Alike) -> None:
         east, west, north = alike["east"], alike["west"], alike["north"]
         await west.set(COORDINATORS_PATH, partitions=4)
-        await east.set(COORDINATORS_PATH, partitions=16)
-        await alike.rest()
+        await alike.told(east, COORDINATORS_PATH, partitions=16)
         # What another one's broker says of its own, such as an older one or Apache's.
         value = {"value": b'{"partitions":32}', "lastUpdatedTimestamp": east.node.runtime.clock.wall_ms()}
         north.topic.add({**TOLD, **value, "path": COORDINATORS_PATH})
@@ -50,8 +49,7 @@ def test_who_had_one_of_that_name_brings_back_nothing_that_was_deleted(caplog: p
 
     async def story(alike: Alike) -> None:
         east, west, north = alike["east"], alike["west"], alike["north"]
-        await east.set(PATH, ttl=1)
-        await alike.rest()
+        await alike.told(east, PATH, ttl=1)
         await west.delete(PATH)
         await alike.rest()
         for place in (east, west):
@@ -80,8 +78,7 @@ def test_deletion_has_the_time_at_which_it_was_made_though_the_topic_was_away() 
 
     async def story(alike: Alike, east: Place, west: Place) -> None:
         await east.set(PATH, ttl=1)
-        await east.set(GROUP, rate=1)
-        await alike.rest()
+        await alike.told(east, GROUP, rate=1)
         east.topic.is_away = east.topic.is_cut = west.topic.is_cut = True
         await alike.rest(120)
         await east.delete(PATH)
@@ -105,15 +102,12 @@ def test_deletion_has_its_time_though_another_change_waits_for_an_answer() -> No
     """The time waited with what was being told: up to 30 s, in which others change what it takes away."""
 
     async def story(alike: Alike, east: Place, west: Place) -> None:
-        await east.set(PATH, ttl=1)
-        await alike.rest()
+        await alike.told(east, PATH, ttl=1)
         east.topic.is_silent = east.topic.is_cut = west.topic.is_cut = True
-        await east.set(GROUP, rate=1)
-        await alike.rest()
+        await alike.told(east, GROUP, rate=1)
         await east.delete(PATH)
         await alike.rest()
-        await west.set(PATH, ttl=2)
-        await alike.rest()
+        await alike.told(west, PATH, ttl=2)
         east.topic.speak()
         for place in (east, west):
             place.topic.is_cut = False
@@ -129,10 +123,8 @@ def test_change_of_another_cluster_is_made_though_one_of_this_cluster_waits_for_
     async def story(alike: Alike, east: Place, west: Place) -> None:
         await alike.rest()
         east.topic.is_silent = True
-        await east.set(GROUP, rate=1)
-        await alike.rest()
-        await west.set(PATH, ttl=2)
-        await alike.rest()
+        await alike.told(east, GROUP, rate=1)
+        await alike.told(west, PATH, ttl=2)
         assert await east.get(PATH) == {"ttl": 2}
         east.topic.speak()
         assert await alike.settled(GROUP) == [{"rate": 1}] * 2
@@ -144,10 +136,8 @@ def test_what_apache_s_broker_followed_late_undoes_nothing_that_was_said_since()
     """It tells a node that it makes as a change of its own, though another cluster told it, with the time of that."""
 
     async def story(alike: Alike, east: Place, west: Place) -> None:
-        await east.set(GROUP, rate=1)
-        await alike.rest()
-        await east.set(GROUP, rate=2)
-        await alike.rest()
+        await alike.told(east, GROUP, rate=1)
+        await alike.told(east, GROUP, rate=2)
         for place in (east, west):
             place.topic.add(
                 {

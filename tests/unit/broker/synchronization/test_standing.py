@@ -45,8 +45,7 @@ def test_what_differs_since_before_is_known_to_each_leader_until_somebody_says_i
         await west.restart()
         await alike.rest()
         assert [*(await differing(west))] == [PATH]
-        await east.set(PATH, clusters="both")
-        await alike.rest()
+        await alike.told(east, PATH, clusters="both")
         assert await differing(east) == await differing(west) == {}
 
     run_two_alike(story, before=before)
@@ -54,8 +53,7 @@ def test_what_differs_since_before_is_known_to_each_leader_until_somebody_says_i
 
 def test_what_is_held_is_known_until_it_goes() -> None:
     async def story(alike: Alike, east: Place, west: Place) -> None:
-        await east.set(PATH, a=1)
-        await alike.rest()
+        await alike.told(east, PATH, a=1)
         await west.set(STORED)
         await east.delete(PATH)
         await alike.rest()
@@ -74,14 +72,11 @@ def test_what_is_held_is_known_until_it_goes() -> None:
 def test_what_is_too_large_differs_until_it_is_not() -> None:
     async def story(alike: Alike) -> None:
         east = alike["east"]
-        await east.set(GROUP, a="x" * 1_000_000)
-        await alike.rest()
+        await alike.told(east, GROUP, a="x" * 1_000_000)
         assert "is not told to other clusters" in (await differing(east))[GROUP]
-        await east.set(GROUP, a="x")
-        await alike.rest()
+        await alike.told(east, GROUP, a="x")
         assert await differing(east) == {}
-        await east.set(f"{GROUP}2", a="x" * 1_000_000)
-        await alike.rest()
+        await alike.told(east, f"{GROUP}2", a="x" * 1_000_000)
         await east.delete(f"{GROUP}2")
         await alike.rest()
         assert await differing(east) == {}
@@ -91,18 +86,15 @@ def test_what_is_too_large_differs_until_it_is_not() -> None:
 
 def test_last_events_troubles_and_what_came_to_nothing_are_told() -> None:
     async def story(alike: Alike, east: Place, west: Place) -> None:
-        await east.set(GROUP, rate=1)
-        await alike.rest()
+        await alike.told(east, GROUP, rate=1)
         told, followed = (await state(east))["lastTold"], (await state(west))["lastFollowed"]
         assert (told["path"], told["cluster"]) == (followed["path"], followed["cluster"]) == (GROUP, "east")
         assert told["changedMs"] == followed["changedMs"] <= told["atMs"] <= followed["atMs"]
         assert (await state(west))["topic"] == str(NAME)
         east.topic.is_away = True
-        await east.set(GROUP, rate=2)
-        await alike.rest()
+        await alike.told(east, GROUP, rate=2)
         assert "nobody serves it" in (await state(east))["troubles"]["tell"]
-        await west.set(GROUP, rate=3)
-        await alike.rest()
+        await alike.told(west, GROUP, rate=3)
         east.topic.is_away = False
         await alike.rest(120)
         assert (await state(east))["troubles"] == {}
@@ -120,8 +112,7 @@ def test_deletion_that_another_cluster_has_from_before_is_forgotten_like_any(mon
 
     async def story(alike: Alike) -> None:
         east = alike["east"]
-        await east.set(GROUP, rate=1)
-        await alike.rest()
+        await alike.told(east, GROUP, rate=1)
         await east.delete(GROUP)
         await alike.rest()
         record = await east.record(GROUP)

@@ -46,8 +46,7 @@ def test_change_is_told_and_made_whatever_write_fails(fault: WriteFault, writes:
 
 def test_two_changes_of_one_moment_are_two_though_the_first_had_no_receipt() -> None:
     async def story(alike: Alike, east: Place, west: Place) -> None:
-        await east.set(GROUP, rate=0)
-        await alike.rest()
+        await alike.told(east, GROUP, rate=0)
         events = len(west.topic.log)
         east.topic.loses_receipts = True
         await east.set(GROUP, rate=1)
@@ -64,11 +63,9 @@ def test_two_changes_of_one_moment_are_two_though_the_first_had_no_receipt() -> 
 
 def test_change_that_is_made_is_made_for_good_before_its_event_is_acknowledged() -> None:
     async def story(alike: Alike, east: Place, west: Place) -> None:
-        await east.set(GROUP, rate=0)
-        await alike.rest()
+        await alike.told(east, GROUP, rate=0)
         west.metadata.faults.watch_lost_percent = 100
-        await east.set(GROUP, rate=1)
-        await alike.rest()
+        await alike.told(east, GROUP, rate=1)
         record = await west.record(GROUP)
         assert record == record.settled()
 
@@ -77,8 +74,7 @@ def test_change_that_is_made_is_made_for_good_before_its_event_is_acknowledged()
 
 def test_change_in_the_midst_of_another_cluster_s_is_told(caplog: pytest.LogCaptureFixture) -> None:
     async def story(alike: Alike, east: Place, west: Place) -> None:
-        await east.set(GROUP, rate=1)
-        await alike.rest()
+        await alike.told(east, GROUP, rate=1)
         # The record is written, the change is not; then an administrator comes.
         west.metadata.faults.next_writes.extend([WriteFault.NONE, BEFORE])
         await east.set(GROUP, rate=2)
@@ -95,10 +91,8 @@ def test_change_in_the_midst_of_another_cluster_s_is_told(caplog: pytest.LogCapt
 def test_event_that_comes_to_what_is_being_deleted_here_is_followed() -> None:
     async def story(alike: Alike, east: Place, west: Place) -> None:
         topic = "/admin/partitioned-topics/t/n/persistent/x"
-        await east.set(topic, partitions=2)
-        await alike.rest()
-        await west.set(topic, partitions=2, deleted=True)
-        await alike.rest()
+        await alike.told(east, topic, partitions=2)
+        await alike.told(west, topic, partitions=2, deleted=True)
         assert await east.get(topic) == {"partitions": 2}
         await east.set(topic, partitions=3)
         assert await alike.settled(topic) == [{"partitions": 3}] * 2
@@ -148,8 +142,7 @@ def test_record_of_the_newer_leader_stays(caplog: pytest.LogCaptureFixture) -> N
 def test_path_is_told_again_to_some_clusters_alone() -> None:
     async def story(alike: Alike) -> None:
         east = alike["east"]
-        await east.set(GROUP, rate=1)
-        await alike.rest()
+        await alike.told(east, GROUP, rate=1)
         synchronizer = east.synchronizer
         steps = await synchronizer._begin()
         before = len(alike["north"].topic.log), len(alike["west"].topic.log)
@@ -171,11 +164,9 @@ def test_path_is_told_again_to_some_clusters_alone() -> None:
 def test_tenant_that_has_a_namespace_elsewhere_is_made_again(caplog: pytest.LogCaptureFixture) -> None:
     async def story(alike: Alike, east: Place, west: Place) -> None:
         await east.set(TENANT, a=1)
-        await east.set(PATH, a=1)
-        await alike.rest()
+        await alike.told(east, PATH, a=1)
         west.topic.is_cut = True
-        await west.set(f"{TENANT}/more", a=2)
-        await alike.rest()
+        await alike.told(west, f"{TENANT}/more", a=2)
         for path in (PATH, TENANT):
             await east.delete(path)
         assert await alike.settled(PATH) == [None] * 2
@@ -192,8 +183,7 @@ def test_tenant_that_has_a_namespace_elsewhere_is_made_again(caplog: pytest.LogC
 def test_tenant_whose_namespace_is_only_held_goes_after_it() -> None:
     async def story(alike: Alike, east: Place, west: Place) -> None:
         await east.set(TENANT, a=1)
-        await east.set(PATH, a=1)
-        await alike.rest()
+        await alike.told(east, PATH, a=1)
         topic = "/managed-ledgers/t/n/persistent/x"
         await west.metadata.put(topic, b"", expected_version=None)
         for path in (PATH, TENANT):
@@ -211,8 +201,7 @@ def test_tenant_whose_namespace_is_only_held_goes_after_it() -> None:
 def test_what_a_cluster_has_to_itself_below_what_is_deleted_elsewhere_is_kept() -> None:
     async def story(alike: Alike, east: Place, west: Place) -> None:
         north = "/admin/clusters/north"
-        await east.set(north, a=1)
-        await alike.rest()
+        await alike.told(east, north, a=1)
         await west.set(f"{north}/policies", migrated=True)
         await east.delete(north)
         assert await alike.settled(north) == [None, {"a": 1}]
@@ -228,8 +217,7 @@ def test_what_is_left_of_parents_goes_with_what_was_in_them() -> None:
         domain = "/admin/clusters/north/failureDomain/d"
         await east.set("/admin/clusters/north", a=1)
         await east.set(domain, a=1)
-        await east.set(TOPIC, partitions=2)
-        await alike.rest()
+        await alike.told(east, TOPIC, partitions=2)
         # Deleted there with all that is below, of which no event comes.
         await east.delete(domain)
         await east.delete(domain.rpartition("/")[0])

@@ -93,13 +93,10 @@ def test_what_was_there_before_goes_where_there_is_nothing_and_changes_nothing(
 
 def test_later_one_of_two_changes_holds_and_the_other_is_told(caplog: pytest.LogCaptureFixture) -> None:
     async def story(alike: Alike, east: Place, west: Place) -> None:
-        await east.set(GROUP, rate=1)
-        await alike.rest()
+        await alike.told(east, GROUP, rate=1)
         east.topic.is_cut = west.topic.is_cut = True
-        await east.set(GROUP, rate=2)
-        await alike.rest()
-        await west.set(GROUP, rate=3)
-        await alike.rest()
+        await alike.told(east, GROUP, rate=2)
+        await alike.told(west, GROUP, rate=3)
         for place in (east, west):
             place.topic.is_cut = False
             place.topic.copy()
@@ -115,11 +112,9 @@ def test_later_one_of_two_changes_holds_and_the_other_is_told(caplog: pytest.Log
 def test_deletion_outlives_a_write_that_comes_late() -> None:
     async def story(alike: Alike) -> None:
         east, west, north = alike["east"], alike["west"], alike["north"]
-        await east.set(GROUP, rate=1)
-        await alike.rest()
+        await alike.told(east, GROUP, rate=1)
         north.topic.is_cut = True
-        await north.set(GROUP, rate=2)
-        await alike.rest()
+        await alike.told(north, GROUP, rate=2)
         await east.delete(GROUP)
         await alike.rest(7_200)
         north.topic.is_cut = False
@@ -134,8 +129,7 @@ def test_change_waits_for_the_topic_and_for_the_leader() -> None:
     async def story(alike: Alike) -> None:
         east = alike["east"]
         east.topic.is_away = True
-        await east.set(GROUP, rate=1)
-        await alike.rest()
+        await alike.told(east, GROUP, rate=1)
         assert await alike["west"].get(GROUP) is None
         await east.restart()
         east.leads = False
@@ -164,8 +158,7 @@ def test_change_waits_for_the_topic_and_for_the_leader() -> None:
 def test_deletion_while_nobody_leads_is_found_by_the_walk() -> None:
     async def story(alike: Alike) -> None:
         east = alike["east"]
-        await east.set(PATH, ttl=1)
-        await alike.rest()
+        await alike.told(east, PATH, ttl=1)
         east.leads = False
         await alike.rest()
         await east.delete(PATH)
@@ -216,12 +209,10 @@ def test_clusters_end_alike_through_failing_stores_cuts_and_leaders_that_end(see
 def test_change_that_no_watch_tells_of_is_found_by_the_walk() -> None:
     async def story(alike: Alike) -> None:
         east = alike["east"]
-        await east.set(PATH, a=1)
-        await alike.rest()
+        await alike.told(east, PATH, a=1)
         east.metadata.faults.watch_lost_percent = 100
         await east.set(PATH, a=2)
-        await east.set(GROUP, a=2)
-        await alike.rest()
+        await alike.told(east, GROUP, a=2)
         assert await alike["west"].get(PATH) == {"a": 1}
         await alike.rest(WALK_S)
         assert await alike["west"].get(PATH) == await alike["west"].get(GROUP) == {"a": 2}
@@ -231,8 +222,7 @@ def test_change_that_no_watch_tells_of_is_found_by_the_walk() -> None:
 
 def test_bundles_of_a_namespace_that_is_gone_are_nothing_to_a_later_one() -> None:
     async def story(alike: Alike, east: Place, west: Place) -> None:
-        await east.set(PATH, a=1)
-        await alike.rest()
+        await alike.told(east, PATH, a=1)
         local = "/admin/local-policies/t/n"
         await west.set(local, bundles=1)
         await east.delete(PATH)
@@ -245,8 +235,7 @@ def test_bundles_of_a_namespace_that_is_gone_are_nothing_to_a_later_one() -> Non
 def test_namespace_with_topics_here_stays_until_they_are_gone(caplog: pytest.LogCaptureFixture) -> None:
     async def story(alike: Alike, east: Place, west: Place) -> None:
         await east.set(PATH, a=1)
-        await east.set("/admin/clusters/west", a=1)
-        await alike.rest()
+        await alike.told(east, "/admin/clusters/west", a=1)
         topic = "/managed-ledgers/t/n/persistent/x"
         await west.metadata.put(topic, b"", expected_version=None)
         await east.delete(PATH)
@@ -265,11 +254,9 @@ def test_namespace_with_topics_here_stays_until_they_are_gone(caplog: pytest.Log
 
 def test_partitions_are_made_before_their_number_is_known_and_are_never_fewer() -> None:
     async def story(alike: Alike, east: Place, west: Place) -> None:
-        await east.set(TOPIC, partitions=2)
-        await alike.rest()
+        await alike.told(east, TOPIC, partitions=2)
         assert west.made == []
-        await east.set(TOPIC, partitions=4)
-        await alike.rest()
+        await alike.told(east, TOPIC, partitions=4)
         assert west.made == [("persistent://t/n/x", 4)]
         await west.metadata.put(PARTITION, b"", expected_version=None)
         await east.delete(TOPIC)
@@ -286,8 +273,7 @@ def test_partitions_are_made_before_their_number_is_known_and_are_never_fewer() 
 
 def test_partitions_that_can_not_be_made_hold_up_nothing_for_ever() -> None:
     async def story(alike: Alike, east: Place, west: Place) -> None:
-        await east.set(TOPIC, partitions=2)
-        await alike.rest()
+        await alike.told(east, TOPIC, partitions=2)
         west.refusal = UnavailableError("nobody serves it")
         await east.set(TOPIC, partitions=4)
         await east.set(GROUP, rate=1)
@@ -302,8 +288,7 @@ def test_partitions_that_can_not_be_made_hold_up_nothing_for_ever() -> None:
 
 def test_mark_of_a_deletion_goes_nowhere() -> None:
     async def story(alike: Alike, east: Place, west: Place) -> None:
-        await east.set(TOPIC, partitions=2, deleted=False)
-        await alike.rest()
+        await alike.told(east, TOPIC, partitions=2, deleted=False)
         await east.set(TOPIC, partitions=2, deleted=True)
         west.topic.add({**APACHE, "path": PATH, "value": b'{"deleted":true}', "lastUpdatedTimestamp": now_ms(west)})
         await alike.rest()
@@ -319,14 +304,11 @@ def test_mark_of_a_deletion_goes_nowhere() -> None:
 
 def test_bundles_of_a_namespace_are_each_cluster_s_own() -> None:
     async def story(alike: Alike, east: Place, west: Place) -> None:
-        await east.set(PATH, ttl=1, bundles={"numBundles": 4})
-        await alike.rest()
+        await alike.told(east, PATH, ttl=1, bundles={"numBundles": 4})
         events = len(west.topic.log)
-        await west.set(PATH, ttl=1, bundles={"numBundles": 5})
-        await alike.rest()
+        await alike.told(west, PATH, ttl=1, bundles={"numBundles": 5})
         assert len(west.topic.log) == events
-        await east.set(PATH, ttl=2, bundles={"numBundles": 8})
-        await alike.rest()
+        await alike.told(east, PATH, ttl=2, bundles={"numBundles": 8})
         assert await west.get(PATH) == {"ttl": 2, "bundles": {"numBundles": 5}}
 
     run_two_alike(story)
@@ -338,13 +320,11 @@ def test_cluster_is_not_taken_out_of_a_namespace_by_who_does_not_know_it(caplog:
             await place.set(PATH, replication_clusters=[name])
 
     async def story(alike: Alike, east: Place, west: Place) -> None:
-        await east.set(PATH, replication_clusters=["east"], ttl=1)
-        await alike.rest()
+        await alike.told(east, PATH, replication_clusters=["east"], ttl=1)
         assert await west.get(PATH) == {"replication_clusters": ["west"]}
         assert any("would take this cluster out" in text for text in warnings_of(caplog))
         # Nor the other one by what is said here since.
-        await west.set(PATH, replication_clusters=["west"], ttl=2)
-        await alike.rest()
+        await alike.told(west, PATH, replication_clusters=["west"], ttl=2)
         assert await east.get(PATH) == {"replication_clusters": ["east"], "ttl": 1}
         await east.set(PATH, replication_clusters=["east", "west"], ttl=1)
         assert await alike.settled(PATH) == [{"replication_clusters": ["east", "west"], "ttl": 1}] * 2
@@ -362,10 +342,8 @@ def test_what_was_alike_before_is_what_both_saw() -> None:
             await place.set(PATH, replication_clusters=both)
 
     async def story(alike: Alike, east: Place, west: Place) -> None:
-        await east.set(PATH, replication_clusters=both, ttl=1)
-        await alike.rest()
-        await west.set(PATH, replication_clusters=both, ttl=2)
-        await alike.rest()
+        await alike.told(east, PATH, replication_clusters=both, ttl=1)
+        await alike.told(west, PATH, replication_clusters=both, ttl=2)
         await east.set(PATH, replication_clusters=["east"], ttl=2)
         assert await alike.settled(PATH) == [{"replication_clusters": ["east"], "ttl": 2}] * 2
         assert [place.count(what) for place in (east, west) for what in ("undone", "held")] == [0] * 4
@@ -484,10 +462,8 @@ def test_topic_that_goes_nowhere_is_told_when_the_lead_begins(caplog: pytest.Log
 def test_path_that_can_not_be_told_keeps_no_other_waiting() -> None:
     async def story(alike: Alike, east: Place, west: Place) -> None:
         east.topic.bytes_max = 100
-        await east.set("/admin/clusters/a", a="x" * 100)
-        await alike.rest()
-        await east.set(GROUP, rate=1)
-        await alike.rest()
+        await alike.told(east, "/admin/clusters/a", a="x" * 100)
+        await alike.told(east, GROUP, rate=1)
         assert await west.get(GROUP) == {"rate": 1}
         assert east.count("unsendable") > 0
         await east.restart()

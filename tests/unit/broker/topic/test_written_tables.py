@@ -34,6 +34,13 @@ async def ttl_of(world: BrokerWorld) -> object:
     return None if found is None else found.document.get("messageTTLInSeconds")
 
 
+async def check_ttl_lasts(world: BrokerWorld, ttl: int) -> None:
+    """It is that now, and after a restart."""
+    assert await ttl_of(world) == ttl
+    await world.restart()
+    assert await ttl_of(world) == ttl
+
+
 @pytest.mark.parametrize("is_first", [True, False])
 def test_event_that_another_broker_published_holds_at_once_and_loaded_topics_follow(is_first: bool) -> None:
     async def scenario(world: BrokerWorld) -> None:
@@ -46,9 +53,7 @@ def test_event_that_another_broker_published_holds_at_once_and_loaded_topics_fol
         assert topic.rules.ttl_ms == 7000
         # A change here begins with what that one left.
         await set_topic(world, "maxProducerPerTopic", 2)
-        assert await ttl_of(world) == 7
-        await world.restart()
-        assert await ttl_of(world) == 7
+        await check_ttl_lasts(world, 7)
 
     run_with_broker(scenario)
 
@@ -72,9 +77,7 @@ def test_live_events_are_not_written_again_behind_one_that_was_not_read(monkeypa
         for ttl in range(1, 4):
             await set_topic(world, "messageTTLInSeconds", ttl)
             await published(world, ttl=10 + ttl, is_connected=False)
-        assert await ttl_of(world) == 13
-        await world.restart()
-        assert await ttl_of(world) == 13
+        await check_ttl_lasts(world, 13)
 
     run_with_broker(scenario)
 

@@ -18,7 +18,7 @@ from geminga.model.errors import DiskIOError
 from geminga.model.topic_name import TopicName
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.clusters.transacting import Transacting, begun, producing, transacting
+from support.clusters.transacting import Transacting, begun, both_ends, producing, transacting
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
 
 NAME = TopicName.parse(TOPIC)
@@ -98,9 +98,7 @@ def test_a_topic_that_is_held_back_is_not_read_in_a_loop() -> None:
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_the_last_message_is_none_of_a_marker_or_of_what_was_aborted(is_restarted: bool) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        writer, reader = await transacting(world), await transacting(world)
-        await reader.client.subscribe()
-        await writer.client.create_producer()
+        writer, reader = await both_ends(world)
 
         async def again() -> tuple[Transacting, Transacting]:
             if not is_restarted:
@@ -163,9 +161,7 @@ def test_a_coordinator_that_can_not_read_its_log_is_tried_again_and_its_transact
 
 def test_acknowledgments_that_can_not_be_recovered_now_are_recovered_later() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        writer, reader = await transacting(world), await transacting(world)
-        await reader.client.subscribe()
-        await writer.client.create_producer()
+        writer, reader = await both_ends(world)
         await writer.publish(b"a")
         await writer.publish(b"b")
         txn_id = await writer.begin()

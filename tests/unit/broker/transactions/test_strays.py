@@ -11,7 +11,7 @@ from geminga.model.txn_id import TxnId
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.markers import ABORT, transaction_marker
-from support.clusters.transacting import Transacting, begun, producing, transacting
+from support.clusters.transacting import Transacting, begun, both_ends, producing, transacting
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker, send_frame
 
 NAME = TopicName.parse(TOPIC)
@@ -37,9 +37,7 @@ async def with_one_message(
 )
 def test_a_message_of_a_transaction_that_never_was_holds_nothing_back(txn_id: TxnId) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        writer, reader = await transacting(world), await transacting(world)
-        await reader.client.subscribe()
-        await writer.client.create_producer()
+        writer, reader = await both_ends(world)
         for _ in range(2):
             answer = await writer.send(b"stray", txn_id)
             assert answer.send_error.error == pb.NotAllowedError, answer
@@ -228,8 +226,7 @@ def test_message_ids_of_nothing_are_refused(fields: dict) -> None:
         assert (await client.acknowledge([strange], txn_id)).HasField("error")
         assert not (await client.acknowledge([message_id], txn_id)).HasField("error")
         await client.end(txn_id, commit=True)
-        topic = await world.broker.registry.get(NAME, create=False)
-        assert topic.subscriptions["sub"].cursor.backlog_count == 0
+        assert world.topic.subscriptions["sub"].cursor.backlog_count == 0
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
 

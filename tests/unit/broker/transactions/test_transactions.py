@@ -11,7 +11,7 @@ from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import TxnId
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.clusters.transacting import Transacting, producing, publishing, transacting
+from support.clusters.transacting import Transacting, both_ends, producing, publishing, transacting
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
 
 NAME = TopicName.parse(TOPIC)
@@ -92,9 +92,7 @@ def test_an_unload_and_a_restart_in_the_middle_change_nothing() -> None:
 
 def test_a_time_out_frees_the_topic() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        writer, reader = await transacting(world), await transacting(world)
-        await reader.client.subscribe()
-        await writer.client.create_producer()
+        writer, reader = await both_ends(world)
         txn_id = await writer.begin(timeout_ms=2_000)
         await writer.add_partition(txn_id)
         await writer.publish(b"held", txn_id)
@@ -203,9 +201,7 @@ def test_a_snapshot_is_taken_some_time_after_a_change_and_forgets_what_is_trimme
 @pytest.mark.parametrize("first_commits", [True, False])
 def test_what_is_open_on_a_topic_that_is_terminated_ends_all_the_same(first_commits: bool) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        writer, reader = await transacting(world), await transacting(world)
-        await reader.client.subscribe()
-        await writer.client.create_producer()
+        writer, reader = await both_ends(world)
         one, two = await writer.begin(), await writer.begin()
         for txn_id in (one, two):
             await writer.add_partition(txn_id)
