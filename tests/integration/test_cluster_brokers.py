@@ -32,6 +32,7 @@ from support.processes.cluster_brokers import (
     owner_of,
     refusal,
     spread,
+    started,
     topics,
 )
 from support.processes.official import check_each_reaches_the_next, quiet_client, read_to_the_end
@@ -52,11 +53,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         session_ms=SESSION_MS,
         broker_settings={**TWO_OF_THREE, "transactionCoordinatorEnabled": "true"},
     )
-    try:
-        made.start()
+    with started(made):
         yield made
-    finally:
-        made.close()
 
 
 def test_both_brokers_serve_and_each_sends_clients_to_the_other(cluster: Cluster, tmp_path: Path) -> None:

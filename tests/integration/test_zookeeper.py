@@ -19,6 +19,7 @@ from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
 from geminga.metadata.zookeeper import ZooKeeperMetadataStore, store
 from geminga.model.errors import MetadataError, MetadataUnavailableError, SessionExpiredError, UnknownOutcomeError
 from geminga.runtime import real_runtime, wait_ms
+from support.house.real_runtimes import close_runtime
 from support.processes.cutting_proxy import CuttingProxy
 from support.worlds.metadata_stores import Inbox, zookeeper_address
 
@@ -59,8 +60,7 @@ def run(
             place = Place(zookeeper, request.node.name)
             async with asyncio.timeout(60), place.closing:
                 await main(place)
-            await place.runtime.disk.close()
-            await place.runtime.threads.close()
+            await close_runtime(place.runtime)
 
         asyncio.run(bounded())
 

@@ -6,6 +6,8 @@ import itertools
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pulsar
@@ -13,6 +15,16 @@ import pytest
 from tools.chaos.cluster import BrokerProcess, Cluster
 
 NAMESPACE = "public/default"
+
+
+@contextmanager
+def started(cluster: Cluster) -> Iterator[Cluster]:
+    """Up, and down in the end."""
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.close()
 
 
 def ask(broker: BrokerProcess, method: str, path: str, body: object = None) -> Any:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
-from geminga.runtime.points import set_point_hook
+from geminga.runtime.points import PointHook, set_point_hook
 from support.house.forks import forked
 
 
@@ -72,3 +74,20 @@ def end_now(process: subprocess.Popen[str]) -> None:
     if process.poll() is None:
         process.kill()
     process.communicate()
+
+
+def kill_named(file: Path) -> None:
+    """The process whose id a file holds, if both are there."""
+    if file.exists():
+        with suppress(ProcessLookupError):
+            os.kill(int(file.read_text()), signal.SIGKILL)
+
+
+@contextmanager
+def hooked(hook: PointHook) -> Iterator[None]:
+    """Crash points of this process tell ``hook`` meanwhile."""
+    set_point_hook(hook)
+    try:
+        yield
+    finally:
+        set_point_hook(None)

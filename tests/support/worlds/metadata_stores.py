@@ -23,6 +23,7 @@ from geminga.metadata.socket.server import MetadataServer
 from geminga.metadata.socket.store import SocketMetadataStore
 from geminga.model.limits import METADATA_VALUE_BYTES_MAX
 from geminga.runtime import Runtime, real_runtime
+from support.house.real_runtimes import close_runtime
 
 T = TypeVar("T")
 AnyStore = Any
@@ -103,8 +104,7 @@ def _run(main: Callable[[Runtime], Coroutine[Any, Any, T]], *, simulated: bool, 
         try:
             return await main(runtime)
         finally:
-            await runtime.threads.close()
-            await runtime.disk.close()
+            await close_runtime(runtime)
 
     return sim.run(scenario, seed=seed) if simulated else asyncio.run(real())
 
