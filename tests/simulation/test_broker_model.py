@@ -7,8 +7,6 @@ few seeds.
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from geminga.broker.core import deletion
@@ -22,18 +20,16 @@ from geminga.managed_ledger import trimming
 from geminga.managed_ledger.rules import trim as core_trim
 from geminga.sim import SimWorld, run_in, run_seeds
 from support.house.noted_seeds import noted_seed
-from support.house.weekly_sample import SeedCheck, few_and_many, sampled
+from support.house.weekly_sample import SeedCheck, few_and_many, few_seeds, many_seeds, sampled
 from support.stories.broker_story import BrokerStory, broker_story
 
 pytestmark = pytest.mark.usefixtures("no_log")
 
-SEEDS = int(os.environ.get("GEMINGA_SEEDS", "5"))
-SEEDS_LONG = int(os.environ.get("GEMINGA_SEEDS_LONG", "2000"))
 #: A planted defect must be noticed within so many seeds.
 NOTICED_WITHIN = 200
 
 
-@few_and_many(range(2000), least=SEEDS, many=range(10_000, 10_000 + SEEDS_LONG), timeout_s=3600)
+@few_and_many(range(2000), least=few_seeds(5), many=many_seeds(2000), timeout_s=3600)
 def test_whatever_a_broker_deletes_nothing_promised_is_gone(check: SeedCheck) -> None:
     check(broker_story)
 

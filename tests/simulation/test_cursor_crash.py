@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from geminga.managed_ledger.rules import cursor_format
 from geminga.managed_ledger.shared import crash_points
-from geminga.sim import SimWorld, run_seeds
+from geminga.sim import SimWorld
 from support.house.planted_defects import check_is_caught
-from support.house.weekly_sample import SeedCheck, few_and_many, run_share, run_week, share
+from support.house.weekly_sample import (
+    SeedCheck,
+    check_noticed,
+    few_and_many,
+    few_seeds,
+    many_seeds,
+    run_share,
+    run_week,
+    share,
+)
 from support.stories.cursor_crash import topic_story
 from support.stories.cursor_window import window_story, window_story_of_pulsar
 
 pytestmark = pytest.mark.usefixtures("no_log")
 
-SEEDS = int(os.environ.get("GEMINGA_SEEDS", "8"))
-SEEDS_LONG = int(os.environ.get("GEMINGA_SEEDS_LONG", "1000"))
 #: What topics without a lake pass.
 POINTS = [
     point for point in crash_points.ALL if not point.startswith(("ml.hole", "ml.lake", "ml.offload", "ml.restore"))
@@ -44,23 +49,24 @@ async def segments_story(world: SimWorld) -> None:
 
 
 def test_topic_crash_at_any_step_keeps_every_promise():
-    run_week(topic_story, range(1000), least=SEEDS)
+    run_week(topic_story, range(1000), least=few_seeds(8))
 
 
-@few_and_many(range(1000), least=SEEDS, many=range(10_000, 10_000 + SEEDS_LONG), timeout_s=1800)
+@few_and_many(range(1000), least=few_seeds(8), many=many_seeds(1000), timeout_s=1800)
 def test_nothing_acknowledged_more_than_a_second_before_a_crash_is_lost(check: SeedCheck) -> None:
     check(window_story)
 
 
 def test_a_write_a_second_would_lose_older_acknowledgments():
-    assert run_seeds(window_story_of_pulsar, range(30), failures_max=1).failures, "30 seeds did not notice"
+    check_noticed(window_story_of_pulsar, 30)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_topic_crash_points_over_many_seeds_are_all_hit():
-    report = run_share(topic_story, range(10_000, 10_000 + SEEDS_LONG), hits_min=20, labels=POINTS)
-    rare = {label: report.crashes[label] for label in POINTS if report.crashes[label] < share(SEEDS_LONG // 50)}
+    report = run_share(topic_story, many_seeds(1000), hits_min=20, labels=POINTS)
+    least = share(len(many_seeds(1000)) // 50)
+    rare = {label: report.crashes[label] for label in POINTS if report.crashes[label] < least}
     assert not rare, f"too few crashes at {rare}"
 
 

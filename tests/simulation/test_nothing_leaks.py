@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import pytest
@@ -11,14 +10,11 @@ from geminga.bookie import garbage_collection
 from geminga.bookie.core.deletion_guard import Lineage
 from geminga.broker.resources import Resources
 from geminga.sim import run_seeds
-from support.house.weekly_sample import SeedCheck, few_and_many
+from support.house.weekly_sample import SeedCheck, few_and_many, few_seeds, many_seeds
 from support.stories.leak_story import leak_story
 
-SEEDS = int(os.environ.get("GEMINGA_SEEDS", "3"))
-SEEDS_LONG = int(os.environ.get("GEMINGA_SEEDS_LONG", "200"))
 
-
-@few_and_many(range(200), least=SEEDS, many=range(10_000, 10_000 + SEEDS_LONG), timeout_s=1800)
+@few_and_many(range(200), least=few_seeds(3), many=many_seeds(200), timeout_s=1800)
 def test_nothing_is_left_of_what_was_deleted(check: SeedCheck) -> None:
     check(leak_story)
 

@@ -114,6 +114,21 @@ def run_each(scenario: Scenario, seeds: range, *, hits_min: int, points: Collect
     assert all(report.crashes[point] for point in points), report.table()
 
 
+def check_noticed(defective: Scenario, seeds: int) -> None:
+    """Raises AssertionError unless one of the first seeds fails."""
+    assert run_seeds(defective, range(seeds), failures_max=1).failures, f"{seeds} seeds did not notice"
+
+
+def few_seeds(default: int) -> int:
+    """How many seeds a story of crashes runs at least: ``GEMINGA_SEEDS``, or its own number."""
+    return int(os.environ.get("GEMINGA_SEEDS", default))
+
+
+def many_seeds(default: int) -> range:
+    """The seeds of a long story of crashes: ``GEMINGA_SEEDS_LONG`` of them, or its own number."""
+    return range(10_000, 10_000 + int(os.environ.get("GEMINGA_SEEDS_LONG", default)))
+
+
 class SeedCheck(Protocol):
     """The seeds that a case of :func:`few_and_many` stands for."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from geminga.sim import NodeCrashedError, SimNode
 
@@ -44,3 +44,20 @@ async def last_life(node: SimNode, live: Life, *, pause_s: float = 0) -> None:
         except NodeCrashedError:
             if pause_s:
                 await node.world.sleep(pause_s)
+
+
+class Told(Protocol):
+    """A story that remembers what happened in it."""
+
+    told: list[str]
+
+    async def run(self) -> None: ...
+
+
+async def tell(story: Told) -> None:
+    """Run it; a failure has all that happened before."""
+    try:
+        await story.run()
+    except BaseException as error:
+        error.add_note("\n".join(story.told))
+        raise
