@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -160,11 +161,6 @@ async def hostile_network(world: sim.SimWorld) -> None:
     traffic = [Traffic(stage, name) for name in ("a", "b")]
     ending = rng.choice(["flush", "flush", "close producers", "close client"])
 
-    async def restart() -> None:
-        is_clean = rng.random() < 0.5
-        world.points.hits["broker.restart" if is_clean else "broker.taken over"] += 1
-        await (stage.broker.restart() if is_clean else stage.broker.abandon())
-
     async def produce(_: sim.SimNode) -> None:
         async with stage.connect() as client:
             producers = await asyncio.gather(*(one.run(client) for one in traffic))
@@ -186,7 +182,7 @@ async def hostile_network(world: sim.SimWorld) -> None:
             assert client.memory.used_bytes == 0
         assert client.pool.open_connections == 0
 
-    faults = stage.faults(rng, FAULTS_S, restart)
+    faults = stage.faults(rng, FAULTS_S, partial(stage.restart_or_abandon, rng))
     async with asyncio.timeout(FAULTS_S + HEALED_S + 40):
         await stage.client_node.run(produce)
     await faults

@@ -9,6 +9,7 @@ aborted; and nothing of the input is left.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -174,11 +175,6 @@ async def hostile_transactions(world: sim.SimWorld) -> None:
                 producer.send_nowait(b"%d" % number)
             await producer.flush()
 
-    async def restart() -> None:
-        is_clean = rng.random() < 0.5
-        world.points.hits["broker.restart" if is_clean else "broker.taken over"] += 1
-        await (stage.broker.restart() if is_clean else stage.broker.abandon())
-
     async def work(_: sim.SimNode) -> None:
         async with stage.connect() as client:
             await worker.run(client)
@@ -192,7 +188,7 @@ async def hostile_transactions(world: sim.SimWorld) -> None:
                     await consumer.receive(3000)
 
     await stage.client_node.run(prepare)
-    faults = stage.faults(rng, FAULTS_S, restart)
+    faults = stage.faults(rng, FAULTS_S, partial(stage.restart_or_abandon, rng))
     async with asyncio.timeout(FAULTS_S + HEALED_S):
         await stage.client_node.run(work)
     await faults

@@ -24,6 +24,7 @@ from geminga.transaction.ports import BufferSnapshot
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import encode_entry
 from support.clusters.transacting import producing
+from support.house.turn_probe import other_turns
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 
 NAME = TopicName.parse(f"persistent://public/default/{TRANSACTION_SNAPSHOTS}")
@@ -144,22 +145,13 @@ def test_a_snapshot_of_very_many_is_written_and_read_in_turns_and_soon_supersede
     monkeypatch.setattr(table, "SUPERSEDED_BYTES_MAX", 1 << 20)
 
     async def scenario(world: BrokerWorld) -> None:
-        turns = 0
-
-        async def count() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await next_turn()
-
-        counting = asyncio.get_running_loop().create_task(count(), name="count turns")
         snapshots = world.broker.transactions.snapshots
-        await snapshots.put(ONE, many(50_000))
-        assert turns > 40
-        turns = 0
-        assert await snapshots.find(ONE) == many(50_000)
-        assert turns > 40
-        counting.cancel()
+        with other_turns() as turns:
+            await snapshots.put(ONE, many(50_000))
+        assert turns.count > 40
+        with other_turns() as turns:
+            assert await snapshots.find(ONE) == many(50_000)
+        assert turns.count > 40
         for number in range(20):
             await snapshots.put(ONE, many(10_000 + number))
         (cursor,) = (await world.broker.registry.get(NAME, create=False)).ledger.cursors.values()
