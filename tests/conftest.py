@@ -237,11 +237,10 @@ def restartable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stan
 @pytest.fixture
 def official(standalone: StandaloneProcess, tmp_path: Path) -> Iterator[pulsar.Client]:
     """An official client of the session's broker."""
-    from support.processes.official import quiet_client
+    from support.processes.official import official_client
 
-    client = quiet_client(standalone.service_url, tmp_path)
-    yield client
-    client.close()
+    with official_client(standalone.service_url, tmp_path) as client:
+        yield client
 
 
 @pytest.fixture(scope="session")

@@ -16,10 +16,8 @@ from support.worlds.metadata_stores import (
     SOCKETS,
     Harness,
     Inbox,
-    MemoryCase,
-    SqliteCase,
     ZooKeeperCase,
-    socket_case,
+    store_case,
     zookeeper_address,
 )
 
@@ -29,13 +27,7 @@ OTHER = OwnerData(OwnerListener("pulsar://other:6650", "", "http://other:8080"),
 
 @pytest.fixture(params=["memory", "memory-simulated", "sqlite", "zookeeper", *SOCKETS])
 def case(request, tmp_path):
-    if request.param == "zookeeper":
-        return ZooKeeperCase(request.getfixturevalue("zookeeper"), request.node.name)
-    if request.param == "sqlite":
-        return SqliteCase(tmp_path)
-    if request.param in SOCKETS:
-        return socket_case(request.param, tmp_path)
-    return MemoryCase(simulated=request.param == "memory-simulated")
+    return store_case(request, tmp_path)
 
 
 def test_a_bundle_is_acquired_by_an_ephemeral_node_and_released(case):

@@ -10,14 +10,12 @@ from geminga.bookkeeper.ledger_ids import ID_GENERATOR_PATH, LedgerIds, keep_ids
 from geminga.metadata.measured import MeasuredMetadataStore
 from geminga.metadata.ports import SEQUENCES_MAX
 from geminga.model.exposition import Page
-from support.worlds.metadata_stores import Harness, MemoryCase, SqliteCase, ZooKeeperCase
+from support.worlds.metadata_stores import Harness, store_case
 
 
 @pytest.fixture(params=["memory", "sqlite", "zookeeper"])
 def case(request, tmp_path):
-    if request.param == "zookeeper":
-        return ZooKeeperCase(request.getfixturevalue("zookeeper"), request.node.name)
-    return SqliteCase(tmp_path) if request.param == "sqlite" else MemoryCase(simulated=False)
+    return store_case(request, tmp_path)
 
 
 def test_ids_are_different_and_ascend_over_processes(case):

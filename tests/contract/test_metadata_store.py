@@ -20,22 +20,13 @@ from support.worlds.metadata_stores import (
     SOCKETS,
     Harness,
     Inbox,
-    MemoryCase,
-    SqliteCase,
-    ZooKeeperCase,
-    socket_case,
+    store_case,
 )
 
 
 @pytest.fixture(params=["memory", "memory-simulated", "sqlite", "zookeeper", *SOCKETS])
 def case(request, tmp_path):
-    if request.param == "zookeeper":
-        return ZooKeeperCase(request.getfixturevalue("zookeeper"), request.node.name)
-    if request.param == "sqlite":
-        return SqliteCase(tmp_path)
-    if request.param in SOCKETS:
-        return socket_case(request.param, tmp_path)
-    return MemoryCase(simulated=request.param == "memory-simulated")
+    return store_case(request, tmp_path)
 
 
 # ---- values and versions

@@ -8,16 +8,18 @@ import pytest
 
 from geminga.metadata import SessionEvent, WriteFault, cas
 from geminga.model.errors import SessionExpiredError, UnknownOutcomeError
-from support.worlds.metadata_stores import SOCKETS, Harness, Inbox, MemoryCase, SocketCase, SqliteCase, socket_case
+from support.worlds.metadata_stores import (
+    SOCKETS,
+    Harness,
+    Inbox,
+    SocketCase,
+    store_case,
+)
 
 
 @pytest.fixture(params=["memory", "memory-simulated", "sqlite", *SOCKETS])
 def case(request, tmp_path):
-    if request.param in SOCKETS:
-        return socket_case(request.param, tmp_path)
-    if request.param == "sqlite":
-        return SqliteCase(tmp_path)
-    return MemoryCase(simulated=request.param == "memory-simulated")
+    return store_case(request, tmp_path)
 
 
 def test_calls_fail_while_there_is_no_session(case):

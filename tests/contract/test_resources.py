@@ -26,7 +26,7 @@ from geminga.model.errors import (
     PreconditionFailedError,
 )
 from geminga.model.topic_name import SYSTEM_NAMESPACE, TopicName
-from support.worlds.metadata_stores import Harness, MemoryCase, SqliteCase
+from support.worlds.metadata_stores import Harness, store_case
 
 URLS = {"serviceUrl": "http://127.0.0.1:8080", "brokerServiceUrl": "pulsar://127.0.0.1:6650"}
 TOPIC = TopicName.parse("persistent://public/default/orders/2024")
@@ -34,9 +34,7 @@ TOPIC = TopicName.parse("persistent://public/default/orders/2024")
 
 @pytest.fixture(params=["memory", "memory-simulated", "sqlite"])
 def case(request, tmp_path):
-    if request.param == "sqlite":
-        return SqliteCase(tmp_path)
-    return MemoryCase(simulated=request.param == "memory-simulated")
+    return store_case(request, tmp_path)
 
 
 async def bootstrapped(h: Harness) -> Resources:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 
 import pytest
 
 from geminga.admin._http import REDIRECTS_MAX
 from geminga.app.commands import admin_commands
 from geminga.model.errors import UnavailableError
+from support.processes.web_answers import Answering, Served
 
 pytestmark = pytest.mark.integration
 
@@ -20,29 +20,16 @@ pytestmark = pytest.mark.integration
 def brokers(heard: list[tuple[str, str]], *, ends: bool) -> Iterator[str]:
     """Sends ``/admin`` on to ``/served``, which answers, or is sent on without end."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answering):
         def do_PUT(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-            heard.append((self.path, body))
-            served = ends and self.path == "/served"
-            self.send_response(200 if served else 307)
-            if not served:
-                self.send_header("Location", f"http://127.0.0.1:{self.server.server_address[1]}/served")
-            self.send_header("Content-Length", "2" if served else "0")
-            self.end_headers()
-            if served:
-                self.wfile.write(b"[]")
+            heard.append((self.path, self.asked_body().decode()))
+            if ends and self.path == "/served":
+                self.answer(b"[]")
+            else:
+                self.answer(b"", status=307, headers={"Location": f"{server.url}/served"})
 
-        def log_message(self, *_: object) -> None: ...
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with Served(HTTPServer(("127.0.0.1", 0), Handler)) as server:
+        yield server.url
 
 
 def test_what_another_broker_serves_is_asked_there_with_its_body() -> None:

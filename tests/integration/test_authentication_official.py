@@ -7,7 +7,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 from pathlib import Path
 from typing import ClassVar
 
@@ -23,6 +23,7 @@ from geminga.security.keys import private_key
 from geminga.security.token_rules import create_token
 from support.house.signing import OTHER_SECRET, SECRET, in_text, token_of, web_key
 from support.processes.official import quiet_client
+from support.processes.web_answers import Answering, Served
 
 pytestmark = pytest.mark.integration
 
@@ -145,33 +146,25 @@ def test_tokens_of_a_private_key_are_verified_by_the_public_one(algorithm: str, 
         client.close()
 
 
-class Issuer(BaseHTTPRequestHandler):
+class Issuer(Answering):
     """An issuer of OpenID Connect on this machine."""
 
     documents: ClassVar[dict[str, object]] = {}
 
     def do_GET(self) -> None:
-        body = json.dumps(self.documents[self.path]).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
+        self.answer(json.dumps(self.documents[self.path]).encode())
 
 
 def test_tokens_of_an_issuer_are_verified_by_the_keys_that_it_lists(tmp_path: Path) -> None:
     private, public = new_key_pair("ES256")
-    server = HTTPServer(("127.0.0.1", 0), Issuer)
-    url = f"http://127.0.0.1:{server.server_port}"
+    issuer = Served(HTTPServer(("127.0.0.1", 0), Issuer))
+    url = issuer.url
     key = load_der_public_key(public)
     assert isinstance(key, ec.EllipticCurvePublicKey)
     Issuer.documents = {
         "/.well-known/openid-configuration": {"issuer": url, "jwks_uri": f"{url}/keys"},
         "/keys": {"keys": [web_key(key, "one")]},
     }
-    threading.Thread(target=server.serve_forever, daemon=True).start()
     config = {
         "authenticationEnabled": "true",
         "authenticationProviders": f"{PACKAGE}AuthenticationProviderToken,{PACKAGE}oidc.AuthenticationProviderOpenID",
@@ -183,13 +176,11 @@ def test_tokens_of_an_issuer_are_verified_by_the_keys_that_it_lists(tmp_path: Pa
     now_s = time.time()
     claims = {"iss": url, "aud": "geminga", "sub": "jane", "iat": now_s, "exp": now_s + 1000}
     token = create_token(private_key(private), "ES256", claims, {"kid": "one"})
-    with geminga.Standalone(tmp_path / "data", config=config) as running:
+    with issuer, geminga.Standalone(tmp_path / "data", config=config) as running:
         for one in (token, good_token()):
             client = quiet_client(running.service_url, tmp_path, authentication=pulsar.AuthenticationToken(one))
             client.create_producer(TOPIC).send(b"x")
             client.close()
-    server.shutdown()
-    server.server_close()
 
 
 def test_start_with_a_key_that_is_not_there_says_which(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from tools.free_ports import free_ports
 
 from support.house.page_blocks import blocks_of, program_of
 from support.house.source_tree import ROOT
+from support.processes.killing import kill_named
 
 # Two servers and a dozen commands, each a process.
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(180)]
@@ -34,12 +34,7 @@ def test_the_page_on_backups_runs_as_it_stands(tmp_path: Path) -> None:
             check=False,
         )
     finally:
-        pid = tmp_path / "server.pid"
-        if pid.exists():
-            try:
-                os.kill(int(pid.read_text()), signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        kill_named(tmp_path / "server.pid")
     assert done.returncode == 0, done.stdout[-4000:]
     assert done.stdout.rstrip().endswith("== the end")
     assert "everything acknowledged before" in done.stdout

@@ -27,6 +27,7 @@ from geminga.model.errors import MetadataError, StorageError
 from geminga.runtime import real_runtime, wait_ms
 from geminga.wire.bookkeeper.bookie_registration import AVAILABLE_PATH, COOKIES_PATH, INSTANCE_ID_PATH
 from geminga.wire.bookkeeper.ledger_path import HIERARCHICAL_LAYOUT, LAYOUT_PATH
+from support.house.real_runtimes import close_runtime
 from support.processes.bookie_process import BookieProcess
 from support.worlds.ledgers import Appends, payloads
 from support.worlds.metadata_stores import zookeeper_address
@@ -90,8 +91,7 @@ def in_loop(
             await registered.close()
             await pool.close()
             await store.close()
-            await runtime.disk.close()
-            await runtime.threads.close()
+            await close_runtime(runtime)
 
     asyncio.run(bounded())
 

@@ -18,6 +18,7 @@ import pytest
 from geminga.bookkeeper.remote import RemoteBookie
 from geminga.runtime import real_runtime
 from support.house.exposition import samples
+from support.house.real_runtimes import close_runtime
 from support.processes.bookie_process import BookieProcess
 from support.worlds.bookies import Calls, entries_of
 
@@ -42,8 +43,7 @@ def talk(port: int, main: Callable[[Calls], Awaitable[None]]) -> None:
             await main(Calls(remote))
         finally:
             await remote.close()
-            await runtime.disk.close()
-            await runtime.threads.close()
+            await close_runtime(runtime)
 
     asyncio.run(scenario())
 

@@ -14,6 +14,7 @@ from geminga.bookkeeper.core.addresses import parse_bookie_list
 from geminga.bookkeeper.remote import ListedBookie, RemoteBookiePool
 from geminga.metadata import MemoryMetadataStore
 from geminga.runtime import Runtime, real_runtime
+from support.house.real_runtimes import close_runtime
 from support.processes.bookie_process import BookieProcess
 from support.worlds.ledgers import Appends, payloads
 
@@ -93,8 +94,7 @@ def test_writer_goes_on_when_a_bookie_is_killed_and_every_acknowledged_entry_is_
         assert victim.bookie_id in new.metadata.fragments[0].ensemble
         assert await Appends(new).append_and_wait(b"x") is None
         await pool.close()
-        await runtime.disk.close()
-        await runtime.threads.close()
+        await close_runtime(runtime)
 
     async def bounded() -> None:
         await asyncio.wait_for(main(), 2 * TIMEOUT_S)

@@ -16,7 +16,7 @@ import pytest
 from tools.standalone_process import StandaloneProcess, StartError
 
 from geminga.client import blocking
-from support.processes.official import quiet_client
+from support.processes.official import check_each_reaches_the_next, quiet_client
 from support.stories.crash_load import Consuming, Publishing, drain
 
 pytestmark = pytest.mark.integration
@@ -128,13 +128,7 @@ def test_two_processes_share_topics_and_each_sends_clients_to_the_other(tmp_path
         assert len(set(owners.values())) == 2
         assert process.service_url in owners.values()
         clients = [quiet_client(url, tmp_path) for url in sorted(set(owners.values()))]
-        for number, name in enumerate(owners):
-            here, there = clients[number % 2], clients[(number + 1) % 2]
-            consumer = there.subscribe(name, "sub")
-            here.create_producer(name).send(name.encode())
-            message = consumer.receive(timeout_millis=20_000)
-            assert message.data() == name.encode()
-            consumer.acknowledge(message)
+        check_each_reaches_the_next(clients, owners)
         for client in clients:
             client.close()
         # The bookie is in none of both processes, and its metrics are where a standalone has them.

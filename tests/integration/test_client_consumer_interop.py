@@ -8,11 +8,11 @@ import itertools
 
 import pulsar
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import PrivateFormat
 
 import geminga.client as gc
-from support.processes.official import quiet_client
+from support.house.signing import pem_files
+from support.processes.official import official_client
 
 pytestmark = pytest.mark.integration
 
@@ -31,9 +31,8 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="module")
 def official(broker, tmp_path_factory):
-    client = quiet_client(broker.service_url, tmp_path_factory.mktemp("official"))
-    yield client
-    client.close()
+    with official_client(broker.service_url, tmp_path_factory.mktemp("official")) as client:
+        yield client
 
 
 @pytest.fixture
@@ -43,15 +42,7 @@ def topic() -> str:
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory) -> tuple[str, str]:
-    directory = tmp_path_factory.mktemp("keys")
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
-    )
-    public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-    (directory / "private.pem").write_bytes(private)
-    (directory / "public.pem").write_bytes(public)
-    return str(directory / "public.pem"), str(directory / "private.pem")
+    return pem_files(tmp_path_factory.mktemp("keys"), PrivateFormat.TraditionalOpenSSL)
 
 
 def consume(broker, topic, count, then=None, **options):

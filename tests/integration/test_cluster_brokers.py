@@ -30,12 +30,12 @@ from support.processes.cluster_brokers import (
     other,
     owned_by,
     owner_of,
-    read_to_the_end,
     refusal,
     spread,
+    started,
     topics,
 )
-from support.processes.official import quiet_client
+from support.processes.official import check_each_reaches_the_next, quiet_client, read_to_the_end
 
 pytestmark = pytest.mark.integration
 SESSION_MS = 4000
@@ -53,11 +53,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         session_ms=SESSION_MS,
         broker_settings={**TWO_OF_THREE, "transactionCoordinatorEnabled": "true"},
     )
-    try:
-        made.start()
+    with started(made):
         yield made
-    finally:
-        made.close()
 
 
 def test_both_brokers_serve_and_each_sends_clients_to_the_other(cluster: Cluster, tmp_path: Path) -> None:
@@ -67,13 +64,7 @@ def test_both_brokers_serve_and_each_sends_clients_to_the_other(cluster: Cluster
     assert set(owners.values()) == {first.service_url, second.service_url}
     assert {name: owner_of(second, name) for name in names} == owners
     clients = [quiet_client(broker.service_url, tmp_path) for broker in (first, second)]
-    for number, name in enumerate(names):
-        here, there = clients[number % 2], clients[(number + 1) % 2]
-        consumer = there.subscribe(name, "sub")
-        here.create_producer(name).send(name.encode())
-        message = consumer.receive(timeout_millis=20_000)
-        assert message.data() == name.encode()
-        consumer.acknowledge(message)
+    check_each_reaches_the_next(clients, names)
     for client in clients:
         client.close()
 

@@ -15,8 +15,8 @@ from tools.chaos.__main__ import JSON, PROMISED, SETTINGS, Sizes, broken_lines, 
 from tools.chaos.cluster import Cluster
 from tools.chaos.plan import BROKER, ZOOKEEPER, Fault
 
-from support.processes.cluster_brokers import read_to_the_end
-from support.processes.official import quiet_client
+from support.processes.cluster_brokers import started
+from support.processes.official import quiet_client, read_to_the_end
 
 pytestmark = pytest.mark.integration
 
@@ -38,11 +38,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         bookie_settings=told,
         log_format=JSON,
     )
-    try:
-        made.start()
+    with started(made):
         yield made
-    finally:
-        made.close()
 
 
 def test_a_broker_that_slept_through_its_session_registers_again(cluster: Cluster, tmp_path: Path) -> None:

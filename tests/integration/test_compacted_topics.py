@@ -12,7 +12,7 @@ import geminga
 import geminga.admin.blocking
 import geminga.client as gc
 from geminga.client import blocking
-from support.processes.official import quiet_client
+from support.processes.official import official_client
 
 pytestmark = pytest.mark.integration
 
@@ -28,9 +28,8 @@ def broker():
 
 @pytest.fixture(scope="module")
 def official(broker, tmp_path_factory):
-    client = quiet_client(broker.service_url, tmp_path_factory.mktemp("compacted"))
-    yield client
-    client.close()
+    with official_client(broker.service_url, tmp_path_factory.mktemp("compacted")) as client:
+        yield client
 
 
 @pytest.fixture(scope="module")

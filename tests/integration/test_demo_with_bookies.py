@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from support.house.source_tree import ROOT
+from support.processes.demo_run import told_by_demo
 
 pytestmark = pytest.mark.integration
 
@@ -18,20 +14,7 @@ pytestmark = pytest.mark.integration
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_broker_is_taken_over_a_bookie_is_replaced_and_nothing_is_lost(tmp_path: Path) -> None:
-    events = tmp_path / "events.jsonl"
-    events.write_text("".join(json.dumps({"repo": f"r{n % 7}", "n": n}) + "\n" for n in range(2_000)))
-    asked = {"BROKERS": "2", "BOOKIES": "3", "DEDUP": "1", "JSON": "1", "EVENTS": str(events)}
-    done = subprocess.run(
-        [sys.executable, "-m", "demo"],
-        cwd=ROOT,
-        env={**os.environ, **asked},
-        capture_output=True,
-        text=True,
-        timeout=170,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    told = json.loads(done.stdout)
+    told = told_by_demo(tmp_path, 2_000, BROKERS="2", BOOKIES="3", DEDUP="1")
     assert (told["found"], told["lost"], told["duplicated"], told["out_of_order"]) == (2_000, 0, 0, 0)
     assert (told["entries_lacking_copies"], told["fragments_naming_killed"]) == (0, 0)
     assert told["fragments_of_killed"] > 0

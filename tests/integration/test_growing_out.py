@@ -26,6 +26,7 @@ from geminga.metadata.zookeeper import ZooKeeperMetadataStore
 from geminga.model.errors import DataDirectoryError
 from geminga.model.txn_id import TxnId
 from geminga.runtime import real_runtime
+from support.house.real_runtimes import close_runtime
 from support.house.source_tree import ROOT
 from support.processes.official import quiet_client
 from support.worlds.rest import Rest
@@ -255,8 +256,7 @@ async def change(directory: Path, changes: dict[str, bytes | None]) -> None:
     for path in [path for path, value in changes.items() if value is None]:
         await store.delete(path)
     await store.close()
-    await runtime.threads.close()
-    await runtime.disk.close()
+    await close_runtime(runtime)
 
 
 async def trees(directory: Path, target: str) -> tuple[dict[str, bytes], dict[str, bytes]]:
@@ -278,8 +278,7 @@ async def trees(directory: Path, target: str) -> tuple[dict[str, bytes], dict[st
     await read("/")
     await there.close()
     await source.close()
-    await runtime.threads.close()
-    await runtime.disk.close()
+    await close_runtime(runtime)
     return {node.path: node.value for node in nodes}, values
 
 

@@ -23,6 +23,7 @@ from tools.standalone_process import StandaloneProcess
 import geminga.client as gc
 from geminga.client import blocking
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.processes.cluster_brokers import started
 from support.processes.hung_peers import Load, Program, Publishing, soak, stopped
 from support.processes.raw_protocol import RawConnection, frame
 
@@ -80,11 +81,8 @@ def cluster(
         },
         bookie_settings=BOOKIE_SETTINGS,
     )
-    try:
-        made.start()
+    with started(made):
         yield made
-    finally:
-        made.close()
 
 
 # ---- clients that do not read

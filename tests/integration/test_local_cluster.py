@@ -18,7 +18,7 @@ import pytest
 from tools.process_tree import is_alive, wait_gone
 
 from support.house.source_tree import ROOT
-from support.processes.official import quiet_client
+from support.processes.official import quiet_client, read_to_the_end
 from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
@@ -91,10 +91,7 @@ def produce(url: object, directory: Path, payload: bytes) -> None:
 
 def everything(url: object, directory: Path) -> list[bytes]:
     client = quiet_client(str(url), directory)
-    reader = client.create_reader(TOPIC, pulsar.MessageId.earliest)
-    found = []
-    while reader.has_message_available():
-        found.append(reader.read_next(timeout_millis=30_000).data())
+    found = read_to_the_end(client, TOPIC)
     client.close()
     return found
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from tools.free_ports import free_ports
 
 from support.house.page_blocks import blocks_of, program_of
 from support.house.source_tree import ROOT
+from support.processes.killing import kill_named
 
 # Six processes, one of them a JVM; that each block is run is held in tests/tidy.
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(300)]
@@ -30,12 +30,7 @@ def directory(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
     command = [sys.executable, "-m", "geminga", "cluster", "down", "--dir", str(tmp_path / "cluster"), "--timeout", "5"]
     subprocess.run(command, capture_output=True, timeout=60, check=False)
-    second = tmp_path / "second.pid"
-    if second.exists():
-        try:
-            os.kill(int(second.read_text()), signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+    kill_named(tmp_path / "second.pid")
 
 
 def test_the_page_on_security_runs_as_it_stands(directory: Path) -> None:

@@ -12,6 +12,8 @@ import urllib.request
 import pytest
 
 from geminga.app.storage.data_directory import DIRECTORY_FORMAT, FORMAT_FILE
+from support.house.python_programs import run_python
+from support.processes.killing import end_now
 
 pytestmark = pytest.mark.integration
 
@@ -46,9 +48,7 @@ def start():
 
     yield make
     for item in running:
-        if item.process.poll() is None:
-            item.process.kill()
-        item.process.communicate()
+        end_now(item.process)
 
 
 def run_to_its_end(data, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -184,7 +184,7 @@ def test_fatal_error_ends_the_process_at_once_with_a_paragraph() -> None:
         "import atexit; atexit.register(lambda: print('went on'))\n"
         "end_at_once('the journal', DiskIOError('fsync of journal/1 failed: Input/output error'))\n"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    result = run_python(code, check=False)
     assert result.returncode == 1
     assert result.stdout == ""
     assert "fatal error in the journal: fsync of journal/1 failed" in " ".join(result.stderr.split())

@@ -10,10 +10,13 @@ import sys
 import threading
 import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.client import HTTPException
 
 import pytest
 
+from support.processes.killing import end_now
 from support.worlds.rest import Answer, Rest
 
 pytestmark = pytest.mark.integration
@@ -83,9 +86,7 @@ def start(tmp_path):
 
     yield make
     for item in running:
-        if item.process.poll() is None:
-            item.process.kill()
-        item.process.communicate()
+        end_now(item.process)
 
 
 def test_stop_during_the_creation_of_a_million_partitions_takes_less_than_two_seconds(start) -> None:
@@ -149,6 +150,17 @@ def test_half_requests_do_not_delay_a_stop(start) -> None:
     assert "Traceback" not in errors
 
 
+@contextmanager
+def told_to_stop(program: str) -> Iterator[subprocess.Popen[str]]:
+    """A Python that runs it, and got the first signal once it was ready."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", program], stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        yield process
+
+
 @pytest.mark.parametrize("event_loop", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("callback", ["pass", "held()"])
 def test_second_signal_ends_a_stop_that_hangs(event_loop: str, callback: str) -> None:
@@ -176,11 +188,8 @@ async def main():
 with asyncio.Runner(loop_factory=loop_factory({event_loop!r})) as runner:
     runner.run(main())
 """
-    pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", program], stdout=pipe, stderr=pipe, text=True) as process:
+    with told_to_stop(program) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        process.send_signal(signal.SIGTERM)
         assert process.stdout.readline() == "told\n"
         if callback == "held()":
             assert process.stdout.readline() == "held\n"
@@ -205,11 +214,7 @@ async def main():
 
 asyncio.run(main())
 """
-    pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", program], stdout=pipe, stderr=pipe, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        process.send_signal(signal.SIGTERM)
+    with told_to_stop(program) as process:
         _, errors = process.communicate(timeout=30)
     assert process.returncode == 1
     assert errors.startswith("geminga: ended at once, 0.1 s after it was told to stop")

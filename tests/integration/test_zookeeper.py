@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 
 import pytest
@@ -19,6 +19,7 @@ from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
 from geminga.metadata.zookeeper import ZooKeeperMetadataStore, store
 from geminga.model.errors import MetadataError, MetadataUnavailableError, SessionExpiredError, UnknownOutcomeError
 from geminga.runtime import real_runtime, wait_ms
+from support.house.real_runtimes import close_runtime
 from support.processes.cutting_proxy import CuttingProxy
 from support.worlds.metadata_stores import Inbox, zookeeper_address
 
@@ -59,8 +60,7 @@ def run(
             place = Place(zookeeper, request.node.name)
             async with asyncio.timeout(60), place.closing:
                 await main(place)
-            await place.runtime.disk.close()
-            await place.runtime.threads.close()
+            await close_runtime(place.runtime)
 
         asyncio.run(bounded())
 
@@ -150,11 +150,18 @@ def test_server_that_is_killed_and_restarted_keeps_session_and_watches(run, zook
             zookeeper.start()
 
 
-def test_server_that_forgets_a_connection_while_it_starts_costs_no_session(run, zookeeper):
-    """ZooKeeper 3.9 has let one stand for ever, without an answer, that came before it served."""
+@pytest.fixture
+def proxy(zookeeper) -> Iterator[CuttingProxy]:
+    """In front of the server; it cuts what it is told to."""
     proxy = CuttingProxy(1)
     proxy.is_hostile = False
     proxy.target = ("127.0.0.1", zookeeper.port)
+    yield proxy
+    proxy.close()
+
+
+def test_server_that_forgets_a_connection_while_it_starts_costs_no_session(run, proxy):
+    """ZooKeeper 3.9 has let one stand for ever, without an answer, that came before it served."""
 
     async def main(place: Place) -> None:
         mine, events = await place.store(f"127.0.0.1:{proxy.port}", session_ms=STARTING_SESSION_MS), Inbox()
@@ -169,10 +176,7 @@ def test_server_that_forgets_a_connection_while_it_starts_costs_no_session(run, 
         assert node is not None
         assert node.stat.is_own
 
-    try:
-        run(main)
-    finally:
-        proxy.close()
+    run(main)
 
 
 async def answered(mine: ZooKeeperMetadataStore) -> None:
@@ -219,11 +223,7 @@ def test_server_that_is_silent_for_long_ends_the_session_and_fails_what_waits(ru
         zookeeper.resume()
 
 
-def test_connection_that_is_cut_loses_no_change_of_what_is_watched(run, zookeeper):
-    proxy = CuttingProxy(1)
-    proxy.is_hostile = False
-    proxy.target = ("127.0.0.1", zookeeper.port)
-
+def test_connection_that_is_cut_loses_no_change_of_what_is_watched(run, proxy):
     async def main(place: Place) -> None:
         other, mine = await place.store(), await place.store(f"127.0.0.1:{proxy.port}")
         told = asyncio.Event()
@@ -245,10 +245,7 @@ def test_connection_that_is_cut_loses_no_change_of_what_is_watched(run, zookeepe
                 await told.wait()
                 told.clear()
 
-    try:
-        run(main)
-    finally:
-        proxy.close()
+    run(main)
 
 
 def test_close_does_not_wait_for_a_server_that_is_silent(run, zookeeper, monkeypatch):

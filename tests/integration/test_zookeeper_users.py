@@ -15,6 +15,7 @@ from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
 from geminga.metadata.zookeeper import ZooKeeperMetadataStore
 from geminga.model.errors import MetadataUnavailableError
 from geminga.runtime import real_runtime
+from support.house.real_runtimes import close_runtime
 from support.processes.zookeeper_stores import opened
 from support.worlds.metadata_stores import Inbox
 
@@ -115,7 +116,6 @@ def test_connection_that_is_lost_while_it_is_said_is_made_again(server: ZooKeepe
         assert not cutting.cuts_left
         await store.close()
         listener.close()
-        await runtime.disk.close()
-        await runtime.threads.close()
+        await close_runtime(runtime)
 
     asyncio.run(scenario())

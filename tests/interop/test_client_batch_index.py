@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 
 import pytest
 from tools.standalone_process import StandaloneProcess
@@ -21,18 +21,9 @@ MESSAGES = 300
 
 
 @pytest.fixture(scope="module")
-def unwilling(tmp_path_factory: pytest.TempPathFactory, judge_is_apache: bool) -> Iterator[StandaloneProcess]:
+def unwilling(start_judge: Callable[[Mapping[str, str]], StandaloneProcess]) -> StandaloneProcess:
     """A broker that takes whole entries only."""
-    directory = tmp_path_factory.mktemp("unwilling")
-    kind: type[StandaloneProcess] = StandaloneProcess
-    if judge_is_apache:
-        from tools.interop.apache_standalone import ApacheStandalone
-
-        kind = ApacheStandalone
-    process = kind(directory / "data", log=directory / "broker.log", settings={KEY: "false"})
-    process.start()
-    yield process
-    process.kill()
+    return start_judge({KEY: "false"})
 
 
 def test_broker_ignores_ack_sets_and_takes_what_is_finished(unwilling, topic) -> None:

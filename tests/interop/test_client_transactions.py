@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 
 import pytest
 from tools.standalone_process import StandaloneProcess
@@ -24,19 +24,9 @@ QUIET_MS = 600
 
 
 @pytest.fixture(scope="module")
-def transacting(tmp_path_factory: pytest.TempPathFactory, judge_is_apache: bool) -> Iterator[StandaloneProcess]:
+def transacting(start_judge: Callable[[Mapping[str, str]], StandaloneProcess]) -> StandaloneProcess:
     """A broker with transactions."""
-    directory = tmp_path_factory.mktemp("transacting")
-    kind: type[StandaloneProcess] = StandaloneProcess
-    if judge_is_apache:
-        from tools.interop.apache_standalone import ApacheStandalone
-
-        kind = ApacheStandalone
-    settings = {"transactionCoordinatorEnabled": "true", "brokerDeduplicationEnabled": "true"}
-    process = kind(directory / "data", log=directory / "broker.log", settings=settings)
-    process.start()
-    yield process
-    process.kill()
+    return start_judge({"transactionCoordinatorEnabled": "true", "brokerDeduplicationEnabled": "true"})
 
 
 @pytest.mark.parametrize("partitions", [0, 3])

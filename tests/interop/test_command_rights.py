@@ -6,15 +6,13 @@ command that asks for a right, by each principal, and who is not let in at all. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from geminga.broker.access.core.actions import TopicOperation
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.processes.apache_rights import Asked, running_asked, token
+from support.processes.apache_rights import Asked, token
 from support.processes.raw_protocol import RawConnection, frame
-from unit.broker.access.test_decision_table import GRANTS, PRINCIPALS, PROXIES, Who, is_allowed, is_let_in
+from unit.broker.access.test_decision_table import PRINCIPALS, Who, is_allowed, is_let_in
 from unit.broker.access.test_decision_table import commands as known
 
 pytestmark = pytest.mark.integration
@@ -66,15 +64,6 @@ def answered(connection: RawConnection) -> pb.BaseCommand | None:
             return None
         if command is None or command.type not in (Type.ACTIVE_CONSUMER_CHANGE, Type.MESSAGE):
             return command
-
-
-@pytest.fixture(scope="module")
-def apache(judge_is_apache: bool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
-    if not judge_is_apache:
-        pytest.skip("Apache's broker is asked")
-    given = {"topics": GRANTS["destination_auth"], "of_namespace": GRANTS["namespace_auth"]}
-    with running_asked(tmp_path_factory.mktemp("rights"), proxies=PROXIES, **given) as broker:
-        yield broker
 
 
 def expected_of(name: str, who: Who) -> bool:

@@ -14,12 +14,13 @@ from typing import Final
 
 import pulsar
 import pytest
-from pulsar.schema import AvroSchema, Integer, Record, String
+from pulsar.schema import AvroSchema, Record
 from tools.interop.artifacts import pinned_version
 from tools.zookeeper_server import ZooKeeperServer
 
 from support.clusters.cluster_yard import LIMIT_S, Yard, apaches_cluster, environment
 from support.clusters.transacted_load import TransactedLoad
+from support.processes.fact_records import Fact, LongFact, OtherFact
 from support.processes.mixed_cluster import FollowingRest, eventually
 from support.processes.official import quiet_client
 from support.processes.steady_load import SteadyLoad
@@ -38,19 +39,6 @@ OLD: Final = "persistent://public/default/old"
 OLD_COUNT: Final = 600
 #: Of the subscription there, before: everything up to the first, and each tenth behind that.
 ACKNOWLEDGED: Final = {*range(100), *range(100, OLD_COUNT, 10)}
-
-
-class Fact(Record):
-    name = String(required=True)
-
-
-class LongFact(Record):
-    name = String(required=True)
-    size = Integer(required_default=True)
-
-
-class OtherFact(Record):
-    name = Integer(required=True)
 
 
 def write_typed(url: str, directory: Path, *facts: Record) -> None:

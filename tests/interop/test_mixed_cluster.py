@@ -15,12 +15,13 @@ from typing import Any, Final
 
 import pulsar
 import pytest
-from pulsar.schema import AvroSchema, Integer, Record, String
+from pulsar.schema import AvroSchema
 from tools.zookeeper_server import running_zookeeper
 
 import geminga.client as gc
+from support.processes.fact_records import Fact, LongFact, OtherFact
 from support.processes.mixed_cluster import BUNDLES, COORDINATORS, MAKES, Make, MixedCluster, eventually, mixed_cluster
-from support.processes.official import quiet_client
+from support.processes.official import official_client
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -54,9 +55,8 @@ def namespace(cluster: MixedCluster) -> str:
 
 @pytest.fixture
 def client(cluster: MixedCluster, tmp_path: Path) -> Iterator[pulsar.Client]:
-    official = quiet_client(cluster.service_url, tmp_path)
-    yield official
-    official.close()
+    with official_client(cluster.service_url, tmp_path) as client:
+        yield client
 
 
 def placed(cluster: MixedCluster, namespace: str, make: Make, name: str = "at") -> str:
@@ -226,19 +226,6 @@ def test_policies_that_apaches_broker_compacted_and_trimmed_are_known_here(
     cluster.move(topics[1], "geminga")
     assert cluster.owner(topics[1]) == "geminga"
     assert cluster.rest("geminga").get(f"persistent/{topics[1]}/maxProducers").json == 6
-
-
-class Fact(Record):
-    name = String(required=True)
-
-
-class LongFact(Record):
-    name = String(required=True)
-    size = Integer(required_default=True)
-
-
-class OtherFact(Record):
-    name = Integer(required=True)
 
 
 @pytest.mark.parametrize("first", MAKES)

@@ -7,17 +7,14 @@ would change what others may do, or end the broker, is asked for by those alone 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
 
 from geminga.broker.rest.calls.routing import Route
-from support.processes.apache_rights import Asked, running_asked
+from support.processes.apache_rights import Asked
 from unit.broker.access.test_decision_table import (
     BUILT,
-    GRANTS,
     PRINCIPALS,
-    PROXIES,
     Who,
     is_let_in,
     methods_of,
@@ -61,15 +58,6 @@ DIFFERENT: dict[str, str] = {
 }
 #: Of who comes by a proxy that is a super-user: there it has to be among the tenant's administrators for these.
 OF_ADMINISTRATORS = r"\w+ /admin/v2/(namespaces/{n}/propert.*|schemas/.*/compatibility|{t}/permissions.*)"
-
-
-@pytest.fixture(scope="module")
-def apache(judge_is_apache: bool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
-    if not judge_is_apache:
-        pytest.skip("Apache's broker is asked")
-    given = {"topics": GRANTS["destination_auth"], "of_namespace": GRANTS["namespace_auth"]}
-    with running_asked(tmp_path_factory.mktemp("rights"), proxies=PROXIES, **given) as broker:
-        yield broker
 
 
 def body_for(apache: Asked, method: str, route: Route) -> bytes | None:

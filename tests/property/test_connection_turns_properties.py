@@ -106,8 +106,7 @@ def outcome(
         if not client.is_closed:
             assert connection.gate.reasons == PauseReason.NONE
             assert not client.transport.is_reading_paused
-        reader = await world.client()
-        await reader.subscribe()
+        reader = await world.subscriber()
         await seconds(0.5)
         return {
             "handled": handled,

@@ -13,6 +13,7 @@ from geminga.metadata.divided import DividedMetadataStore
 from geminga.metadata.memory import MemoryMetadataStore
 from geminga.model.errors import MetadataError
 from geminga.runtime import real_runtime
+from support.house.real_runtimes import close_runtime
 
 PATHS = ConfigurationPaths()
 BORDERS = ("/", "/admin", "/admin/clusters/c")
@@ -73,7 +74,6 @@ def test_it_is_one_tree(operations: list[tuple[Any, ...]]) -> None:
                 assert node is None or not node.value or PATHS.is_shared(path) == is_shared, path
         await divided.close()
         await one.close()
-        await runtime.threads.close()
-        await runtime.disk.close()
+        await close_runtime(runtime)
 
     asyncio.run(main())

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from geminga.bookie import crash_points
-from geminga.sim import run_seeds
 from support.house.planted_defects import check_is_caught
-from support.house.weekly_sample import of_week, run_week, share
+from support.house.weekly_sample import few_seeds, many_seeds, run_share, run_week, share
 from support.stories.bookie_crash import bookie_story
 
-SEEDS = int(os.environ.get("GEMINGA_SEEDS", "24"))
-SEEDS_LONG = int(os.environ.get("GEMINGA_SEEDS_LONG", "2500"))
 #: Crashes at each named crash point that the long test demands of its seeds.
 CRASHES_MIN = 20
 #: Lines of ``tools/mutants/packages``.
@@ -26,16 +21,13 @@ DEFECTS = (
 
 
 def test_bookie_power_loss_at_any_step_keeps_every_promise():
-    run_week(bookie_story, range(2500), least=SEEDS)
+    run_week(bookie_story, range(2500), least=few_seeds(24))
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_bookie_crash_points_over_many_seeds_are_all_hit(capsys):
-    report = run_seeds(bookie_story, of_week(range(10_000, 10_000 + SEEDS_LONG)))
-    with capsys.disabled():
-        print("\n" + report.table())
-    report.check(hits_min=share(20), labels=crash_points.ALL)
+def test_bookie_crash_points_over_many_seeds_are_all_hit():
+    report = run_share(bookie_story, many_seeds(2500), hits_min=20, labels=crash_points.ALL)
     rare = {label: report.crashes[label] for label in crash_points.ALL if report.crashes[label] < share(CRASHES_MIN)}
     assert not rare, f"fewer than {CRASHES_MIN} crashes at {rare}"
 

@@ -7,8 +7,7 @@ import os
 import pytest
 
 from geminga.replication import crash_points
-from geminga.sim import run_seeds
-from support.house.weekly_sample import of_week, run_week, share
+from support.house.weekly_sample import run_share, run_week
 from support.stories.repair_story import repair_story
 
 SEEDS = int(os.environ.get("GEMINGA_REPAIR_SEEDS", "10"))
@@ -24,9 +23,7 @@ def test_copies_of_lost_bookies_are_made_anew():
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_copies_of_lost_bookies_are_made_anew_over_many_seeds(capsys):
-    report = run_seeds(repair_story, of_week(range(10_000, 10_000 + SEEDS_LONG)))
-    with capsys.disabled():
-        print("\n" + report.table())
-    report.check(hits_min=share(20), labels=(*LABELS, *crash_points.ALL))
+def test_copies_of_lost_bookies_are_made_anew_over_many_seeds():
+    labels = (*LABELS, *crash_points.ALL)
+    report = run_share(repair_story, range(10_000, 10_000 + SEEDS_LONG), hits_min=20, labels=labels)
     assert all(report.crashes[label] for label in crash_points.ALL), report.table()

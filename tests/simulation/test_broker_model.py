@@ -7,9 +7,6 @@ few seeds.
 
 from __future__ import annotations
 
-import logging
-import os
-
 import pytest
 
 from geminga.broker.core import deletion
@@ -23,22 +20,18 @@ from geminga.managed_ledger import trimming
 from geminga.managed_ledger.rules import trim as core_trim
 from geminga.sim import SimWorld, run_in, run_seeds
 from support.house.noted_seeds import noted_seed
-from support.house.weekly_sample import of_week, run_week, sampled
+from support.house.weekly_sample import SeedCheck, few_and_many, few_seeds, many_seeds, sampled
 from support.stories.broker_story import BrokerStory, broker_story
 
-SEEDS = int(os.environ.get("GEMINGA_SEEDS", "5"))
-SEEDS_LONG = int(os.environ.get("GEMINGA_SEEDS_LONG", "2000"))
+pytestmark = pytest.mark.usefixtures("no_log")
+
 #: A planted defect must be noticed within so many seeds.
 NOTICED_WITHIN = 200
 
 
-@pytest.fixture(autouse=True)
-def _no_log(caplog):
-    caplog.set_level(logging.CRITICAL, logger="geminga")
-
-
-def test_whatever_a_broker_deletes_nothing_promised_is_gone():
-    run_week(broker_story, range(2000), least=SEEDS)
+@few_and_many(range(2000), least=few_seeds(5), many=many_seeds(2000), timeout_s=3600)
+def test_whatever_a_broker_deletes_nothing_promised_is_gone(check: SeedCheck) -> None:
+    check(broker_story)
 
 
 def test_stories_compare_something():
@@ -124,12 +117,3 @@ def test_planted_defects_are_noticed(monkeypatch, capsys, plant):
         print(f"\n{plant.__name__}: noticed in seed {report.seeds} of {NOTICED_WITHIN}")
     assert report.failures, f"{NOTICED_WITHIN} seeds did not notice"
     assert isinstance(report.failures[0].error, AssertionError)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(3600)
-def test_whatever_a_broker_deletes_nothing_promised_is_gone_over_many_seeds(capsys):
-    report = run_seeds(broker_story, of_week(range(10_000, 10_000 + SEEDS_LONG)))
-    with capsys.disabled():
-        print("\n" + report.table())
-    report.check()

@@ -7,27 +7,15 @@ without a node of its session for it, but who can not know yet. Receipts are com
 
 from __future__ import annotations
 
-import pytest
-
-from geminga.sim.seeds import run_seeds
 from support.clusters.bundle_brokers import bundle_brokers
-from support.house.weekly_sample import of_week, run_week, share
+from support.house.weekly_sample import SeedCheck, few_and_many
 
-SHORT_SEEDS = 8
-LONG_SEEDS = 500
 CHANGES = tuple(
     f"bundle.{change}"
     for change in ("released", "expired", "stalled", "crashed", "robbed", "cut", "was split", "uncertain")
 )
 
 
-def test_one_writer_nothing_lost_every_topic_served() -> None:
-    run_week(bundle_brokers, range(SHORT_SEEDS + LONG_SEEDS), least=3, most=60, labels=CHANGES)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(3000)
-def test_one_writer_nothing_lost_every_topic_served_over_many_seeds() -> None:
-    run_seeds(bundle_brokers, of_week(range(SHORT_SEEDS, SHORT_SEEDS + LONG_SEEDS))).check(
-        hits_min=share(100), labels=CHANGES
-    )
+@few_and_many(range(508), least=3, most=60, many=range(8, 508), hits_min=100, timeout_s=3000)
+def test_one_writer_nothing_lost_every_topic_served(check: SeedCheck) -> None:
+    check(bundle_brokers, CHANGES)

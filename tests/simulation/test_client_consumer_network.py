@@ -18,8 +18,7 @@ import geminga.client as gc
 from geminga import sim
 from geminga.model import TopicName
 from geminga.runtime import spawn
-from geminga.sim.seeds import run_seeds
-from support.house.weekly_sample import of_week, run_week, sampled
+from support.house.weekly_sample import SeedCheck, few_and_blocks, sampled
 from support.worlds.client_scenario import ClientScenario
 from support.worlds.client_world import SLOW, STRUCK
 
@@ -186,15 +185,9 @@ async def hostile_network(world: sim.SimWorld) -> None:
 
 
 @pytest.mark.slow
-def test_consumers_survive_a_hostile_network() -> None:
-    run_week(hostile_network, range(1000), least=12, most=200, labels=FAULTS)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("block", of_week(range(20)))
-def test_consumers_survive_a_hostile_network_for_a_thousand_seeds(block: int) -> None:
-    run_seeds(hostile_network, range(1000 + block * 50, 1050 + block * 50)).check(hits_min=1, labels=FAULTS)
+@few_and_blocks(range(1000), least=12, most=200, many=range(1000, 2000), block=50, hits_min=1)
+def test_consumers_survive_a_hostile_network(check: SeedCheck) -> None:
+    check(hostile_network, FAULTS)
 
 
 async def topics_come_and_go(world: sim.SimWorld) -> None:
@@ -251,16 +244,9 @@ PATTERN_FAULTS = ("network.cut down", "network.silence", "broker.restart", "dele
 
 
 @pytest.mark.slow
-def test_a_pattern_follows_topics_through_a_hostile_network() -> None:
-    run_week(topics_come_and_go, range(1000), least=12, most=200, labels=PATTERN_FAULTS)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("block", of_week(range(4)))
-def test_a_pattern_follows_topics_through_a_hostile_network_for_a_thousand_seeds(block: int) -> None:
-    seeds = range(1000 + block * 250, 1250 + block * 250)
-    run_seeds(topics_come_and_go, seeds).check(hits_min=1, labels=PATTERN_FAULTS)
+@few_and_blocks(range(1000), least=12, most=200, many=range(1000, 2000), block=250, hits_min=1)
+def test_a_pattern_follows_topics_through_a_hostile_network(check: SeedCheck) -> None:
+    check(topics_come_and_go, PATTERN_FAULTS)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -16,11 +17,10 @@ import geminga.client as gc
 from geminga import sim
 from geminga.broker.connection.connection import TURN_COMMANDS_MAX
 from geminga.runtime import spawn
-from geminga.sim.seeds import run_seeds
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.hot import encode_send_receipts
-from support.house.weekly_sample import of_week, run_week
+from support.house.weekly_sample import SeedCheck, few_and_blocks
 from support.worlds.client_scenario import ClientScenario
 from support.worlds.client_world import SLOW, STRUCK, URL, Stored
 from support.worlds.scripted_broker import polite, run_against
@@ -161,11 +161,6 @@ async def hostile_network(world: sim.SimWorld) -> None:
     traffic = [Traffic(stage, name) for name in ("a", "b")]
     ending = rng.choice(["flush", "flush", "close producers", "close client"])
 
-    async def restart() -> None:
-        is_clean = rng.random() < 0.5
-        world.points.hits["broker.restart" if is_clean else "broker.taken over"] += 1
-        await (stage.broker.restart() if is_clean else stage.broker.abandon())
-
     async def produce(_: sim.SimNode) -> None:
         async with stage.connect() as client:
             producers = await asyncio.gather(*(one.run(client) for one in traffic))
@@ -187,7 +182,7 @@ async def hostile_network(world: sim.SimWorld) -> None:
             assert client.memory.used_bytes == 0
         assert client.pool.open_connections == 0
 
-    faults = stage.faults(rng, FAULTS_S, restart)
+    faults = stage.faults(rng, FAULTS_S, partial(stage.restart_or_abandon, rng))
     async with asyncio.timeout(FAULTS_S + HEALED_S + 40):
         await stage.client_node.run(produce)
     await faults
@@ -389,12 +384,6 @@ def test_closing_the_client_meanwhile_gives_a_named_error(what: str) -> None:
 
 
 @pytest.mark.slow
-def test_producers_survive_a_hostile_network() -> None:
-    run_week(hostile_network, range(1000), least=20, most=200, labels=FAULTS)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("block", of_week(range(20)))
-def test_producers_survive_a_hostile_network_for_a_thousand_seeds(block: int) -> None:
-    run_seeds(hostile_network, range(1000 + block * 50, 1050 + block * 50)).check(hits_min=1, labels=FAULTS)
+@few_and_blocks(range(1000), least=20, most=200, many=range(1000, 2000), block=50, hits_min=1)
+def test_producers_survive_a_hostile_network(check: SeedCheck) -> None:
+    check(hostile_network, FAULTS)

@@ -9,14 +9,14 @@ aborted; and nothing of the input is left.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
 import geminga.client as gc
 from geminga import sim
 from geminga.client import TransactionState as State
-from geminga.sim.seeds import run_seeds
-from support.house.weekly_sample import of_week, run_week
+from support.house.weekly_sample import SeedCheck, few_and_blocks
 from support.worlds.client_scenario import ClientScenario
 from support.worlds.client_world import STRUCK
 
@@ -175,11 +175,6 @@ async def hostile_transactions(world: sim.SimWorld) -> None:
                 producer.send_nowait(b"%d" % number)
             await producer.flush()
 
-    async def restart() -> None:
-        is_clean = rng.random() < 0.5
-        world.points.hits["broker.restart" if is_clean else "broker.taken over"] += 1
-        await (stage.broker.restart() if is_clean else stage.broker.abandon())
-
     async def work(_: sim.SimNode) -> None:
         async with stage.connect() as client:
             await worker.run(client)
@@ -193,7 +188,7 @@ async def hostile_transactions(world: sim.SimWorld) -> None:
                     await consumer.receive(3000)
 
     await stage.client_node.run(prepare)
-    faults = stage.faults(rng, FAULTS_S, restart)
+    faults = stage.faults(rng, FAULTS_S, partial(stage.restart_or_abandon, rng))
     async with asyncio.timeout(FAULTS_S + HEALED_S):
         await stage.client_node.run(work)
     await faults
@@ -202,17 +197,9 @@ async def hostile_transactions(world: sim.SimWorld) -> None:
     await stage.check_nothing_left(10)
 
 
-def test_what_is_committed_is_there_once_and_what_is_aborted_never() -> None:
-    run_week(hostile_transactions, range(1000), least=8, most=100, labels=FAULTS)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("block", of_week(range(10)))
-def test_what_is_committed_is_there_once_and_what_is_aborted_never_over_many_seeds(block: int) -> None:
-    report = run_seeds(hostile_transactions, range(1000 + 100 * block, 1100 + 100 * block))
-    print(report.table())
-    report.check(hits_min=20, labels=FAULTS)
+@few_and_blocks(range(1000), least=8, most=100, many=range(1000, 2000), block=100, hits_min=20)
+def test_what_is_committed_is_there_once_and_what_is_aborted_never(check: SeedCheck) -> None:
+    check(hostile_transactions, FAULTS)
 
 
 @pytest.mark.parametrize("stride", [23, pytest.param(1, marks=[pytest.mark.long, pytest.mark.timeout(900)])])

@@ -21,9 +21,10 @@ from geminga.metadata import MemoryMetadata, MemoryMetadataStore, MetadataFaults
 from geminga.metadata.core.copying import RESTORING_PATH
 from geminga.model.errors import DataDirectoryError, StorageError
 from geminga.runtime import answer_of
-from geminga.sim import NodeCrashedError, SimNode, SimWorld, run_seeds
+from geminga.sim import NodeCrashedError, SimNode, SimWorld
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetadata, LedgerState
 from support.house.copied_trees import MemorySource, values_of
+from support.house.weekly_sample import run_each
 
 POINTS = (
     *cluster_target.POINTS,
@@ -171,6 +172,4 @@ async def restore_story(world: SimWorld) -> None:
 
 @pytest.mark.slow
 def test_restores_that_are_killed_anywhere_are_whole_in_the_end():
-    report = run_seeds(restore_story, range(60))
-    report.check(hits_min=10, labels=POINTS)
-    assert all(report.crashes[label] for label in POINTS), report.table()
+    run_each(restore_story, range(60), hits_min=10, points=POINTS)

@@ -17,11 +17,10 @@ from geminga.broker.resources.initialization import COORDINATORS_TOPIC
 from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import Standing, TxnId
 from geminga.sim import SimNode, SimWorld, run
-from geminga.sim.seeds import run_seeds
 from support.clusters.cluster_peers import SimPeerHttp
 from support.clusters.cluster_transactions import COORDINATORS, LABELS, cluster_transactions
 from support.clusters.cluster_world import BROKERS, PLAIN, ClusterWorld
-from support.house.weekly_sample import of_week, run_week, share
+from support.house.weekly_sample import run_share, run_week
 from support.worlds.client_world import CLIENT
 
 #: Some, and those that failed once. 8, 100: a topic held something for a transaction that its coordinator, at another
@@ -41,7 +40,7 @@ def test_transactions_of_a_cluster_count_whole_or_not_at_all() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_transactions_of_a_cluster_count_whole_or_not_at_all_over_many_seeds() -> None:
-    run_seeds(cluster_transactions, of_week(range(LONG_SEEDS))).check(hits_min=share(20), labels=LABELS)
+    run_share(cluster_transactions, range(LONG_SEEDS), hits_min=20, labels=LABELS)
 
 
 @pytest.mark.timeout(120)
@@ -107,11 +106,7 @@ def test_statistics_of_transactions_are_of_all_brokers_whichever_is_asked() -> N
     """Each answered 503 where a coordinator, or a topic of the transaction, was another broker's."""
 
     async def scenario(world: SimWorld) -> None:
-        cluster = ClusterWorld(world, has_peers=True, coordinators=COORDINATORS)
-        await cluster.start()
-        client = world.node("client")
-        client.start()
-        begun = await client.run(partial(_leave_several_open, cluster))
+        cluster, begun = await _with_several_open(world)
         coordinators = {
             f"{number}": await _broker_of(cluster, COORDINATORS_TOPIC.with_partition(number))
             for number in range(COORDINATORS)
@@ -176,6 +171,15 @@ async def _broker_of(cluster: ClusterWorld, name: TopicName) -> str:
     raise AssertionError(f"nobody has {name}")
 
 
+async def _with_several_open(world: SimWorld) -> tuple[ClusterWorld, list[TxnId]]:
+    """A cluster, and the transactions of a client of it."""
+    cluster = ClusterWorld(world, has_peers=True, coordinators=COORDINATORS)
+    await cluster.start()
+    client = world.node("client")
+    client.start()
+    return cluster, await client.run(partial(_leave_several_open, cluster))
+
+
 async def _ledger(cluster: ClusterWorld, broker: str, name: TopicName) -> object:
     return (await cluster.brokers[broker].registry.get(name, create=False)).ledger
 
@@ -184,12 +188,8 @@ def test_many_transactions_ask_a_coordinator_elsewhere_with_few_requests() -> No
     """One request for each first message of a transaction in a topic would cost more than the message."""
 
     async def scenario(world: SimWorld) -> None:
-        cluster = ClusterWorld(world, has_peers=True, coordinators=COORDINATORS)
-        await cluster.start()
-        client = world.node("client")
-        client.start()
         # Before that nobody need have it: who is asked names who is to.
-        txn_ids = await client.run(partial(_leave_several_open, cluster))
+        cluster, txn_ids = await _with_several_open(world)
         coordinator = await _broker_of(cluster, COORDINATORS_TOPIC.with_partition(0))
         broker = next(one for one in BROKERS if one != coordinator)
         txn_id = next(one for one in txn_ids if one.coordinator == 0)

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import logging
-import os
-
 import pytest
 
 from geminga.managed_ledger.rules import cursor_format
 from geminga.managed_ledger.shared import crash_points
-from geminga.sim import SimWorld, run_seeds
+from geminga.sim import SimWorld
 from support.house.planted_defects import check_is_caught
-from support.house.weekly_sample import of_week, run_week, share
+from support.house.weekly_sample import (
+    SeedCheck,
+    check_noticed,
+    few_and_many,
+    few_seeds,
+    many_seeds,
+    run_share,
+    run_week,
+    share,
+)
 from support.stories.cursor_crash import topic_story
 from support.stories.cursor_window import window_story, window_story_of_pulsar
 
-SEEDS = int(os.environ.get("GEMINGA_SEEDS", "8"))
-SEEDS_LONG = int(os.environ.get("GEMINGA_SEEDS_LONG", "1000"))
+pytestmark = pytest.mark.usefixtures("no_log")
+
 #: What topics without a lake pass.
 POINTS = [
     point for point in crash_points.ALL if not point.startswith(("ml.hole", "ml.lake", "ml.offload", "ml.restore"))
@@ -27,12 +33,6 @@ DEFECTS = (
     "a cursor's node names its new ledger before the state is in it",
     "ledgers are deleted before the list without them is written",
 )
-
-
-@pytest.fixture(autouse=True)
-def _no_log(caplog):
-    """What is logged holds errors, and these whole simulated worlds: gigabytes over a thousand seeds."""
-    caplog.set_level(logging.CRITICAL, logger="geminga")
 
 
 @pytest.fixture(autouse=True)
@@ -49,31 +49,24 @@ async def segments_story(world: SimWorld) -> None:
 
 
 def test_topic_crash_at_any_step_keeps_every_promise():
-    run_week(topic_story, range(1000), least=SEEDS)
+    run_week(topic_story, range(1000), least=few_seeds(8))
 
 
-def test_nothing_acknowledged_more_than_a_second_before_a_crash_is_lost():
-    run_week(window_story, range(1000), least=SEEDS)
+@few_and_many(range(1000), least=few_seeds(8), many=many_seeds(1000), timeout_s=1800)
+def test_nothing_acknowledged_more_than_a_second_before_a_crash_is_lost(check: SeedCheck) -> None:
+    check(window_story)
 
 
 def test_a_write_a_second_would_lose_older_acknowledgments():
-    assert run_seeds(window_story_of_pulsar, range(30), failures_max=1).failures, "30 seeds did not notice"
+    check_noticed(window_story_of_pulsar, 30)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_nothing_acknowledged_more_than_a_second_before_a_crash_is_lost_over_many_seeds():
-    run_seeds(window_story, of_week(range(10_000, 10_000 + SEEDS_LONG))).check()
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1800)
-def test_topic_crash_points_over_many_seeds_are_all_hit(capsys):
-    report = run_seeds(topic_story, of_week(range(10_000, 10_000 + SEEDS_LONG)))
-    with capsys.disabled():
-        print("\n" + report.table())
-    report.check(hits_min=share(20), labels=POINTS)
-    rare = {label: report.crashes[label] for label in POINTS if report.crashes[label] < share(SEEDS_LONG // 50)}
+def test_topic_crash_points_over_many_seeds_are_all_hit():
+    report = run_share(topic_story, many_seeds(1000), hits_min=20, labels=POINTS)
+    least = share(len(many_seeds(1000)) // 50)
+    rare = {label: report.crashes[label] for label in POINTS if report.crashes[label] < least}
     assert not rare, f"too few crashes at {rare}"
 
 

@@ -16,8 +16,7 @@ import geminga.client as gc
 from geminga import sim
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
-from geminga.sim.seeds import run_seeds
-from support.house.weekly_sample import of_week, run_week
+from support.house.weekly_sample import SeedCheck, few_and_blocks
 from support.worlds.client_world import CLIENT, STRUCK, URL, BrokerOnNode, HostileProxy
 
 MESSAGES = 200
@@ -118,12 +117,6 @@ async def resend(world: sim.SimWorld) -> None:
 
 
 @pytest.mark.slow
-def test_each_message_is_stored_once_however_often_it_is_sent() -> None:
-    run_week(resend, range(1000), least=12, most=200, labels=FAULTS)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("block", of_week(range(10)))
-def test_each_message_is_stored_once_for_five_hundred_seeds(block: int) -> None:
-    run_seeds(resend, range(1000 + block * 50, 1050 + block * 50)).check(hits_min=20, labels=FAULTS)
+@few_and_blocks(range(1000), least=12, most=200, many=range(1000, 1500), block=50, hits_min=20)
+def test_each_message_is_stored_once_however_often_it_is_sent(check: SeedCheck) -> None:
+    check(resend, FAULTS)

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.sim.seeds import run_seeds
 from support.house.planted_defects import check_is_caught
-from support.house.weekly_sample import of_week, run_week, sampled, share
+from support.house.weekly_sample import SeedCheck, few_and_many, sampled
 from support.stories.leaks_story import LABELS, leaks
 
-SEEDS = 1000
 #: In which each planted defect must be caught.
 CAUGHT_SEEDS = 50
 
 
-def test_what_was_deleted_is_freed_and_what_is_kept_is_there() -> None:
-    run_week(leaks, range(SEEDS), least=3)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(3600)
-def test_what_was_deleted_is_freed_and_what_is_kept_is_there_over_many_seeds() -> None:
-    run_seeds(leaks, of_week(range(SEEDS))).check(hits_min=share(20), labels=LABELS)
+@few_and_many(range(1000), least=3, many=range(1000), hits_min=20, timeout_s=3600)
+def test_what_was_deleted_is_freed_and_what_is_kept_is_there(check: SeedCheck) -> None:
+    check(leaks, LABELS)
 
 
 #: By what ``tools/mutants/packages`` says of them.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -19,7 +20,7 @@ from geminga.broker.ownership.core.local_policies import local_policies_path
 from geminga.model.errors import UnavailableError
 from geminga.sim.clock import SimClock
 from support.clusters.load_brokers import LoadedBroker, LoadedCluster, run_cluster
-from support.stories.load_patterns import BALANCED_CONFIG, draws_of, stats_of
+from support.stories.load_patterns import BALANCED_CONFIG, SHEDDING_CONFIG, draws_of, stats_of
 
 MINUTE_S = 60
 FAILOVER = {"policy_type": "min_available", "parameters": {"min_limit": "1", "usage_threshold": "100"}}
@@ -179,16 +180,7 @@ def test_group_of_more_namespaces_than_brokers_has_them_as_evenly_as_they_go() -
 
 def test_excluded_namespace_stays_whatever_it_carries() -> None:
     async def story(cluster: LoadedCluster) -> None:
-        config = LoadConfig(
-            shedding=BALANCED_CONFIG.shedding,
-            uniform_messages_percent=10,
-            uniform_bytes_factor=1.1,
-            unload_part_max=0.5,
-            unload_messages_least=1,
-            unload_bytes_least=1,
-            excluded_namespaces=("public/default",),
-            is_splitting=False,
-        )
+        config = replace(SHEDDING_CONFIG, excluded_namespaces=("public/default",), is_splitting=False)
         first, *_ = (cluster.join(name, config) for name in "abc")
         fill(cluster, first.id)
         await cluster.run(8 * MINUTE_S)

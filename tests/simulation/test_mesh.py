@@ -8,13 +8,9 @@ from the entries of the bookies.
 
 from __future__ import annotations
 
-import pytest
-
-from geminga.sim.seeds import run_seeds
 from support.clusters.mesh_story import mesh
-from support.house.weekly_sample import of_week, run_week, share
+from support.house.weekly_sample import SeedCheck, few_and_many
 
-LONG_SEEDS = 2000
 CHANGES = tuple(
     f"mesh.{change}"
     for change in (
@@ -37,11 +33,6 @@ CHANGES = tuple(
 )
 
 
-def test_clusters_carry_each_others_messages() -> None:
-    run_week(mesh, range(LONG_SEEDS), least=1, most=1)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(20_000)
-def test_clusters_carry_each_others_messages_over_many_seeds() -> None:
-    run_seeds(mesh, of_week(range(LONG_SEEDS))).check(hits_min=share(500), labels=CHANGES)
+@few_and_many(range(2000), least=1, many=range(2000), hits_min=500, timeout_s=20_000)
+def test_clusters_carry_each_others_messages(check: SeedCheck) -> None:
+    check(mesh, CHANGES)

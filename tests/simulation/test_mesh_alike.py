@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import pytest
 
-from geminga.sim.seeds import Scenario, run_seeds
+from geminga.sim.seeds import Scenario
 from support.clusters.mesh_alike import mesh_alike, mesh_shared
 from support.house.planted_defects import check_is_caught
-from support.house.weekly_sample import of_week, run_week, sampled, share
+from support.house.weekly_sample import run_share, run_week, sampled
 
 LONG_SEEDS = 300
 STRIKES = ("said", "given", "seized", "unloaded", "crashed", "bookie down", "uncertain", "cut", "away")
@@ -47,6 +47,6 @@ def test_planted_defect_is_caught_by_some_story(story: Scenario, why: str) -> No
 @pytest.mark.timeout(3_000)
 def test_what_is_said_in_one_cluster_holds_in_all_over_many_seeds() -> None:
     labels = [f"alike.{strike}" for strike in (*STRIKES, "late")]
-    run_seeds(mesh_alike, of_week(range(LONG_SEEDS))).check(hits_min=share(60), labels=labels)
+    run_share(mesh_alike, range(LONG_SEEDS), hits_min=60, labels=labels)
     labels = [f"shared.{strike}" for strike in STRIKES]
-    run_seeds(mesh_shared, of_week(range(LONG_SEEDS))).check(hits_min=share(60), labels=labels)
+    run_share(mesh_shared, range(LONG_SEEDS), hits_min=60, labels=labels)

@@ -11,8 +11,9 @@ from geminga.metadata import MemoryMetadata, MemoryMetadataStore, MetadataFaults
 from geminga.metadata.core.copying import MARKER_PATH
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress, parse_zookeeper_address
 from geminga.model.errors import DataDirectoryError, StorageError
-from geminga.sim import NodeCrashedError, SimNode, SimWorld, run_seeds
+from geminga.sim import NodeCrashedError, SimNode, SimWorld
 from support.house.copied_trees import MemorySource, values_of
+from support.house.weekly_sample import run_each
 
 #: One ZooKeeper, written in two ways.
 ADDRESSES = (ZooKeeperAddress(("there:2181",), "/c"), ZooKeeperAddress(("other:2181", "there:2181"), "/c"))
@@ -130,6 +131,4 @@ async def copy_story(world: SimWorld) -> None:
 
 @pytest.mark.slow
 def test_copies_that_are_cut_off_anywhere_are_whole_in_the_end():
-    report = run_seeds(copy_story, range(100))
-    report.check(hits_min=20, labels=POINTS)
-    assert all(report.crashes[label] for label in POINTS), report.table()
+    run_each(copy_story, range(100), hits_min=20, points=POINTS)

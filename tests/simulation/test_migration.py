@@ -6,13 +6,9 @@ was there receives all, and all topics are moved in bounded time; also where a m
 
 from __future__ import annotations
 
-import pytest
-
-from geminga.sim.seeds import run_seeds
 from support.clusters.migration_story import migration
-from support.house.weekly_sample import of_week, run_week, share
+from support.house.weekly_sample import SeedCheck, few_and_many
 
-LONG_SEEDS = 2000
 CHANGES = tuple(
     f"migration.{change}"
     for change in (
@@ -31,11 +27,6 @@ CHANGES = tuple(
 )
 
 
-def test_topics_move_to_another_cluster() -> None:
-    run_week(migration, range(LONG_SEEDS), least=4, most=4)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(10_000)
-def test_topics_move_to_another_cluster_over_many_seeds() -> None:
-    run_seeds(migration, of_week(range(LONG_SEEDS))).check(hits_min=share(500), labels=CHANGES)
+@few_and_many(range(2000), least=4, many=range(2000), hits_min=500, timeout_s=10_000)
+def test_topics_move_to_another_cluster(check: SeedCheck) -> None:
+    check(migration, CHANGES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import pytest
@@ -11,15 +10,13 @@ from geminga.bookie import garbage_collection
 from geminga.bookie.core.deletion_guard import Lineage
 from geminga.broker.resources import Resources
 from geminga.sim import run_seeds
-from support.house.weekly_sample import of_week, run_week
+from support.house.weekly_sample import SeedCheck, few_and_many, few_seeds, many_seeds
 from support.stories.leak_story import leak_story
 
-SEEDS = int(os.environ.get("GEMINGA_SEEDS", "3"))
-SEEDS_LONG = int(os.environ.get("GEMINGA_SEEDS_LONG", "200"))
 
-
-def test_nothing_is_left_of_what_was_deleted() -> None:
-    run_week(leak_story, range(200), least=SEEDS)
+@few_and_many(range(200), least=few_seeds(3), many=many_seeds(200), timeout_s=1800)
+def test_nothing_is_left_of_what_was_deleted(check: SeedCheck) -> None:
+    check(leak_story)
 
 
 def without_mark(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,9 +44,3 @@ def test_what_leaked_before_is_caught(
     failures = run_seeds(leak_story, range(20), failures_max=1).failures
     assert failures, "20 seeds did not notice"
     assert says in str(failures[0].error)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1800)
-def test_nothing_is_left_over_many_seeds() -> None:
-    run_seeds(leak_story, of_week(range(10_000, 10_000 + SEEDS_LONG))).check(labels=())

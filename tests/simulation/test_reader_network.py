@@ -14,8 +14,7 @@ import pytest
 import geminga.client as gc
 from geminga import sim
 from geminga.runtime import spawn
-from geminga.sim.seeds import run_seeds
-from support.house.weekly_sample import of_week, run_week
+from support.house.weekly_sample import SeedCheck, few_and_blocks
 from support.worlds.client_scenario import ClientScenario
 from support.worlds.client_world import SLOW, STRUCK
 
@@ -157,12 +156,6 @@ async def hostile_network(world: sim.SimWorld) -> None:
 
 
 @pytest.mark.slow
-def test_readers_survive_a_hostile_network() -> None:
-    run_week(hostile_network, range(80, 1000), least=20, most=200, labels=FAULTS)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("block", of_week(range(20)))
-def test_readers_survive_a_hostile_network_for_a_thousand_seeds(block: int) -> None:
-    run_seeds(hostile_network, range(1000 + block * 50, 1050 + block * 50)).check(hits_min=1, labels=FAULTS)
+@few_and_blocks(range(80, 1000), least=20, most=200, many=range(1000, 2000), block=50, hits_min=1)
+def test_readers_survive_a_hostile_network(check: SeedCheck) -> None:
+    check(hostile_network, FAULTS)

@@ -8,6 +8,7 @@ However often an entry was sent, and to whom: the counts that went along are 0, 
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
 import pytest
 
@@ -49,6 +50,14 @@ class Worker:
             raw = pb.BaseCommand(type=pb.BaseCommand.ACK, ack=ack).SerializeToString()
             handlers.handle_ack_bytes(self.connection, raw)
         handlers.handle_flow(self.connection, 1, 1)
+
+
+#: Consumers often wait for others.
+FEW_AT_ONCE: Final = {
+    "key_shared_look_ahead_per_consumer": 10,
+    "dispatcher_max_read_batch_size": 7,
+    "max_unacked_messages_per_consumer": 15,
+}
 
 
 class Storm:
@@ -152,9 +161,7 @@ def test_key_shared_storm_completes_each_key_in_order(seed, uses_ring):
         seed=seed,
         entries_per_ledger=40,
         subscription_key_shared_use_consistent_hashing=uses_ring,
-        key_shared_look_ahead_per_consumer=10,
-        dispatcher_max_read_batch_size=7,
-        max_unacked_messages_per_consumer=15,
+        **FEW_AT_ONCE,
     )
 
 
@@ -172,9 +179,7 @@ def test_storm_with_negative_acknowledgments_loses_nothing(seed, sub_type):
         partial(all_is_done, sub_type=sub_type),
         seed=seed,
         entries_per_ledger=40,
-        key_shared_look_ahead_per_consumer=10,
-        dispatcher_max_read_batch_size=7,
-        max_unacked_messages_per_consumer=15,
+        **FEW_AT_ONCE,
         max_unacked_messages_per_subscription=40,
     )
 
@@ -200,9 +205,7 @@ def test_storm_with_acknowledgments_on_disk_only_loses_nothing(seed, sub_type, m
         entries_per_ledger=4,
         mark_delete_rate=1000,
         cursor_memory_bytes=0,
-        key_shared_look_ahead_per_consumer=10,
-        dispatcher_max_read_batch_size=7,
-        max_unacked_messages_per_consumer=15,
+        **FEW_AT_ONCE,
         max_unacked_messages_per_subscription=40,
     )
     assert brought_back

@@ -10,33 +10,22 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from geminga import sim
 from geminga.broker.ownership.ports import HERE
 from geminga.model.errors import GemingaError
 from geminga.sim.seeds import run_seeds
 from support.clusters.two_brokers import BROKERS, NAMES, Cluster, two_brokers
-from support.house.weekly_sample import of_week, run_week, share
+from support.house.weekly_sample import SeedCheck, few_and_many
 
-SHORT_SEEDS = 8
-LONG_SEEDS = 500
 #: What must have happened in every run of some seeds.
 CHANGES = tuple(
     f"owner.{change}" for change in ("given", "nobody", "seized", "stalled", "crashed", "asking", "misled", "unloaded")
 )
 
 
-def test_one_writer_nothing_lost_clients_follow() -> None:
-    run_week(two_brokers, range(SHORT_SEEDS + LONG_SEEDS), least=3, most=60, labels=CHANGES)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(3000)
-def test_one_writer_nothing_lost_clients_follow_over_many_seeds() -> None:
-    run_seeds(two_brokers, of_week(range(SHORT_SEEDS, SHORT_SEEDS + LONG_SEEDS))).check(
-        hits_min=share(100), labels=CHANGES
-    )
+@few_and_many(range(508), least=3, most=60, many=range(8, 508), hits_min=100, timeout_s=3000)
+def test_one_writer_nothing_lost_clients_follow(check: SeedCheck) -> None:
+    check(two_brokers, CHANGES)
 
 
 async def claims_while_loading(world: sim.SimWorld) -> None:

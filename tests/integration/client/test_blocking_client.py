@@ -9,8 +9,6 @@ from itertools import count
 from queue import SimpleQueue
 
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 from geminga.client import (
     CryptoError,
@@ -30,6 +28,7 @@ from geminga.client import (
     blocking,
 )
 from geminga.client.schema import StringSchema
+from support.house.signing import pem_pair, rsa_key
 
 _numbers = count(1)
 
@@ -256,12 +255,7 @@ def test_send_ends_whatever_a_key_reader_raises(client, topic) -> None:
 
 
 def test_key_reader_that_blocks_holds_its_own_thread_only(client, topic) -> None:
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-    reader = Blocking(public, private)
+    reader = Blocking(*pem_pair(rsa_key()))
     consumer = client.subscribe(topic, "s", crypto_key_reader=reader)
     client.create_producer(topic, encryption_key="a", crypto_key_reader=reader).send(b"secret")
     assert reader.asked.wait(5)

@@ -8,7 +8,7 @@ import pulsar
 import pytest
 
 from geminga import Standalone
-from support.processes.official import quiet_client
+from support.processes.official import official_client
 from support.worlds.rest import Rest
 
 
@@ -34,6 +34,5 @@ def namespace(broker: Standalone, request: pytest.FixtureRequest) -> Iterator[st
 
 @pytest.fixture
 def client(broker: Standalone, tmp_path) -> Iterator[pulsar.Client]:
-    made = quiet_client(broker.service_url, tmp_path)
-    yield made
-    made.close()
+    with official_client(broker.service_url, tmp_path) as client:
+        yield client

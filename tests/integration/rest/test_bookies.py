@@ -12,7 +12,7 @@ import pytest
 
 from geminga import Standalone
 from geminga.client import Timeout, connect
-from support.processes.official import quiet_client
+from support.processes.official import official_client, quiet_client
 from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
@@ -85,9 +85,8 @@ def running():
 
 @pytest.fixture
 def client(running: Running, tmp_path):
-    opened: pulsar.Client = quiet_client(running.standalone.service_url, tmp_path)
-    yield opened
-    opened.close()
+    with official_client(running.standalone.service_url, tmp_path) as client:
+        yield client
 
 
 def use(client: pulsar.Client, topic: str, count: int = 6) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -88,23 +89,29 @@ class Client:
         self._writer.transport.abort()
 
 
+def connections(application: Callable[..., Awaitable[None]]) -> Callable[[], HttpConnection]:
+    """What makes those of a server in the running loop."""
+    config = Config(application, http=HttpConnection, ws="none", lifespan="off", log_config=None)
+    config.load()
+    state, loop = ServerState(), asyncio.get_running_loop()
+    shared = Shared(
+        FrameRoom(loop.time, 1 << 20), 1 << 20, UnreadResponses(1 << 20), StrangersLog(lambda *_: None), set()
+    )
+
+    def connection() -> HttpConnection:
+        timeouts = RequestTimeouts(TimeoutLimits(10, 10, 10), loop.time())
+        return HttpConnection(config, state, timeouts, lambda _: None, lambda *_: None, ("a", "b"), shared)
+
+    return connection
+
+
 def test_certificate_changes_under_load_and_nobody_is_cut_off(tmp_path) -> None:
     former, later = certificate(tmp_path, "former"), certificate(tmp_path, "later")
 
     async def main() -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(former)
-        config = Config(_application, http=HttpConnection, ws="none", lifespan="off", log_config=None)
-        config.load()
-        state, loop = ServerState(), asyncio.get_running_loop()
-        shared = Shared(
-            FrameRoom(loop.time, 1 << 20), 1 << 20, UnreadResponses(1 << 20), StrangersLog(lambda *_: None), set()
-        )
-
-        def connection() -> HttpConnection:
-            timeouts = RequestTimeouts(TimeoutLimits(10, 10, 10), loop.time())
-            return HttpConnection(config, state, timeouts, lambda _: None, lambda *_: None, ("a", "b"), shared)
-
+        connection, loop = connections(_application), asyncio.get_running_loop()
         server = await loop.create_server(connection, "127.0.0.1", 0, ssl=context)
         port = server.sockets[0].getsockname()[1]
         clients = [Client(port) for _ in range(CLIENTS)]
@@ -146,17 +153,7 @@ def test_request_knows_the_certificate_that_its_client_showed_and_none_where_the
         context.load_cert_chain(own)
         context.load_verify_locations(shown)
         context.verify_mode = ssl.CERT_OPTIONAL
-        config = Config(application, http=HttpConnection, ws="none", lifespan="off", log_config=None)
-        config.load()
-        state, loop = ServerState(), asyncio.get_running_loop()
-        shared = Shared(
-            FrameRoom(loop.time, 1 << 20), 1 << 20, UnreadResponses(1 << 20), StrangersLog(lambda *_: None), set()
-        )
-
-        def connection() -> HttpConnection:
-            patience = RequestTimeouts(TimeoutLimits(10, 10, 10), loop.time())
-            return HttpConnection(config, state, patience, lambda _: None, lambda *_: None, ("a", "b"), shared)
-
+        connection, loop = connections(application), asyncio.get_running_loop()
         secured = await loop.create_server(connection, "127.0.0.1", 0, ssl=context)
         plain = await loop.create_server(connection, "127.0.0.1", 0)
         trusting = ssl.create_default_context()

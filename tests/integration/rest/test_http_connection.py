@@ -19,6 +19,7 @@ from geminga.broker.rest.calls.core.timeouts import TimeoutLimits
 from geminga.broker.rest.http import server as rest_server
 from geminga.broker.rest.http.server import UNAVAILABLE, HttpServer
 from geminga.runtime import Runtime, frame_room, next_turn, real_runtime
+from support.house.real_runtimes import close_runtime
 from support.house.waiting import until
 
 pytestmark = pytest.mark.integration
@@ -92,8 +93,7 @@ def serve(load: Callable[[], object], story: Callable[[int], None], **options) -
             await asyncio.to_thread(story, port)
         finally:
             await server.close()
-            await runtime.threads.close()
-            await runtime.disk.close()
+            await close_runtime(runtime)
 
     asyncio.run(asyncio.wait_for(main(), 60))
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-import subprocess
-import sys
 
 import pytest
 
 from geminga import Standalone
+from support.house.python_programs import run_python
 from support.worlds.rest import Rest
 
 pytestmark = pytest.mark.integration
@@ -63,7 +62,7 @@ def test_software_is_loaded_with_the_first_connection_only() -> None:
         "    urllib.request.urlopen(broker.web_service_url + '/metrics').read()\n"
         "    print(before, 'starlette' in sys.modules)\n"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    result = run_python(code)
     assert result.stdout == "False True\n"
 
 

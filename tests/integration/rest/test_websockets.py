@@ -14,8 +14,6 @@ from typing import Any
 
 import pulsar
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 from websockets.client import ClientProtocol
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.protocol import State
@@ -24,6 +22,7 @@ from websockets.uri import parse_uri
 
 import geminga.client
 from geminga import Standalone
+from support.house.signing import pem_files
 from support.house.waiting import until
 from support.worlds.rest import Rest
 
@@ -351,15 +350,12 @@ def test_dead_letters_go_where_the_socket_says(opened: Opens, namespace: str, to
 def test_encrypted_messages_are_handed_on_as_they_came_where_that_is_asked_for(
     opened: Opens, topic: str, client: pulsar.Client, tmp_path: Path
 ) -> None:
-    pair = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    public = tmp_path / "public.pem"
-    kind = serialization.PublicFormat.SubjectPublicKeyInfo
-    public.write_bytes(pair.public_key().public_bytes(serialization.Encoding.PEM, kind))
+    public, _ = pem_files(tmp_path)
     consumer = opened(f"v2/consumer/{topic}/s?cryptoFailureAction=CONSUME")
     official = client.create_producer(
         topic.replace("/", "://", 1),
         encryption_key="key-1",
-        crypto_key_reader=pulsar.CryptoKeyReader(str(public), ""),
+        crypto_key_reader=pulsar.CryptoKeyReader(public, ""),
         compression_type=pulsar.CompressionType.LZ4,
     )
     official.send(b"secret")

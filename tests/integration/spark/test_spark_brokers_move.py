@@ -16,7 +16,6 @@ import pytest
 from tools.standalone_process import StandaloneProcess
 
 from geminga.client.blocking import Client, connect
-from geminga.runtime.points import set_point_hook
 from geminga.spark.sink import crash_points
 from geminga.spark.sink.commits import TaskCommit
 from geminga.spark.sink.writer import StreamWriter
@@ -24,6 +23,7 @@ from support.connector.sink_cases import arrow_batches, run_task, schema_of, sto
 from support.connector.spark_source import Stream, values
 from support.house.waiting import until
 from support.house.weekly_sample import sampled
+from support.processes.killing import hooked
 from support.processes.official import quiet_client
 
 PARTITIONS = 4
@@ -182,11 +182,8 @@ def test_commit_goes_on_with_the_coordinators_that_another_broker_took_over(
     writer.commit(written(writer, query, 0), 0)
     messages = written(writer, query, 1)
     hook = _KillsBroker(label, brokers, which)
-    set_point_hook(hook)
-    try:
+    with hooked(hook):
         writer.commit(messages, 1)
-    finally:
-        set_point_hook(None)
     assert hook.has_killed
     writer.commit(written(writer, query, 1, attempt=1), 1)  # as a driver does that died before Spark's own log had it
     writer.commit(written(writer, query, 2), 2)

@@ -18,7 +18,6 @@ import geminga
 import geminga.client
 from geminga.client import MessageId
 from geminga.client.blocking import Client
-from geminga.runtime.points import set_point_hook
 from geminga.spark.process.clients import session_for
 from geminga.spark.rules.client_options import ClientConfiguration
 from geminga.spark.sink import crash_points, decision_log
@@ -32,7 +31,7 @@ from geminga.spark.sink_rules.errors import DecisionLostError, SinkError, Supers
 from geminga.transaction.core import coordinator
 from support.connector.sink_cases import arrow_batches, run_task, schema_of
 from support.house.waiting import until
-from support.processes.killing import Raiser
+from support.processes.killing import Raiser, hooked
 from support.worlds.rest import Rest
 
 VALUE = "value string"
@@ -103,12 +102,8 @@ def found(client: Client, topic: str) -> list[str]:
 
 def fails_at(writer: StreamWriter, messages: list[TaskCommit], batch: int, label: str, hits: int = 1) -> None:
     """A commit that ends there; what this process knew of the log is forgotten, as by a new driver."""
-    set_point_hook(Raiser(label, hits))
-    try:
-        with pytest.raises(ConnectionError, match="planted"):
-            writer.commit(messages, batch)
-    finally:
-        set_point_hook(None)
+    with hooked(Raiser(label, hits)), pytest.raises(ConnectionError, match="planted"):
+        writer.commit(messages, batch)
 
 
 # ---- cleaning
@@ -165,12 +160,8 @@ def test_cleaner_that_dies_before_it_lets_go_leaves_everything(broker, client, t
         writer.commit(written(writer, query, batch), batch)
     before = backlog(broker, topic)
     messages = written(writer, query, 5)
-    set_point_hook(Raiser(crash_points.KEPT_STORED, 1))
-    try:
-        with pytest.raises(ConnectionError, match="planted"):
-            writer.commit(messages, 5)
-    finally:
-        set_point_hook(None)
+    with hooked(Raiser(crash_points.KEPT_STORED, 1)), pytest.raises(ConnectionError, match="planted"):
+        writer.commit(messages, 5)
     assert backlog(broker, topic) > before
     decision_log._logs.clear()
     writer.commit(written(writer, query, 5), 5)
@@ -326,12 +317,8 @@ def test_choice_for_a_lost_batch_is_not_taken_for_what_is_written_anew(
                 assert lost is not None
                 end(lost.txn_id, commit=False)  # as by its time-out
 
-    set_point_hook(Hook(crash_points.DECIDED, 1))
-    try:
-        with pytest.raises(DecisionLostError, match="1 committed, 1 aborted"):
-            writer.commit(messages, 0)
-    finally:
-        set_point_hook(None)
+    with hooked(Hook(crash_points.DECIDED, 1)), pytest.raises(DecisionLostError, match="1 committed, 1 aborted"):
+        writer.commit(messages, 0)
 
 
 def test_log_is_json_that_others_can_read(broker, client, topic, query) -> None:

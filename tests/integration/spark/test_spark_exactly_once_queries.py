@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from geminga.spark import inheriting, read_topic
 from geminga.spark.sink import crash_points
 from support.connector.faulty_sink import FAULT, FaultyPulsar, has_happened, plan
-from support.connector.sink_cases import all_stored, stored
+from support.connector.sink_cases import all_stored, publish_rows, stored
 from support.house.waiting import until
 
 ROWS = 60
@@ -42,12 +42,7 @@ def options(standalone, fresh_topic) -> dict[str, str]:
 def source(faulty, official, fresh_topic, standalone) -> DataFrame:
     """A stream of rows, from a topic of its own with 2 partitions."""
     topic = f"{fresh_topic}-source"
-    standalone.request("PUT", f"/admin/v2/persistent/{topic.removeprefix('persistent://')}/partitions", TASKS)
-    producer = official.create_producer(topic)
-    for number in range(ROWS):
-        producer.send_async(str(number).encode(), None, partition_key=f"k{number % 10}")
-    producer.flush()
-    producer.close()
+    publish_rows(standalone, official, topic, ROWS, partitions=TASKS)
     reading = {"service.url": standalone.service_url, "topic": topic, "startingOffsets": "earliest"}
     stream = faulty.readStream.format("pulsar").options(**reading, maxMessagesPerTrigger=str(BATCH_ROWS)).load()
     return stream.selectExpr("value", "cast(__key as string) as __key")

@@ -12,12 +12,12 @@ import pytest
 
 import geminga
 from geminga.client import MessageId, Timeout, blocking
-from geminga.runtime.points import set_point_hook
 from geminga.spark.sink import crash_points
 from geminga.spark.sink.writer import StreamWriter
 from geminga.spark.sink_rules.errors import ReplayDiffersError, SinkError
 from support.connector.sink_cases import arrow_batches, run_task, schema_of
 from support.house.waiting import until
+from support.processes.killing import hooked
 
 pytestmark = pytest.mark.geminga_only("its sweep is made to run each second, and its policies are changed")
 
@@ -81,12 +81,8 @@ class CutAfter:
 
 def begin(writer: StreamWriter, query: str, batch: int, batches) -> None:
     """A task that is cut off in the middle of its rows."""
-    set_point_hook(CutAfter(3))
-    try:
-        with pytest.raises(Cut):
-            run_task(writer, batches, query=query, batch=batch)
-    finally:
-        set_point_hook(None)
+    with hooked(CutAfter(3)), pytest.raises(Cut):
+        run_task(writer, batches, query=query, batch=batch)
 
 
 def hold(broker: geminga.Standalone, topic: str) -> None:

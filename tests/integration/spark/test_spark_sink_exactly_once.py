@@ -18,7 +18,6 @@ from typing import NamedTuple
 import pytest
 from tools.standalone_process import StandaloneProcess
 
-from geminga.runtime.points import set_point_hook
 from geminga.spark.process.clients import session_for
 from geminga.spark.rules.client_options import ClientConfiguration
 from geminga.spark.rules.option_values import OptionError
@@ -38,7 +37,7 @@ from geminga.spark.sink_rules.errors import (
 from support.connector.sink_cases import arrow_batches, run_task, schema_of, stored
 from support.house.waiting import until
 from support.house.weekly_sample import sampled
-from support.processes.killing import Killer, Raiser, child, killed
+from support.processes.killing import Killer, Raiser, child, hooked, killed
 
 VALUE = "value string"
 TASKS = 2
@@ -142,12 +141,8 @@ def test_commit_that_fails_anywhere_and_the_abort_after_it(
     # Spark calls abort() with the messages of the commit that failed.
     writer = stream_writer(standalone, fresh_topic)
     messages = written(writer, query, 0)
-    set_point_hook(Raiser(label, hits))
-    try:
-        with pytest.raises(ConnectionError, match="planted"):
-            writer.commit(messages, 0)
-    finally:
-        set_point_hook(None)
+    with hooked(Raiser(label, hits)), pytest.raises(ConnectionError, match="planted"):
+        writer.commit(messages, 0)
     writer.abort([*messages, None], 0)
     replayed(writer, query, 0)
     assert_holds(official, fresh_topic, 0)

@@ -7,8 +7,6 @@ import json
 
 import pulsar
 import pytest
-from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 import geminga.client
 import geminga.client.blocking
@@ -19,6 +17,7 @@ from geminga.spark.sink.writer import BatchWriter
 from geminga.spark.sink_rules.errors import SinkError
 from support.connector.sink_cases import arrow_batches, run_task, schema_of, stored
 from support.connector.spark_source import read_batch
+from support.house.signing import pem_files
 
 UTC = dt.UTC
 
@@ -224,7 +223,7 @@ def test_value_too_large_for_an_entry_is_chunked_where_the_options_say_so(standa
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "effectively-once"])
 def test_rows_are_encrypted_with_the_public_key_of_the_options(standalone, dedup_topic, tmp_path, guarantee) -> None:
-    private, public = key_pair(tmp_path)
+    public, private = pem_files(tmp_path)
     options = {
         "pulsar__producer__cryptoPublicKeyPath": public,
         "pulsar__producer__encryptionKeys": "mine",
@@ -242,15 +241,6 @@ def test_rows_are_encrypted_with_the_public_key_of_the_options(standalone, dedup
         read_batch(source)
     opened = read_batch({**source, "pulsar.reader.cryptoPrivateKeyPath": private})
     assert sorted(row["value"] for row in opened) == [value for (value,) in rows]
-
-
-def key_pair(directory) -> tuple[str, str]:
-    """Paths of a private and a public key, in PEM."""
-    key = rsa.generate_private_key(65537, 2048)
-    private, public = directory / "private.pem", directory / "public.pem"
-    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    public.write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
-    return str(private), str(public)
 
 
 def test_large_rows_fill_entries_up_to_the_limit(standalone, official, fresh_topic) -> None:

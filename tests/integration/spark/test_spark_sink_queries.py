@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import AnalysisException, PythonException, StreamingQueryException
 from pyspark.sql import DataFrame
 
-from support.connector.sink_cases import stored
+from support.connector.sink_cases import publish_rows, stored
 
 ROWS = 400
 
@@ -29,13 +29,7 @@ def once(standalone, dedup_namespace, fresh_topic) -> dict[str, str]:
 def source(spark_session, official, fresh_topic, standalone) -> DataFrame:
     """A stream of rows, from a topic of its own with 2 partitions."""
     topic = f"{fresh_topic}-source"
-    name = topic.removeprefix("persistent://")
-    standalone.request("PUT", f"/admin/v2/persistent/{name}/partitions", 2)
-    producer = official.create_producer(topic)
-    for number in range(ROWS):
-        producer.send_async(str(number).encode(), None, partition_key=f"k{number % 10}")
-    producer.flush()
-    producer.close()
+    publish_rows(standalone, official, topic, ROWS, partitions=2)
     reading = {"service.url": standalone.service_url, "topic": topic, "startingOffsets": "earliest"}
     stream = spark_session.readStream.format("pulsar").options(**reading, maxMessagesPerTrigger="250").load()
     return stream.selectExpr("value", "cast(__key as string) as __key", "__eventTime")

@@ -21,6 +21,7 @@ from geminga.spark.pipelines.sampling import sample
 from geminga.spark.rules.metadata_columns import ALL_COLUMNS
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.connector.spark_source import Stream, read_batch, values
+from support.house.signing import pem_files
 from support.processes.raw_protocol import publish_entry
 
 
@@ -157,16 +158,10 @@ def test_range_that_ends_behind_a_piece_of_a_message_from_before_it_has_what_lie
 
 
 def test_encrypted_messages_need_the_key_and_say_so(client, topic, options, tmp_path):
-    from cryptography.hazmat.primitives.asymmetric import rsa
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
-
     from geminga.client import CryptoError, CryptoKeyReader
 
-    key = rsa.generate_private_key(65537, 2048)
-    private, public = tmp_path / "private.pem", tmp_path / "public.pem"
-    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    public.write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
-    reader = CryptoKeyReader(str(public), str(private))
+    public, private = pem_files(tmp_path)
+    reader = CryptoKeyReader(public, private)
     with client.create_producer(
         topic, encryption_key="mine", crypto_key_reader=reader, compression_type=CompressionType.LZ4
     ) as producer:
@@ -175,7 +170,7 @@ def test_encrypted_messages_need_the_key_and_say_so(client, topic, options, tmp_
         producer.flush()
     with pytest.raises(CryptoError, match=r"entry \d+:0 is encrypted, and no key was given"):
         read_batch(options)
-    opened = values(read_batch({**options, "pulsar.reader.cryptoPrivateKeyPath": str(private)}))
+    opened = values(read_batch({**options, "pulsar.reader.cryptoPrivateKeyPath": private}))
     assert opened == [b"secret%d" % index for index in range(10)]
     stream = Stream({**options, "startingOffsets": "earliest", "maxMessagesPerTrigger": "4"})
     assert stream.plan()  # counting needs no key

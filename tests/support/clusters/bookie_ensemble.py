@@ -17,6 +17,7 @@ from geminga.bookie import BookieConfig, LocalBookie
 from geminga.bookie.serving import BookieServer
 from geminga.bookie.serving.server import BOOKIE_PORT
 from geminga.bookkeeper import BookKeeper, BookKeeperConfig, LocalBookiePool, MemoryBookie
+from geminga.bookkeeper.ledger_handle import LedgerHandle
 from geminga.bookkeeper.remote import RemoteBookie
 from geminga.bookkeeper.remote.remote_bookie import READ_ONLY_S
 from geminga.metadata import MemoryMetadata, MemoryMetadataStore
@@ -261,3 +262,15 @@ async def completed(future: asyncio.Future[T], world: SimWorld, seconds: float =
         await world.sleep(seconds / 100)
     assert future.done(), f"nothing came in {seconds} s"
     return future.result()
+
+
+async def read_whole(
+    client: BookKeeper, ledger_id: int, world: SimWorld, limit_s: float, told: Callable[[int, int], None]
+) -> tuple[LedgerHandle, Sequence[bytes]]:
+    """A ledger as who opens it finds it, and its entries; ``told``: hears of its end before they are read."""
+    reader = await completed(asyncio.ensure_future(client.open_ledger(ledger_id)), world, limit_s)
+    told(ledger_id, reader.last_add_confirmed)
+    if reader.last_add_confirmed < 0:
+        return reader, []
+    reading = asyncio.ensure_future(reader.read_entries(0, reader.last_add_confirmed))
+    return reader, await completed(reading, world, limit_s)

@@ -98,6 +98,11 @@ class BookieNode:
         )
         return future
 
+    async def add_flushed(self, ledger_id: int, first: int, count: int) -> None:
+        """Add so many entries, which are in an entry log then."""
+        assert await self.add(ledger_id, first, entries_of(ledger_id, first, count)) is None
+        await self.bookie.flush()
+
     async def add(self, ledger_id: int, first: int, entries: Sequence[bytes], **options: Any) -> StorageError | None:
         result: StorageError | None = await self.start_add(ledger_id, first, entries, **options)
         return result

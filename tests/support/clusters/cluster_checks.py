@@ -11,12 +11,10 @@ from geminga.broker.ownership.core.local_policies import bundles_in, decode_loca
 from geminga.broker.ownership.core.owner_data import OWNERS_PATH, decode_owner
 from geminga.broker.ownership.ports import Elsewhere, Here
 from geminga.model.errors import GemingaError
-from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
 from geminga.sim import NodeCrashedError
 from support.clusters.cluster_world import BROKERS, NAMES, NAMESPACE, ClusterWorld
-from support.clusters.two_brokers import Where
-from support.worlds.client_world import _messages_of
+from support.clusters.two_brokers import Where, stored_at
 
 #: Attempts to find who serves a topic and read all of it, and the seconds between two.
 READS_MAX = 100
@@ -202,12 +200,4 @@ async def stored(cluster: ClusterWorld, name: TopicName) -> dict[Where, bytes]:
 async def _stored(cluster: ClusterWorld, broker: str, name: TopicName) -> dict[Where, bytes]:
     # As one whom the leader sent: what nobody asked for since it was let go is nobody's.
     await cluster.members[broker].ownership.owner_of(name, is_authoritative=True)
-    ledger = (await cluster.brokers[broker].registry.get(name, create=True)).ledger
-    found: dict[Where, bytes] = {}
-    position = ledger.ledgers.first_position
-    while entries := await ledger.reader.read_range(position, 1000, 1 << 30):
-        for entry in entries:
-            for one in _messages_of(entry.data, entry.ledger_id, entry.entry_id, {}):
-                found[Where(str(name), one.ledger_id, one.entry_id, one.batch_index)] = one.payload
-        position = ledger.ledgers.next_position(Position(entries[-1].ledger_id, entries[-1].entry_id))
-    return found
+    return await stored_at(cluster.brokers[broker], name)

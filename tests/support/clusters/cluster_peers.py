@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from urllib.parse import urlsplit
 
-from starlette.types import ASGIApp, Message, Scope
+from starlette.types import ASGIApp, Message
 
 from geminga.broker.peers.http_client import PeerHttp
 from geminga.runtime import Runtime
 from geminga.sim import NodeCrashedError, SimNode, SimWorld
 from support.worlds.client_world import PORT
+from support.worlds.rest_world import http_scope
 
 
 class SimPeerHttp(PeerHttp):
@@ -49,19 +50,7 @@ async def ask(application: ASGIApp, method: str, path: str, body: bytes = b"") -
     async def send(message: Message) -> None:
         sent.append(message)
 
-    path, _, query = path.partition("?")
-    scope: Scope = {
-        "type": "http",
-        "http_version": "1.1",
-        "method": method,
-        "path": path,
-        "raw_path": path.encode(),
-        "root_path": "",
-        "scheme": "http",
-        "headers": [(b"content-type", b"application/json")],
-        "query_string": query.encode(),
-        "server": ("broker", 8080),
-    }
+    scope = http_scope(method, path, [(b"content-type", b"application/json")])
     await application(scope, receive, send)
     headers = dict(sent[0].get("headers", ()))
     location = headers.get(b"location", b"").decode("latin-1")

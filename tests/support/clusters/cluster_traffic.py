@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 import geminga.client as gc
 from geminga.runtime import spawn
-from geminga.sim import NodeCrashedError, SimNode, SimWorld
+from geminga.sim import SimNode, SimWorld
 from support.clusters.cluster_checks import Said, said
 from support.clusters.cluster_world import TOPICS, ClusterWorld
 from support.clusters.two_brokers import Where, where
+from support.stories.lives import Life, last_life
 from support.worlds.client_world import CLIENT, insist
 
 CLIENTS: Final = ("client-0", "client-1")
@@ -169,20 +170,10 @@ class Line:
         )
 
 
-async def live_through_crashes(world: SimWorld, live: Callable[[SimNode], Coroutine[Any, Any, None]]) -> None:
+async def live_through_crashes(world: SimWorld, live: Life) -> None:
     """Each node of clients lives, again after each crash, until a life ends by itself."""
 
-    async def keep(name: str) -> None:
-        node = world.node(name)
-        while True:
-            node.start()
-            try:
-                await node.run(live)
-                return
-            except NodeCrashedError:
-                await world.sleep(AGAIN_S)
-
-    await asyncio.gather(*(keep(name) for name in CLIENTS))
+    await asyncio.gather(*(last_life(world.node(name), live, pause_s=AGAIN_S) for name in CLIENTS))
 
 
 class Traffic:

@@ -147,11 +147,31 @@ async def transacting(world: BrokerWorld) -> Transacting:
     return Transacting(await world.client())
 
 
+async def producing(world: BrokerWorld) -> Transacting:
+    """A client with a producer of the topic."""
+    client = await transacting(world)
+    await client.client.create_producer()
+    return client
+
+
+async def both_ends(world: BrokerWorld) -> tuple[Transacting, Transacting]:
+    """A client with a producer of the topic, and one with a consumer."""
+    writer, reader = await transacting(world), await transacting(world)
+    await reader.client.subscribe()
+    await writer.client.create_producer()
+    return writer, reader
+
+
+async def begun(world: BrokerWorld, timeout_ms: int = 60_000) -> tuple[Transacting, TxnId]:
+    """A client with a producer of the topic, and its transaction, which the topic is in."""
+    writer = await producing(world)
+    txn_id = await writer.begin(timeout_ms)
+    await writer.add_partition(txn_id)
+    return writer, txn_id
+
+
 async def publishing(world: BrokerWorld, payload: bytes = b"message") -> tuple[Transacting, TxnId]:
     """A client, and its transaction with a message in the topic."""
-    writer = await transacting(world)
-    await writer.client.create_producer()
-    txn_id = await writer.begin()
-    await writer.add_partition(txn_id)
+    writer, txn_id = await begun(world)
     await writer.publish(payload, txn_id)
     return writer, txn_id

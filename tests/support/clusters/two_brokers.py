@@ -66,6 +66,19 @@ def where(topic: str, message_id: gc.MessageId) -> Where:
     return Where(name, message_id.ledger_id(), message_id.entry_id(), message_id.batch_index())
 
 
+async def stored_at(broker: Broker, name: TopicName) -> dict[Where, bytes]:
+    """Every message of a topic, in order, as this broker reads it."""
+    ledger = (await broker.registry.get(name, create=True)).ledger
+    found: dict[Where, bytes] = {}
+    position = ledger.ledgers.first_position
+    while entries := await ledger.reader.read_range(position, 1000, 1 << 30):
+        for entry in entries:
+            for one in _messages_of(entry.data, entry.ledger_id, entry.entry_id, {}):
+                found[Where(str(name), one.ledger_id, one.entry_id, one.batch_index)] = one.payload
+        position = ledger.ledgers.next_position(Position(entries[-1].ledger_id, entries[-1].entry_id))
+    return found
+
+
 class Cluster:
     """The brokers and what is below them."""
 
@@ -181,15 +194,7 @@ class Cluster:
         return found
 
     async def _stored(self, owner: str, name: TopicName) -> dict[Where, bytes]:
-        ledger = (await self.brokers[owner].registry.get(name, create=True)).ledger
-        found: dict[Where, bytes] = {}
-        position = ledger.ledgers.first_position
-        while entries := await ledger.reader.read_range(position, 1000, 1 << 30):
-            for entry in entries:
-                for one in _messages_of(entry.data, entry.ledger_id, entry.entry_id, {}):
-                    found[Where(str(name), one.ledger_id, one.entry_id, one.batch_index)] = one.payload
-            position = ledger.ledgers.next_position(Position(entries[-1].ledger_id, entries[-1].entry_id))
-        return found
+        return await stored_at(self.brokers[owner], name)
 
 
 class Changes:

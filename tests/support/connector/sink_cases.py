@@ -27,6 +27,7 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
+from tools.standalone_process import StandaloneProcess
 
 from geminga.spark.sink.writer import BATCH_ID_PROPERTY, QUERY_ID_PROPERTY, RUN_PROPERTY, BatchWriter, StreamWriter
 
@@ -108,6 +109,19 @@ def run_task(
     with task(partition, query=query, batch=batch, attempt=attempt, run=run):
         message = copy.write(iter(list(batches)))
     return pickle.loads(pickle.dumps(message))
+
+
+def publish_rows(
+    standalone: StandaloneProcess, client: pulsar.Client, topic: str, count: int, *, partitions: int
+) -> None:
+    """A partitioned topic with the numbers from 0 on, of ten keys."""
+    path = f"/admin/v2/persistent/{topic.removeprefix('persistent://')}/partitions"
+    standalone.request("PUT", path, partitions)
+    producer = client.create_producer(topic)
+    for number in range(count):
+        producer.send_async(str(number).encode(), None, partition_key=f"k{number % 10}")
+    producer.flush()
+    producer.close()
 
 
 def all_stored(client: pulsar.Client, topic: str) -> list[pulsar.Message]:

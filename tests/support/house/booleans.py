@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from support.house.source_tree import SourceModule, nodes_of
-from support.house.towers import base_name, homes_of, list_violations
+from support.house.towers import base_name, classes_of, homes_of, list_violations
 
 #: Boolean attributes of a class and of its bases.
 BOOLEANS_MAX: Final = 5
@@ -26,13 +26,7 @@ _FIXED_BASES: Final = frozenset({"Protocol", "NamedTuple", "Enum", "IntEnum", "I
 
 def boolean_counts(modules: Iterable[SourceModule]) -> dict[str, int]:
     """``module.Class`` -> its boolean attributes with those of its bases."""
-    classes: dict[str, ast.ClassDef] = {}
-    named: dict[str, list[str]] = {}
-    for module in modules:
-        for node in module.tree.body:
-            if isinstance(node, ast.ClassDef):
-                classes[f"{module.name}.{node.name}"] = node
-                named.setdefault(node.name, []).append(f"{module.name}.{node.name}")
+    classes, named = classes_of(modules)
     return {
         name: len(_booleans(name, classes, named, frozenset()))
         for name, node in classes.items()

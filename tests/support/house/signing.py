@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import datetime
+from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from cryptography.x509.oid import NameOID
 
 from geminga.security.base64_text import encode_url
@@ -51,3 +52,23 @@ def certificate_of(name: str) -> bytes:
     begin = datetime.datetime(2026, 1, 1)
     builder = x509.CertificateBuilder(subject, subject, key.public_key(), 1, begin, begin + datetime.timedelta(1))
     return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.DER)
+
+
+def rsa_key() -> rsa.RSAPrivateKey:
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
+def pem_pair(
+    key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey, form: PrivateFormat = PrivateFormat.PKCS8
+) -> tuple[bytes, bytes]:
+    """The public and the private key in PEM."""
+    public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    return public, key.private_bytes(Encoding.PEM, form, NoEncryption())
+
+
+def pem_files(directory: Path, form: PrivateFormat = PrivateFormat.PKCS8) -> tuple[str, str]:
+    """Paths of a new RSA key's public and private part in PEM."""
+    paths = directory / "public.pem", directory / "private.pem"
+    for path, data in zip(paths, pem_pair(rsa_key(), form), strict=True):
+        path.write_bytes(data)
+    return str(paths[0]), str(paths[1])

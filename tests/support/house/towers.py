@@ -23,6 +23,16 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 def tower_heights(modules: Iterable[SourceModule]) -> dict[str, int]:
     """``module.Class`` -> its functions with those of its bases; protocols say what others do, and are left out."""
+    classes, named = classes_of(modules)
+    found = {}
+    for name, node in classes.items():
+        if "Protocol" not in map(base_name, node.bases):
+            found[name] = sum(_functions(name, classes, named, frozenset()).values())
+    return found
+
+
+def classes_of(modules: Iterable[SourceModule]) -> tuple[dict[str, ast.ClassDef], dict[str, list[str]]]:
+    """The classes of modules by ``module.Class``, and by a class's name alone those that have it."""
     classes: dict[str, ast.ClassDef] = {}
     named: dict[str, list[str]] = {}
     for module in modules:
@@ -30,11 +40,7 @@ def tower_heights(modules: Iterable[SourceModule]) -> dict[str, int]:
             if isinstance(node, ast.ClassDef):
                 classes[f"{module.name}.{node.name}"] = node
                 named.setdefault(node.name, []).append(f"{module.name}.{node.name}")
-    found = {}
-    for name, node in classes.items():
-        if "Protocol" not in map(base_name, node.bases):
-            found[name] = sum(_functions(name, classes, named, frozenset()).values())
-    return found
+    return classes, named
 
 
 def _functions(

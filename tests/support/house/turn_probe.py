@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
+
+from geminga.runtime import next_turn, spawn
 
 
 class TurnProbe:
@@ -39,3 +43,26 @@ class TurnProbe:
     ) -> None:
         asyncio.Handle._run = self._run  # type: ignore[method-assign]
         gc.enable()
+
+
+class OtherTurns:
+    """Somebody else in a loop, who does nothing but take turns."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def take(self) -> None:
+        while True:
+            self.count += 1
+            await next_turn()
+
+
+@contextmanager
+def other_turns() -> Iterator[OtherTurns]:
+    """Turns that somebody else gets meanwhile."""
+    turns = OtherTurns()
+    task = spawn(turns.take(), name="other")
+    try:
+        yield turns
+    finally:
+        task.cancel()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc as collector
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 from geminga.model.errors import GemingaError
@@ -27,3 +27,12 @@ def uncollected() -> Iterator[list[str]]:
     finally:
         collector.set_debug(0)
         collector.enable()
+
+
+async def fails(call: Callable[[], Awaitable[object]]) -> bool:
+    """Whether it does, with an error of ours."""
+    try:
+        await call()
+    except GemingaError:
+        return True
+    return False

@@ -5,7 +5,8 @@ in a quarter of a year nearly all have run with somebody's change. The others ar
 so that one that failed runs again by its name in any week: ``pytest "tests/...::test_some[that-case]"``.
 ``SAMPLE_WEEK=2026-W48`` draws the sample of that week; the end of a run says which week it was. A simulation runs some
 of its seeds (:func:`run_week`), whose numbers are printed; ``SAMPLE_SEEDS=17,4711`` runs these instead. Long
-simulations share theirs out over three weeks (:func:`of_week`); ``LONG_PARTS=1`` runs them all at once.
+simulations share theirs out over three weeks (:func:`run_share`); ``LONG_PARTS=1`` runs them all at once.
+:func:`few_and_many` and :func:`few_and_blocks` make both of them cases of one test.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ import math
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
+from functools import partial
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 import pytest
 
 from geminga.sim.seeds import Report, Scenario, run_seeds
 
+T = TypeVar("T")
 #: Seeds, with commas between them, that every simulation runs in the place of its sample.
 SEEDS_VARIABLE: Final = "SAMPLE_SEEDS"
 #: Names the week whose sample is drawn.
@@ -28,6 +31,8 @@ WEEK_VARIABLE: Final = "SAMPLE_WEEK"
 #: Into how many weeks the seeds of long simulations are shared out.
 PARTS_VARIABLE: Final = "LONG_PARTS"
 PARTS: Final = 3
+#: Of one block of seeds.
+BLOCK_TIMEOUT_S: Final = 3600
 #: Of what all seeds reach, a part of them is asked for this much less than its share: it is drawn.
 LEEWAY: Final = 2
 
@@ -90,7 +95,89 @@ def run_week(
     return total
 
 
-def of_week(seeds: Sequence[int]) -> Sequence[int]:
+def run_share(scenario: Scenario, seeds: Sequence[int], *, hits_min: int = 0, labels: Collection[str] = ()) -> Report:
+    """Run this week's part of the seeds of a long simulation, and print what it reached.
+
+    ``hits_min``: how often all seeds together hit each of ``labels`` (none: each that was hit at all). Raises
+    AssertionError if a seed fails or a label is not reached.
+    """
+    report = run_seeds(scenario, of_week(seeds))
+    print(report.table())
+    report.check(hits_min=share(hits_min) if hits_min else 0, labels=labels)
+    return report
+
+
+def run_each(scenario: Scenario, seeds: range, *, hits_min: int, points: Collection[str]) -> None:
+    """Run all ``seeds``. Raises AssertionError if one fails, or a crash point is hit less often or crashes nobody."""
+    report = run_seeds(scenario, seeds)
+    report.check(hits_min=hits_min, labels=points)
+    assert all(report.crashes[point] for point in points), report.table()
+
+
+def check_noticed(defective: Scenario, seeds: int) -> None:
+    """Raises AssertionError unless one of the first seeds fails."""
+    assert run_seeds(defective, range(seeds), failures_max=1).failures, f"{seeds} seeds did not notice"
+
+
+def few_seeds(default: int) -> int:
+    """How many seeds a story of crashes runs at least: ``GEMINGA_SEEDS``, or its own number."""
+    return int(os.environ.get("GEMINGA_SEEDS", default))
+
+
+def many_seeds(default: int) -> range:
+    """The seeds of a long story of crashes: ``GEMINGA_SEEDS_LONG`` of them, or its own number."""
+    return range(10_000, 10_000 + int(os.environ.get("GEMINGA_SEEDS_LONG", default)))
+
+
+class SeedCheck(Protocol):
+    """The seeds that a case of :func:`few_and_many` stands for."""
+
+    def __call__(self, scenario: Scenario, labels: Collection[str] = ()) -> None:
+        """Run the scenario with them. Raises AssertionError if one fails or one of ``labels`` is not reached."""
+
+
+def few_and_many(
+    few: range, *, least: int, most: int = 0, many: range, hits_min: int = 0, timeout_s: float
+) -> pytest.MarkDecorator:
+    """For a test that gets ``check``, to call with a simulation: as a case of few seeds, and as a long one of ``many``.
+
+    Of the ``few``, :func:`run_week` goes on to ``most`` until each label was hit; without a ``most`` none need be.
+    Of the ``many``, :func:`run_share` asks that each label is hit ``hits_min`` times.
+    """
+
+    def check_many(scenario: Scenario, labels: Collection[str] = ()) -> None:
+        run_share(scenario, many, hits_min=hits_min, labels=labels)
+
+    return _cases(partial(_check_few, few, least, most), {"many": check_many}, timeout_s)
+
+
+def few_and_blocks(
+    few: range, *, least: int, most: int, many: range, block: int, hits_min: int
+) -> pytest.MarkDecorator:
+    """As :func:`few_and_many`, with a long case for each of this week's blocks of ``many``.
+
+    Each block hits each label ``hits_min`` times.
+    """
+
+    def check_block(seeds: range, scenario: Scenario, labels: Collection[str] = ()) -> None:
+        run_seeds(scenario, seeds).check(hits_min=hits_min, labels=labels)
+
+    blocks = of_week([many[first : first + block] for first in range(0, len(many), block)])
+    long = {f"{seeds[0]}-{seeds[-1]}": partial(check_block, seeds) for seeds in blocks}
+    return _cases(partial(_check_few, few, least, most), long, BLOCK_TIMEOUT_S)
+
+
+def _check_few(few: range, least: int, most: int, scenario: Scenario, labels: Collection[str] = ()) -> None:
+    run_week(scenario, few, least=least, most=most, labels=labels if most else ())
+
+
+def _cases(few: SeedCheck, long: Mapping[str, SeedCheck], timeout_s: float) -> pytest.MarkDecorator:
+    marks = [pytest.mark.long, pytest.mark.timeout(timeout_s)]
+    cases = [pytest.param(check, id=name, marks=marks) for name, check in long.items()]
+    return pytest.mark.parametrize("check", [pytest.param(few, id="few"), *cases])
+
+
+def of_week(seeds: Sequence[T]) -> Sequence[T]:
     """Every third of the ``seeds`` of a long simulation, from another one on each week: three weeks run them all."""
     parts = _parts()
     return seeds[weeks_since_the_first() % parts :: parts]

@@ -21,6 +21,7 @@ from geminga.metadata.core.zookeeper_address import parse_zookeeper_address
 from geminga.metadata.ports import MetadataStore
 from geminga.metadata.zookeeper import ZooKeeperMetadataStore
 from geminga.runtime import Runtime, real_runtime
+from support.house.real_runtimes import close_runtime
 from support.worlds.ledgers import Appends
 
 T = TypeVar("T")
@@ -212,8 +213,7 @@ def in_cluster(zookeeper: ZooKeeperServer, main: Callable[[OurClient], Awaitable
         await registered.close()
         await pool.close()
         await store.close()
-        await runtime.disk.close()
-        await runtime.threads.close()
+        await close_runtime(runtime)
         return result
 
     async def bounded() -> T:

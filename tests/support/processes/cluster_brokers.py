@@ -6,6 +6,8 @@ import itertools
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pulsar
@@ -13,6 +15,16 @@ import pytest
 from tools.chaos.cluster import BrokerProcess, Cluster
 
 NAMESPACE = "public/default"
+
+
+@contextmanager
+def started(cluster: Cluster) -> Iterator[Cluster]:
+    """Up, and down in the end."""
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.close()
 
 
 def ask(broker: BrokerProcess, method: str, path: str, body: object = None) -> Any:
@@ -61,15 +73,6 @@ def other(cluster: Cluster, broker: BrokerProcess) -> BrokerProcess:
 
 def name_of(cluster: Cluster, broker: BrokerProcess) -> str:
     return next(name for name, one in cluster.brokers.items() if one is broker)
-
-
-def read_to_the_end(client: pulsar.Client, topic: str) -> list[bytes]:
-    reader = client.create_reader(topic, pulsar.MessageId.earliest)
-    found = []
-    while reader.has_message_available():
-        found.append(reader.read_next(timeout_millis=30_000).data())
-    reader.close()
-    return found
 
 
 def is_busy(client: pulsar.Client, name: str) -> bool:

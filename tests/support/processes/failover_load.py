@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +17,7 @@ from tools.interop.apache_standalone import die_with_parent
 from tools.interop.artifacts import HERE, class_path, java, pinned_version
 
 from support.house.waiting import until
+from support.processes.web_answers import Answering, Served
 
 SOURCE: Final = Path(__file__).parents[2] / "interop" / "java" / "FailoverLoad.java"
 LIMIT_S: Final = 60.0
@@ -63,22 +64,9 @@ class JavaLoad:
 def told(choice: dict[str, str]) -> Iterator[str]:
     """The URL at which the controlled provider asks which cluster is to be used."""
 
-    class Answers(BaseHTTPRequestHandler):
+    class Answers(Answering):
         def do_GET(self) -> None:
-            body = json.dumps(choice).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.answer(json.dumps(choice).encode())
 
-        def log_message(self, *arguments: object) -> None:
-            """Nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with Served(ThreadingHTTPServer(("127.0.0.1", 0), Answers)) as server:
+        yield server.url

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
-from geminga.runtime.points import set_point_hook
+from geminga.runtime.points import PointHook, set_point_hook
 from support.house.forks import forked
 
 
@@ -57,3 +60,34 @@ def killed(work: Callable[[], object], label: str, hits: int = 1) -> None:
     """Do the work in a process that dies at that point; fails if it does not come there."""
     _, status = os.waitpid(child(work, Killer(label, hits)), 0)
     assert os.WIFSIGNALED(status), f"{label} was not hit {hits} times: {status}"
+
+
+def serial_after_a_kill(verified: Mapping[str, object], before: int) -> int:
+    """Of the ``verified`` backup: the one before the kill, or the next. Raises AssertionError for any other."""
+    assert verified["faults"] == []
+    assert verified["serial"] in (before, before + 1)
+    return int(str(verified["serial"]))
+
+
+def end_now(process: subprocess.Popen[str]) -> None:
+    """Kill it if it still runs; what it had written is read."""
+    if process.poll() is None:
+        process.kill()
+    process.communicate()
+
+
+def kill_named(file: Path) -> None:
+    """The process whose id a file holds, if both are there."""
+    if file.exists():
+        with suppress(ProcessLookupError):
+            os.kill(int(file.read_text()), signal.SIGKILL)
+
+
+@contextmanager
+def hooked(hook: PointHook) -> Iterator[None]:
+    """Crash points of this process tell ``hook`` meanwhile."""
+    set_point_hook(hook)
+    try:
+        yield
+    finally:
+        set_point_hook(None)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import Self
+from http.server import HTTPServer
 from urllib.parse import parse_qsl
 
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -16,12 +14,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from geminga.security.keys import private_key
 from geminga.security.token_rules import create_token
 from support.house.signing import web_key
+from support.processes.web_answers import Answering, Served
 
 KEY_ID = "one"
 LIFE_S = 600
 
 
-class OpenIdIssuer:
+class OpenIdIssuer(Served):
     """Of the audience ``audience``; whoever asks as client ``id`` gets a token whose ``sub`` is that."""
 
     def __init__(self, audience: str) -> None:
@@ -30,7 +29,7 @@ class OpenIdIssuer:
         self._signer = private_key(self._pair.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption()))
         issuer = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(Answering):
             def do_GET(self) -> None:
                 pages: dict[str, Callable[[], object]] = {
                     "/.well-known/openid-configuration": issuer.discovery,
@@ -39,24 +38,14 @@ class OpenIdIssuer:
                 self.give(pages[self.path]())
 
             def do_POST(self) -> None:
-                form = dict(parse_qsl(self.rfile.read(int(self.headers["Content-Length"])).decode()))
+                form = dict(parse_qsl(self.asked_body().decode()))
                 token = issuer.token(form["client_id"], form.get("audience", issuer.audience))
                 self.give({"access_token": token, "token_type": "Bearer", "expires_in": LIFE_S})
 
             def give(self, document: object) -> None:
-                body = json.dumps(document).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+                self.answer(json.dumps(document).encode(), headers={"Content-Type": "application/json"})
 
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        super().__init__(HTTPServer(("127.0.0.1", 0), Handler))
 
     def discovery(self) -> object:
         """``/.well-known/openid-configuration``."""
@@ -76,12 +65,3 @@ class OpenIdIssuer:
         """What a client is given."""
         given = {"issuer_url": self.url, "client_id": client_id, "client_secret": "secret"}
         return json.dumps({**given, "audience": audience or self.audience})
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()

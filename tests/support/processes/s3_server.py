@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Self
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
+from support.processes.web_answers import Served
 
-class S3Server:
+
+class S3Server(Served):
     """``with S3Server() as s3``: at ``s3.endpoint``; ``s3.objects`` by ``bucket/key``."""
 
     def __init__(self, buckets: tuple[str, ...] = ("lake",)) -> None:
@@ -23,18 +24,8 @@ class S3Server:
         self.calls: list[str] = []
         self._lock = threading.Lock()
         handler = type("Handler", (_Handler,), {"s3": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(ThreadingHTTPServer(("127.0.0.1", 0), handler))
+        self.endpoint = self.url
 
     def fails(self, method: str) -> int:
         """The status with which a call is to fail; 0: it is not."""

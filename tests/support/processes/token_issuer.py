@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 from urllib.parse import parse_qsl
 
-from support.processes.web_answers import Served
+from support.processes.web_answers import Answering, Served
 
 
 class Issuer(Served):
@@ -19,13 +19,13 @@ class Issuer(Served):
         self.answer: bytes | None = None
         issuer = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(Answering):
             def do_GET(self) -> None:
                 issuer.asked.append((self.path, {}))
                 self.give(200, {"token_endpoint": f"{issuer.url}/oauth/token"})
 
             def do_POST(self) -> None:
-                form = dict(parse_qsl(self.rfile.read(int(self.headers["Content-Length"])).decode()))
+                form = dict(parse_qsl(self.asked_body().decode()))
                 issuer.asked.append((self.path, form))
                 if issuer.status != 200:
                     self.give(issuer.status, {"error": "invalid_client", "error_description": "who are you"})
@@ -34,14 +34,7 @@ class Issuer(Served):
                     self.give(200, {"access_token": f"token-{number}", "expires_in": issuer.life_s})
 
             def give(self, status: int, document: dict[str, object]) -> None:
-                body = issuer.answer or json.dumps(document).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                pass
+                self.answer(issuer.answer or json.dumps(document).encode(), status=status)
 
         super().__init__(HTTPServer(("127.0.0.1", 0), Handler))
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
@@ -13,6 +12,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from support.processes.web_answers import Answering, Served
 
 
 class Received:
@@ -36,9 +37,9 @@ def attributes_of(span: Span) -> dict[str, Any]:
 def collecting() -> Iterator[Received]:
     """One on a free port."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answering):
         def do_POST(self) -> None:
-            request = ExportTraceServiceRequest.FromString(self.rfile.read(int(self.headers["Content-Length"])))
+            request = ExportTraceServiceRequest.FromString(self.asked_body())
             assert self.path == "/v1/traces", self.path
             for resource in request.resource_spans:
                 received.services.update(
@@ -46,21 +47,9 @@ def collecting() -> Iterator[Received]:
                 )
                 received.spans += [span for scope in resource.scope_spans for span in scope.spans]
             answer = ExportTraceServiceResponse().SerializeToString()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/x-protobuf")
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
+            self.answer(answer, headers={"Content-Type": "application/x-protobuf"})
 
-        def log_message(self, *arguments: object) -> None:
-            """Nothing is printed."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        received = Received(server.server_port)
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield received
-        finally:
-            server.shutdown()
-            thread.join()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    received = Received(server.server_port)
+    with Served(server):
+        yield received

@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import socketserver
 import threading
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Final, Self
 
@@ -16,6 +17,24 @@ NO_ANSWERS: Final = {
     "body cut off": b"HTTP/1.1 200 OK\r\n" + _CUT_OFF,
     "reason cut off": b"HTTP/1.1 503 Later\r\n" + _CUT_OFF,
 }
+
+
+class Answering(BaseHTTPRequestHandler):
+    """Answers with bodies whose length is known, and prints nothing."""
+
+    def asked_body(self) -> bytes:
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def answer(self, body: bytes, *, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
 
 
 class Served:
@@ -51,23 +70,15 @@ class WebAnswers(Served):
         self.asked: list[tuple[str, dict[str, str]]] = []
         web = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(Answering):
             def do_POST(self) -> None:
-                self.rfile.read(int(self.headers.get("Content-Length", "0")))
+                self.asked_body()
                 self.do_GET()
 
             def do_GET(self) -> None:
                 web.asked.append((self.path, dict(self.headers)))
                 status, body, location = web.answers.pop(0)
-                self.send_response(status)
-                if location:
-                    self.send_header("Location", location)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body.encode())
-
-            def log_message(self, *_: object) -> None:
-                pass
+                self.answer(body.encode(), status=status, headers={"Location": location} if location else {})
 
         super().__init__(HTTPServer(("127.0.0.1", 0), Handler))
 

@@ -10,6 +10,7 @@ import pytest
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
 from geminga.metadata.zookeeper import ZooKeeperMetadataStore
 from geminga.runtime import real_runtime
+from support.house.real_runtimes import close_runtime
 
 
 def opened(
@@ -26,7 +27,6 @@ def opened(
             finally:
                 await store.close()
         finally:
-            await runtime.disk.close()
-            await runtime.threads.close()
+            await close_runtime(runtime)
 
     asyncio.run(scenario())

@@ -21,6 +21,7 @@ from geminga.metadata.core.faults import MetadataFaults
 from geminga.metadata.memory import MemoryMetadataStore
 from geminga.sim import NodeCrashedError, SimNode, SimWorld
 from support.stories.broker_model import ENTRIES_PER_LEDGER
+from support.stories.lives import tell
 from support.stories.story_consuming import StoryConsuming
 from support.stories.story_ground import SUBSCRIPTIONS, TOPICS
 from support.stories.story_policies import StoryPolicies
@@ -173,9 +174,4 @@ class BrokerStory(StoryPublishing, StoryConsuming, StoryPolicies):
 
 async def broker_story(world: SimWorld) -> None:
     """The scenario; a failure tells its story."""
-    story = BrokerStory(world)
-    try:
-        await story.run()
-    except BaseException as error:
-        error.add_note("\n".join(story.told))
-        raise
+    await tell(BrokerStory(world))

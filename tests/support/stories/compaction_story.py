@@ -24,11 +24,12 @@ from geminga.managed_ledger.shared import crash_points as ml_points
 from geminga.metadata.memory import MemoryMetadata
 from geminga.model.errors import GemingaError
 from geminga.model.position import EARLIEST, Position
-from geminga.sim import NodeCrashedError, SimNode, SimWorld
+from geminga.sim import SimNode, SimWorld
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.batch import decode_batch, single_message_head
 from geminga.wire.pulsar.compression import LZ4, NONE, ZLIB, compress, decompress
 from geminga.wire.pulsar.metadata import encode_entry, split_entry
+from support.stories.lives import last_life
 from support.worlds.broker_world import ENDPOINTS, BrokerWorld, Client, Type
 from support.worlds.policy_levels import seconds, set_topic, topic_of
 from support.worlds.subscriptions import settle
@@ -269,6 +270,24 @@ KEYS: Final = 7
 TOMBSTONES_S: Final = 2000
 
 
+async def compacted(world: BrokerWorld, *messages: tuple[str | None, str]) -> CompactionStory:
+    """Of a topic that was compacted with these messages in it."""
+    story = CompactionStory(world)
+    await story.publish(*messages)
+    await story.compact()
+    return story
+
+
+async def only_compacted(world: BrokerWorld, *messages: tuple[str | None, str]) -> CompactionStory:
+    """The same, and its log has been trimmed of all of them."""
+    story = CompactionStory(world)
+    await story.hold()
+    await story.publish(*messages)
+    await story.compact()
+    assert await story.trim() == 0
+    return story
+
+
 class CompactionLives:
     """Some lives of a broker over one storage, of any steps; most end in a crash while something is compacted."""
 
@@ -294,13 +313,7 @@ class CompactionLives:
             is_last = life == LIVES - 1
             if not is_last and self.rng.random() < 0.8:
                 self.world.crash_at(self.rng.choice(self.points), self.rng.choice((1, 1, 2, 3)), node=self.node)
-            while True:
-                self.node.start()
-                try:
-                    await self.node.run(partial(self.live, is_first=not life, is_last=is_last))
-                except NodeCrashedError:
-                    continue
-                break
+            await last_life(self.node, partial(self.live, is_first=not life, is_last=is_last))
             self.world.crash(self.node, reason="end of life")
 
     async def live(self, node: SimNode, *, is_first: bool, is_last: bool) -> None:
@@ -366,6 +379,14 @@ class CompactionLives:
             *messages, batched=self.rng.random() < 0.5, compression=self.rng.choice((NONE, NONE, LZ4, ZLIB))
         )
 
+    def anywhere(self) -> tuple[int, pb.MessageIdData]:
+        """The number of a message that is the first of its entry, and that entry."""
+        start = self.rng.randrange(len(self.sent))
+        position = self.sent[start].position
+        while start and self.sent[start - 1].position == position:
+            start -= 1
+        return start, pb.MessageIdData(ledgerId=position.ledger_id, entryId=position.entry_id)
+
     async def check(self, story: CompactionStory) -> None:
         """Readers get what the model says, from the beginning and from anywhere; what was compacted stays so."""
         part = await story.part()
@@ -377,11 +398,7 @@ class CompactionLives:
         got, wanted = await self.read(story), story.expected()
         assert got == wanted, f"a reader got {got}, wanted {wanted}, compacted up to {story.compacted}"
         if self.sent:
-            start = self.rng.randrange(len(self.sent))
-            position = self.sent[start].position
-            while start and self.sent[start - 1].position == position:
-                start -= 1
-            at = pb.MessageIdData(ledgerId=position.ledger_id, entryId=position.entry_id)
+            start, at = self.anywhere()
             got, wanted = await self.read(story, start_message_id=at), story.expected(start)
             assert got == wanted, f"a reader from {start} got {got}, wanted {wanted}"
 

@@ -26,9 +26,9 @@ from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
 from geminga.model.errors import LedgerClosedError, StorageError
 from geminga.model.position import EARLIEST, LATEST, Position
 from geminga.runtime import is_halted
-from geminga.sim import NodeCrashedError, SimNode, SimWorld
+from geminga.sim import SimNode, SimWorld
 from support.house.orphans import collect_now
-from support.stories.lives import last_life
+from support.stories.lives import crashed_life, last_life
 from support.worlds.bookies import FLUSHED_OFTEN
 
 NAME = "public/default/persistent/story"
@@ -479,15 +479,8 @@ class TopicStory:
         """Some lives that end in a crash, then one without faults that must find everything."""
         for _ in range(LIVES - 1):
             self.plan()
-            self.node.start()
-            try:
-                await self.node.run(lambda node: self.live(node, is_last=False))
-            except NodeCrashedError:
-                continue
-            except (OSError, StorageError):
-                assert self.may_fail
-            await self.world.sleep(self.rng.uniform(0, 0.01))
-            self.world.crash(self.node, power_loss=self.rng.random() < 0.7, reason="end of life")
+            excused = (OSError, StorageError) if self.may_fail else ()
+            await crashed_life(self.node, lambda node: self.live(node, is_last=False), self.rng, excused=excused)
         self.node.disk.on_step = None
         self.node.disk.clear_faults()
         self.faults = MetadataFaults()

@@ -22,10 +22,10 @@ from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
 from geminga.model.errors import GemingaError
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
-from geminga.sim import NodeCrashedError, SimNode, SimWorld
+from geminga.sim import SimNode, SimWorld
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import split_entry
-from support.stories.lives import last_life
+from support.stories.lives import crashed_life, last_life
 from support.worlds.bookies import FLUSHED_OFTEN
 from support.worlds.broker_world import ENDPOINTS, TOPIC, Client
 
@@ -145,13 +145,7 @@ class DelayedStory:
         """Some lives that end in a crash, then one without faults that must deliver everything."""
         for _ in range(LIVES - 1):
             self.plan()
-            self.node.start()
-            try:
-                await self.node.run(lambda node: self.live(node, is_last=False))
-            except NodeCrashedError:
-                continue
-            await self.world.sleep(self.rng.uniform(0, 0.01))
-            self.world.crash(self.node, power_loss=self.rng.random() < 0.7, reason="end of life")
+            await crashed_life(self.node, lambda node: self.live(node, is_last=False), self.rng)
         self.node.disk.on_step = None
         self.faults = MetadataFaults()
         await last_life(self.node, lambda node: self.live(node, is_last=True))

@@ -35,8 +35,7 @@ class Story:
     @classmethod
     async def begin(cls, world: BrokerWorld) -> Story:
         with_parts(world.broker, HoldingPart)
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         return cls(world, client, await topic_of(world))
 
     async def publish(self, count: int = 1, **fields: object) -> None:

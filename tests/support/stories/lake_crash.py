@@ -21,6 +21,7 @@ from geminga.model.position import EARLIEST, Position
 from geminga.runtime import spawn
 from geminga.sim import NodeCrashedError, SimNode, SimWorld
 from geminga.sim.threads import SimThreads
+from support.stories.lives import restarted_life
 from support.worlds.lake_world import POLICY, PROPERTIES, MemoryLakeStore
 from support.worlds.ledger_world import NAME, SMALL, acknowledge_cumulative, append, read_all
 
@@ -73,12 +74,7 @@ class LakeLife:
             except NodeCrashedError:
                 pass
             self.lake.fail.clear()
-            for attempt in range(LIVES + 1):
-                try:
-                    await self.world.restart(node, self.check)
-                    break
-                except NodeCrashedError:
-                    assert attempt < LIVES, "crashed more often than told to"
+            await restarted_life(node, self.check, crashes_max=LIVES)
 
     # ---- a life
 

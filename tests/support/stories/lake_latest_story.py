@@ -14,7 +14,6 @@ from geminga.managed_ledger.offload.offloading import Offloading
 from geminga.model.errors import StorageError
 from geminga.model.position import Position
 from geminga.sim import SimNode, SimWorld
-from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.stories.compaction_story import READER, STEPS, CompactionLives, CompactionStory, Got
 from support.stories.lake_crash import POINTS
 from support.worlds.broker_world import ENDPOINTS, BrokerWorld, Type
@@ -142,11 +141,7 @@ class LakeLatestLives(CompactionLives):
         got, wanted = await story.read(), await story.expect()
         assert got == wanted, f"a reader got {got}, wanted {wanted}, up to {await story.horizon()}"
         if self.sent:
-            start = self.rng.randrange(len(self.sent))
-            position = self.sent[start].position
-            while start and self.sent[start - 1].position == position:
-                start -= 1
-            at = pb.MessageIdData(ledgerId=position.ledger_id, entryId=position.entry_id)
+            start, at = self.anywhere()
             got, wanted = await story.read(start_message_id=at), await story.expect(start=start)
             assert got == wanted, f"a reader from {start} got {got}, wanted {wanted}"
 

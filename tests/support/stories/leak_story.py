@@ -28,6 +28,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import encode_entry
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
 from support.house.orphans import collect_now
+from support.stories.lives import tell
 from support.worlds.broker_world import BrokerWorld
 from support.worlds.metadata_stores import all_paths
 
@@ -218,9 +219,4 @@ def stored_ledgers(node: SimNode) -> set[int]:
 
 async def leak_story(world: SimWorld) -> None:
     """The scenario; a failure tells its story."""
-    story = LeakStory(world)
-    try:
-        await story.run()
-    except BaseException as error:
-        error.add_note("\n".join(story.told))
-        raise
+    await tell(LeakStory(world))

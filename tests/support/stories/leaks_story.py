@@ -242,14 +242,19 @@ class LeaksStory:
         topic.is_there = True
         return found
 
-    async def use(self, namespace: Namespace) -> None:
-        """A topic with subscriptions, and at times a schema and policies of its own."""
+    @asynccontextmanager
+    async def opened(self, namespace: Namespace) -> AsyncIterator[tuple[Topic, PersistentTopic | None]]:
+        """One of its topics, which nobody else has meanwhile; not opened where the namespace was deleted since."""
         await self.make(namespace)
         topic = self.any_topic(namespace)
         async with self.holding(str(topic.name)):
-            if not namespace.is_there:
+            yield topic, await self.open(topic) if namespace.is_there else None
+
+    async def use(self, namespace: Namespace) -> None:
+        """A topic with subscriptions, and at times a schema and policies of its own."""
+        async with self.opened(namespace) as (topic, opened):
+            if opened is None:
                 return
-            opened = await self.open(topic)
             await self.subscribe(opened, topic, self.rng.choice(("s", "t")))
             await self.publish(topic, self.rng.randint(0, 9))
             for name in sorted(opened.subscriptions):
@@ -259,12 +264,9 @@ class LeaksStory:
 
     async def fill(self, namespace: Namespace) -> None:
         """Ledgers that nobody needs any more."""
-        await self.make(namespace)
-        topic = self.any_topic(namespace)
-        async with self.holding(str(topic.name)):
-            if not namespace.is_there:
+        async with self.opened(namespace) as (topic, opened):
+            if opened is None:
                 return
-            opened = await self.open(topic)
             await self.publish(topic, 20)
             for name in sorted(opened.subscriptions):
                 await self.acknowledge(opened, topic, name, share=1)
@@ -332,12 +334,9 @@ class LeaksStory:
 
     async def transact(self, namespace: Namespace) -> None:
         """Messages and acknowledgments of a transaction that is committed, aborted, or left open."""
-        await self.make(namespace)
-        topic = self.any_topic(namespace)
-        async with self.holding(str(topic.name)):
-            if not namespace.is_there:
+        async with self.opened(namespace) as (topic, opened):
+            if opened is None:
                 return
-            opened = await self.open(topic)
             await self.subscribe(opened, topic, "u")
             one = topic.subscriptions["u"]
             one.has_transactions = topic.was_transacted = True

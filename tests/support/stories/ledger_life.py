@@ -21,6 +21,7 @@ from geminga.bookkeeper.ledger_handle import LedgerHandle
 from geminga.metadata import MemoryMetadata, MemoryMetadataStore, MetadataFaults
 from geminga.model.errors import DiskIOError, NoSuchLedgerError, StorageError
 from geminga.sim import NodeCrashedError, SimNode, SimWorld
+from support.stories.lives import restarted_life
 
 QUORUMS = [(1, 1, 1), (3, 3, 2), (3, 2, 2), (2, 2, 1)]
 LIVES = 3
@@ -67,12 +68,7 @@ class LedgerLife:
                 bookie.fail(None)
             self.pool.unavailable.clear()
             # A point that is still armed may lie in recovery: each crashes once.
-            for attempt in range(LIVES + 1):
-                try:
-                    await self.world.restart(node, self.check)
-                    break
-                except NodeCrashedError:
-                    assert attempt < LIVES, "crashed more often than told to"
+            await restarted_life(node, self.check, crashes_max=LIVES)
 
     async def tell_racks(self, node: SimNode) -> None:
         racks = {name: {"rack": f"/{name in ('b0', 'b1')}"} for name in self.bookies}

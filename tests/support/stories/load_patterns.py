@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from geminga.broker.load_rules.config import UNIFORM_SHEDDER, LoadConfig
@@ -25,15 +26,16 @@ BALANCED: Final[Mapping[str, str]] = {
     "minUnloadMessageThroughput": "1",
     "loadBalancerDistributeBundlesEvenlyEnabled": "false",
 }
-BALANCED_CONFIG: Final = LoadConfig(
+#: Sheds alone: where bundles are placed is another matter.
+SHEDDING_CONFIG: Final = LoadConfig(
     shedding=UNIFORM_SHEDDER,
     uniform_messages_percent=10,
     uniform_bytes_factor=1.1,
     unload_part_max=0.5,
     unload_messages_least=1,
     unload_bytes_least=1,
-    distributes_evenly=False,
 )
+BALANCED_CONFIG: Final = replace(SHEDDING_CONFIG, distributes_evenly=False)
 
 Pattern = Callable[[random.Random], Sequence[float]]
 #: How much each of the bundles carries, in parts of nothing in particular.

@@ -23,7 +23,7 @@ from geminga.sim import NodeCrashedError, SimNode, SimWorld
 from geminga.wire.bookkeeper.bookie_registration import AVAILABLE_PATH
 from geminga.wire.bookkeeper.digest import digest_for
 from geminga.wire.bookkeeper.ledger_metadata import LedgerMetadata
-from support.clusters.bookie_ensemble import Ensemble, completed
+from support.clusters.bookie_ensemble import Ensemble, read_whole
 from support.worlds.bookies import Calls
 from support.worlds.ledgers import payloads
 
@@ -243,13 +243,8 @@ class RepairStory:
     async def read(self, node: SimNode) -> None:
         client = self.client(node)
         for ledger_id in sorted(self.acknowledged):
-            opening = asyncio.ensure_future(client.open_ledger(ledger_id))
-            reader = await completed(opening, self.world, 120)
-            self.told(ledger_id, reader.last_add_confirmed)
-            if reader.last_add_confirmed >= 0:
-                reading = asyncio.ensure_future(reader.read_entries(0, reader.last_add_confirmed))
-                entries = await completed(reading, self.world, 120)
-                assert list(entries) == payloads(0, reader.last_add_confirmed + 1), f"ledger {ledger_id}"
+            reader, entries = await read_whole(client, ledger_id, self.world, 120, self.told)
+            assert list(entries) == payloads(0, reader.last_add_confirmed + 1), f"ledger {ledger_id}"
 
     async def restored(self) -> None:
         """Wait until no mark is left, no ledger names who is not registered, and every copy was looked at since."""

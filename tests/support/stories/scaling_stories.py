@@ -47,8 +47,7 @@ async def with_topics(world: BrokerWorld, count: int) -> ASGIApp:
 
 
 async def with_messages(world: BrokerWorld, count: int, sub_type: int, permits: int) -> tuple[Client, list[list[int]]]:
-    client = await world.client()
-    await client.create_producer(producer_id=PRODUCER)
+    client = await world.publisher(producer_id=PRODUCER)
     await client.subscribe(permits=permits, subType=sub_type)
     ids = [list(await client.publish(number, producer_id=PRODUCER)) for number in range(count)]
     await asyncio.sleep(1)
@@ -158,11 +157,9 @@ async def a_topic_has_partitions(world: BrokerWorld, count: int) -> AsyncIterato
 @story
 async def a_topic_has_ledgers(world: BrokerWorld, count: int) -> AsyncIterator[None]:
     application = rest_application(world.broker)
-    client = await world.client()
-    await client.subscribe(permits=0)
+    client = await world.subscriber(permits=0)
     for number in range(count):
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.publish(number)
         await rest(application, "PUT", f"{TOPIC}/unload")
     client = await world.client()
@@ -208,8 +205,7 @@ async def producers_come_and_go(world: BrokerWorld, count: int) -> AsyncIterator
 
 @story
 async def producers_wait_for_one(world: BrokerWorld, count: int) -> AsyncIterator[None]:
-    client = await world.client()
-    await client.create_producer(producer_id=0, producer_access_mode=pb.ProducerAccessMode.Exclusive)
+    client = await world.publisher(producer_id=0, producer_access_mode=pb.ProducerAccessMode.Exclusive)
     yield
     for number in range(1, count):
         client.request_producer(producer_id=number, producer_access_mode=pb.ProducerAccessMode.WaitForExclusive)

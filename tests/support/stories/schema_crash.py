@@ -18,10 +18,10 @@ from geminga.broker.schema.store import SchemaQuorums, SchemaStore
 from geminga.metadata.core.faults import MetadataFaults
 from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
 from geminga.model.errors import StorageError
-from geminga.sim import NodeCrashedError, SimNode, SimWorld
+from geminga.sim import SimNode, SimWorld
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
 from support.house.orphans import collect_now
-from support.stories.lives import last_life
+from support.stories.lives import crashed_life, last_life
 from support.worlds.bookies import FLUSHED_OFTEN
 
 IDS = ("public/default/a", "public/default/b")
@@ -124,15 +124,9 @@ class SchemaStory:
         """Some lives that end in a crash, then one without faults that must find everything."""
         for _ in range(LIVES - 1):
             self.plan()
-            self.node.start()
-            try:
-                await self.node.run(lambda node: self.live(node, is_last=False))
-            except NodeCrashedError:
-                continue
-            except StorageError:
-                assert self.faults.unknown_before_percent
-            await self.world.sleep(self.rng.uniform(0, 0.01))
-            self.world.crash(self.node, power_loss=self.rng.random() < 0.7, reason="end of life")
+            may_fail = self.faults.unknown_before_percent > 0
+            excused = (StorageError,) if may_fail else ()
+            await crashed_life(self.node, lambda node: self.live(node, is_last=False), self.rng, excused=excused)
         self.node.disk.on_step = None
         self.faults = MetadataFaults()
         await last_life(self.node, lambda node: self.live(node, is_last=True))

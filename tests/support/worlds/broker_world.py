@@ -196,6 +196,12 @@ class Client:
                         return command.error
                 await self.wait_for_news()
 
+    async def check_error(self, code: int, words: str) -> None:
+        """Raises AssertionError unless the next error is of that code and says these words."""
+        error = await self.error()
+        assert error.error == code
+        assert words in error.message
+
     def request_subscribe(self, topic: str = TOPIC, consumer_id: int = 1, **fields) -> None:
         request = pb.CommandSubscribe(
             topic=topic,
@@ -277,7 +283,7 @@ class BrokerWorld:
         self.broker = self._new_broker()
 
     def _new_broker(self) -> Broker:
-        pool = LocalBookiePool({"bookie": self.bookie, **self.more_bookies})
+        pool = LocalBookiePool(dict(self._bookies()))
         bookkeeper = BookKeeper(self.runtime, self.metadata, pool, BookKeeperConfig())
         self.ledgers = ManagedLedgerFactory(
             self.runtime,
@@ -299,6 +305,9 @@ class BrokerWorld:
             telemetry=self.telemetry,
             sharing=None if self.sharing is None else self.sharing(self.resources),
         )
+
+    def _bookies(self) -> Mapping[str, MemoryBookie | LocalBookie]:
+        return {"bookie": self.bookie, **self.more_bookies}
 
     def _open_lake(self, driver: str, properties: Mapping[str, str]) -> LakeStore:
         del driver, properties
@@ -347,6 +356,18 @@ class BrokerWorld:
         self._ports += 1
         client = Client(self.broker, self._ports, turn_commands_max=turn_commands_max)
         await client.connect(role, original)
+        return client
+
+    async def publisher(self, topic: str = TOPIC, producer_id: int = 1, **fields) -> Client:
+        """A client with a producer of the topic."""
+        client = await self.client()
+        await client.create_producer(topic, producer_id, **fields)
+        return client
+
+    async def subscriber(self, topic: str = TOPIC, consumer_id: int = 1, permits: int = 1000, **fields) -> Client:
+        """A client with a consumer of the topic, that may be sent so many messages."""
+        client = await self.client()
+        await client.subscribe(topic, consumer_id, permits, **fields)
         return client
 
 

@@ -37,6 +37,12 @@ class ClientScenario:
         """A client on its node, to be used there; ``options`` beside the usual ones."""
         return gc.connect(URL, runtime=self.client_node.runtime, **{**CLIENT, **options})
 
+    async def restart_or_abandon(self, rng: random.Random) -> None:
+        """The broker stops and comes back, or another one takes over."""
+        is_clean = rng.random() < 0.5
+        self.world.points.hits["broker.restart" if is_clean else "broker.taken over"] += 1
+        await (self.broker.restart() if is_clean else self.broker.abandon())
+
     def faults(self, rng: random.Random, until_s: float, restart: Callable[[], Awaitable[None]] | None = None):
         """Connections get faults, the broker is restarted and perhaps slow; healed at ``until_s`` of virtual time.
 

@@ -10,14 +10,14 @@ from html.parser import HTMLParser
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
-from starlette.types import ASGIApp, Message, Scope
+from starlette.types import ASGIApp, Message
 
 from geminga.app.console.core.addresses import address
 from geminga.app.console.serving.application import Console, Mounted
 from geminga.client import Client
-from support.clusters.transacting import Transacting, transacting
+from support.clusters.transacting import Transacting, producing
 from support.worlds.broker_world import BrokerWorld, run_with_broker
-from support.worlds.rest_world import rest_application
+from support.worlds.rest_world import http_scope, rest_application
 
 _ALONE: Final = frozenset({"br", "hr", "img", "input", "link", "meta"})
 
@@ -149,21 +149,8 @@ class Visiting:
             headers.append((b"content-type", b"application/x-www-form-urlencoded"))
         if self.role:
             headers.append((b"authorization", self.role.encode()))
-        scope: Scope = {
-            "type": "http",
-            "asgi": {"version": "3.0"},
-            "http_version": "1.1",
-            "method": method,
-            "scheme": "http",
-            "path": path,
-            "raw_path": path.encode(),
-            "query_string": query.encode(),
-            "root_path": "",
-            "headers": headers,
-            "client": ("10.0.0.7", 51042),
-            "server": ("broker", 8080),
-            "state": {},
-        }
+        scope = http_scope(method, f"{path}?{query}", headers)
+        scope |= {"asgi": {"version": "3.0"}, "client": ("10.0.0.7", 51042), "state": {}}
         await self.console(scope, receive, send)
         told = {name.decode().lower(): value.decode() for name, value in sent[0]["headers"]}
         self._cookie = told.get("set-cookie", self._cookie).partition(";")[0]
@@ -201,8 +188,7 @@ def visit(story: Callable[[Visiting], Awaitable[None]], **settings: Any) -> None
     """With a broker in virtual time, and a producer at the usual topic."""
 
     async def scenario(world: BrokerWorld) -> None:
-        client = await transacting(world)
-        await client.client.create_producer()
+        client = await producing(world)
         await story(Visiting(world, client))
 
     run_with_broker(scenario, bookies=1, **settings)

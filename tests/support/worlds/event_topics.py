@@ -192,6 +192,16 @@ class Alike:
     async def rest(self, seconds: float = REST_S) -> None:
         await self.world.sleep(seconds)
 
+    async def told(self, place: Place, path: str, **document: Any) -> None:
+        """Set it in one cluster, and let all have their time."""
+        await place.set(path, **document)
+        await self.rest()
+
+    async def settled(self, path: str) -> list[Any]:
+        """What is everywhere once all has had its time."""
+        await self.rest()
+        return await self.everywhere(path)
+
     async def everywhere(self, path: str) -> list[Any]:
         return [await place.get(path) for place in self.places.values()]
 
@@ -223,3 +233,10 @@ def run_alike(
         await world.node("all").run(on_node)
 
     sim.run(main, seed=seed)
+
+
+def run_two_alike(
+    story: Callable[[Alike, Place, Place], Awaitable[None]], *, before: Callable[[Alike], Awaitable[None]] | None = None
+) -> None:
+    """As :func:`run_alike`, with two clusters, east and west, which ``story`` gets."""
+    run_alike(lambda alike: story(alike, alike["east"], alike["west"]), before=before)

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from geminga import sim
-from geminga.bookkeeper import BookKeeper, BookKeeperConfig
-from geminga.bookkeeper.local_pool import LocalBookiePool
 from geminga.bookkeeper.memory import MemoryBookie
-from geminga.broker.composition.service import Broker
 from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.topic.offload import Offload
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.lake.core.names import parse_ledger_file
-from geminga.managed_ledger import ManagedLedgerConfig, ManagedLedgerFactory
+from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.metadata.memory import MemoryMetadata
 from geminga.model.topic_name import TopicName
-from geminga.sim.threads import SimThreads
 from support.worlds.broker_world import TOPIC, BrokerWorld
 from support.worlds.lake_world import MemoryLakeStore
 from support.worlds.rest_world import Answer, ask, rest_application
@@ -82,20 +77,11 @@ class HoleBroker(BrokerWorld):
 
     def __init__(self, ground: Ground, runtime, config: BrokerConfig, ledger_config: ManagedLedgerConfig) -> None:
         self.ground = ground
-        super().__init__(replace(runtime, threads=SimThreads(inline=True)), config, ledger_config, server=ground.server)
+        super().__init__(runtime, config, ledger_config, server=ground.server, lake_store=ground.lake)
         self.rest = rest_application(self.broker)
 
-    def _new_broker(self) -> Broker:
-        pool = LocalBookiePool(dict(self.ground.bookies))
-        bookkeeper = BookKeeper(self.runtime, self.metadata, pool, BookKeeperConfig())
-        self.ledgers = ManagedLedgerFactory(
-            self.runtime,
-            self.metadata,
-            bookkeeper,
-            self.ledger_config,
-            open_lake_store=lambda driver, properties: self.ground.lake,
-        )
-        return Broker(self.runtime, self.metadata, self.ledgers, self.config, self.resources, version="test")
+    def _bookies(self) -> Mapping[str, MemoryBookie]:
+        return self.ground.bookies
 
     async def topic(self) -> PersistentTopic:
         """The topic, loaded."""

@@ -145,17 +145,11 @@ class LakeWorld(LedgerWorld):
         ml.reader.is_bookkeeper_first = policy.is_bookkeeper_first
         return offloading
 
-    async def filled(self, count: int, **options) -> ManagedLedger:
-        """A managed ledger with ``m0``, ``m1``, ..."""
-        ml = await self.open(**options)
-        await self.fill(ml, count)
-        return ml
-
     async def offloaded(
         self, count: int, policy: OffloadPolicy = POLICY, **options
     ) -> tuple[ManagedLedger, Offloading]:
-        """The same, after a look at what is to be offloaded."""
-        ml = await self.filled(count, **options)
+        """As :meth:`filled`, after a look at what is to be offloaded."""
+        ml, _ = await self.filled(count, **options)
         offloading = self.offloading(ml, policy)
         await offloading.look()
         return ml, offloading

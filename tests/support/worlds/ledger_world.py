@@ -19,7 +19,7 @@ from geminga.managed_ledger.shared.ports import OpenLedger
 from geminga.metadata.core.faults import MetadataFaults
 from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
 from geminga.model.errors import StorageError
-from geminga.model.position import LATEST, Position
+from geminga.model.position import EARLIEST, LATEST, Position
 from geminga.sim import SimWorld
 
 NAME = "public/default/persistent/topic"
@@ -65,6 +65,21 @@ class LedgerWorld:
         results = await append(ml, [f"{prefix}{i}".encode() for i in range(count)])
         assert all(result.error is None for result in results), results
         return [Position(r.ledger_id, r.first_entry_id + i) for r in results for i in range(r.count)]
+
+    async def filled(self, count: int, prefix: str = "m", **options) -> tuple[ManagedLedger, list[Position]]:
+        """As :meth:`open`, with ``count`` entries that are confirmed: ``m0``, ``m1``, ...; and their positions."""
+        ml = await self.open(**options)
+        return ml, await self.fill(ml, count, prefix)
+
+    async def with_cursor(self, count: int, prefix: str = "m") -> tuple[ManagedLedger, ManagedCursor, list[Position]]:
+        """As :meth:`filled`, with a cursor ``s`` in front of the first entry."""
+        ml, positions = await self.filled(count, prefix)
+        return ml, await ml.open_cursor("s", initial=EARLIEST), positions
+
+    async def subscribed(self) -> tuple[ManagedLedger, ManagedCursor]:
+        """Opened, with a cursor ``s`` in front of its first entry."""
+        ml = await self.open()
+        return ml, await ml.open_cursor("s", initial=EARLIEST)
 
     async def cold(self, entries: list[bytes]) -> ManagedLedger:
         """A ledger that has them, in a process that has read none."""

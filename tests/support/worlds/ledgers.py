@@ -97,6 +97,19 @@ async def create(client: BookKeeper, quorums: tuple[int, int, int] = (1, 1, 1), 
     return await client.create_ledger(ensemble_size=size, write_quorum=write, ack_quorum=ack, **more)
 
 
+async def appending(cluster: Cluster, quorums: tuple[int, int, int] = (1, 1, 1)) -> tuple[LedgerHandle, Appends]:
+    """A new ledger of a client of its own, and what is appended to it."""
+    handle = await create(cluster.client(), quorums)
+    return handle, Appends(handle)
+
+
+async def filled(cluster: Cluster, *payloads: bytes, quorums: tuple[int, int, int] = (1, 1, 1)) -> LedgerHandle:
+    """A new ledger of a client of its own, with these entries confirmed."""
+    handle, appends = await appending(cluster, quorums)
+    await appends.append_and_wait(*payloads)
+    return handle
+
+
 async def appends_error(handle: LedgerHandle) -> StorageError | None:
     """Of an entry that is appended to a ledger that takes none any more."""
     return await Appends(handle).append_and_wait(b"too late")

@@ -8,6 +8,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
+
 from geminga import sim
 from geminga.metadata import (
     MemoryMetadata,
@@ -21,6 +23,7 @@ from geminga.metadata.socket.server import MetadataServer
 from geminga.metadata.socket.store import SocketMetadataStore
 from geminga.model.limits import METADATA_VALUE_BYTES_MAX
 from geminga.runtime import Runtime, real_runtime
+from support.house.real_runtimes import close_runtime
 
 T = TypeVar("T")
 AnyStore = Any
@@ -90,6 +93,22 @@ class Harness:
             await store.close()
 
 
+def _run(main: Callable[[Runtime], Coroutine[Any, Any, T]], *, simulated: bool, seed: int = 7) -> T:
+    """On a node of a simulation, or in an ordinary loop."""
+
+    async def scenario(world: sim.SimWorld) -> T:
+        return await world.node("broker").run(lambda node: main(node.runtime))
+
+    async def real() -> T:
+        runtime = real_runtime(_no_fatal)
+        try:
+            return await main(runtime)
+        finally:
+            await close_runtime(runtime)
+
+    return sim.run(scenario, seed=seed) if simulated else asyncio.run(real())
+
+
 class MemoryCase:
     """MemoryMetadataStore in an ordinary loop, or under simulation."""
 
@@ -97,21 +116,7 @@ class MemoryCase:
         self._simulated = simulated
 
     def run(self, main: Callable[[Harness], Coroutine[Any, Any, T]]) -> T:
-        if self._simulated:
-
-            async def scenario(world: sim.SimWorld) -> T:
-                return await world.node("broker").run(lambda node: self._in(node.runtime, main))
-
-            return sim.run(scenario, seed=7)
-        return asyncio.run(self._in_real(main))
-
-    async def _in_real(self, main: Callable[[Harness], Coroutine[Any, Any, T]]) -> T:
-        runtime = real_runtime(_no_fatal)
-        try:
-            return await self._in(runtime, main)
-        finally:
-            await runtime.threads.close()
-            await runtime.disk.close()
+        return _run(lambda runtime: self._in(runtime, main), simulated=self._simulated)
 
     async def _in(self, runtime: Runtime, main: Callable[[Harness], Coroutine[Any, Any, T]]) -> T:
         server = MemoryMetadata()
@@ -135,22 +140,16 @@ class SqliteCase:
         self._path = str(directory / "metadata.db")
 
     def run(self, main: Callable[[Harness], Coroutine[Any, Any, T]]) -> T:
-        return asyncio.run(self._in(main))
+        return _run(lambda runtime: self._in(runtime, main), simulated=False)
 
-    async def _in(self, main: Callable[[Harness], Coroutine[Any, Any, T]]) -> T:
-        runtime = real_runtime(_no_fatal)
-
+    async def _in(self, runtime: Runtime, main: Callable[[Harness], Coroutine[Any, Any, T]]) -> T:
         async def reopen(dead: AnyStore) -> AnyStore:
             return await SqliteMetadataStore.open(runtime, self._path)
 
-        try:
-            harness = Harness(runtime, await SqliteMetadataStore.open(runtime, self._path), reopen)
-            result = await main(harness)
-            await harness.close()
-            return result
-        finally:
-            await runtime.threads.close()
-            await runtime.disk.close()
+        harness = Harness(runtime, await SqliteMetadataStore.open(runtime, self._path), reopen)
+        result = await main(harness)
+        await harness.close()
+        return result
 
 
 class SocketHarness(Harness):
@@ -186,21 +185,7 @@ class SocketCase:
         self._seed = seed
 
     def run(self, main: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
-        if self._simulated:
-
-            async def scenario(world: sim.SimWorld) -> T:
-                return await world.node("machine").run(lambda node: self._in(node.runtime, main))
-
-            return sim.run(scenario, seed=self._seed)
-        return asyncio.run(self._in_real(main))
-
-    async def _in_real(self, main: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
-        runtime = real_runtime(_no_fatal)
-        try:
-            return await self._in(runtime, main)
-        finally:
-            await runtime.threads.close()
-            await runtime.disk.close()
+        return _run(lambda runtime: self._in(runtime, main), simulated=self._simulated, seed=self._seed)
 
     async def _in(self, runtime: Runtime, main: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
         state = MemoryMetadata()
@@ -254,30 +239,34 @@ class ZooKeeperCase:
         self._address = zookeeper_address(server, name)
 
     def run(self, main: Callable[[Harness], Coroutine[Any, Any, T]]) -> T:
-        return asyncio.run(self._in(main))
+        return _run(lambda runtime: self._in(runtime, main), simulated=False)
 
-    async def _in(self, main: Callable[[Harness], Coroutine[Any, Any, T]]) -> T:
+    async def _in(self, runtime: Runtime, main: Callable[[Harness], Coroutine[Any, Any, T]]) -> T:
         from geminga.metadata.core.zookeeper_address import REQUEST_BYTES_MAX, REQUEST_OVERHEAD_BYTES
         from geminga.metadata.zookeeper import ZooKeeperMetadataStore
-
-        runtime = real_runtime(_no_fatal)
 
         async def reopen(dead: AnyStore) -> AnyStore:
             # What a server does for a process that is gone, without the wait.
             await dead.close()
             return await ZooKeeperMetadataStore.open(runtime, self._address)
 
-        try:
-            store = await ZooKeeperMetadataStore.open(runtime, self._address)
-            harness = Harness(runtime, store, reopen)
-            path_bytes = len(f"{self._address.chroot}/a".encode())
-            harness.value_bytes_max = REQUEST_BYTES_MAX - REQUEST_OVERHEAD_BYTES - path_bytes
-            result = await main(harness)
-            await harness.close()
-            return result
-        finally:
-            await runtime.threads.close()
-            await runtime.disk.close()
+        harness = Harness(runtime, await ZooKeeperMetadataStore.open(runtime, self._address), reopen)
+        path_bytes = len(f"{self._address.chroot}/a".encode())
+        harness.value_bytes_max = REQUEST_BYTES_MAX - REQUEST_OVERHEAD_BYTES - path_bytes
+        result = await main(harness)
+        await harness.close()
+        return result
+
+
+def store_case(request: pytest.FixtureRequest, directory: Path) -> MemoryCase | SqliteCase | SocketCase | ZooKeeperCase:
+    """What a fixture's parameter names: ``memory``, ``memory-simulated``, ``sqlite``, ``zookeeper``, one of SOCKETS."""
+    if request.param == "zookeeper":
+        return ZooKeeperCase(request.getfixturevalue("zookeeper"), request.node.name)
+    if request.param == "sqlite":
+        return SqliteCase(directory)
+    if request.param in SOCKETS:
+        return socket_case(request.param, directory)
+    return MemoryCase(simulated=request.param == "memory-simulated")
 
 
 def zookeeper_address(server: Any, name: str) -> Any:

@@ -65,8 +65,7 @@ class Publisher:
 
     @classmethod
     async def open(cls, world: BrokerWorld) -> Publisher:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         return cls(world, client)
 
     async def publish(self, payload: bytes = b"payload", *, claimed_ms: int | None = None) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 from starlette.types import ASGIApp, Message, Scope
 
@@ -59,6 +59,23 @@ class Answer(NamedTuple):
         return reason
 
 
+def http_scope(method: str, target: str, headers: Iterable[tuple[bytes, bytes]]) -> Scope:
+    """Of a request for ``target``, which is a path with its query, of nobody in particular."""
+    path, _, query = target.partition("?")
+    return {
+        "type": "http",
+        "http_version": "1.1",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "scheme": "http",
+        "headers": list(headers),
+        "query_string": query.encode(),
+        "server": ("broker", 8080),
+    }
+
+
 async def ask(
     application: ASGIApp,
     method: str,
@@ -99,20 +116,23 @@ async def ask(
     lines += [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
     lines += [(b"authorization", role.encode())] if role else []
     lines += [(b"x-original-principal", original.encode())] if original else []
-    path, _, query = path.partition("?")
-    scope: Scope = {
-        "type": "http",
-        "http_version": "1.1",
-        "method": method,
-        "path": path,
-        "raw_path": path.encode(),
-        "root_path": "",
-        "scheme": "http",
-        "headers": lines,
-        "query_string": query.encode(),
-        "server": ("broker", 8080),
-        "client": ("10.0.0.7", 51042),
-    }
+    scope = {**http_scope(method, path, lines), "client": ("10.0.0.7", 51042)}
     await application(scope, receive, send)
     told = {name.decode().lower(): value.decode() for name, value in sent[0].get("headers", ())}
     return Answer(sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:]), told)
+
+
+async def done(application: ASGIApp, *asked: tuple[str, str, object]) -> None:
+    """Ask for these, by method, path and document (None: no body). Raises AssertionError where one is refused."""
+    for method, path, document in asked:
+        body = b"" if document is None else json.dumps(document).encode()
+        answer = await ask(application, method, path, body)
+        assert answer.status in (200, 204), (path, answer)
+
+
+#: Two other clusters, one of which the tenant may use.
+TWO_CLUSTERS: Final[tuple[tuple[str, str, object], ...]] = (
+    ("PUT", "/admin/v2/clusters/far", {"serviceUrl": "http://far:8080"}),
+    ("PUT", "/admin/v2/clusters/strange", {"serviceUrl": "http://strange:8080"}),
+    ("POST", "/admin/v2/tenants/public", {"allowedClusters": ["standalone", "far"]}),
+)

@@ -263,6 +263,12 @@ class RecordedTopic:
         await settle()
         return positions
 
+    async def joined(self, sub_type: int = Sub.Shared, **fields) -> RecordingConnection:
+        """A connection with a consumer, made with the ``fields`` of :meth:`join`."""
+        connection = self.connect()
+        await self.join(connection, sub_type, **fields)
+        return connection
+
     async def join(
         self,
         connection: RecordingConnection,

@@ -12,6 +12,7 @@ from geminga.app.storage import backup_socket
 from geminga.app.storage.backup_socket import SharedBackups, serve_backups
 from geminga.model.errors import ConflictError, PreconditionFailedError, UnavailableError
 from geminga.runtime import Runtime, real_runtime
+from support.house.real_runtimes import close_runtime
 
 
 def fatal(part: str, error: BaseException) -> None:
@@ -43,8 +44,7 @@ def on_socket(tmp_path: Path, work: Callable[[Runtime, str, KeptBackups], Awaita
         await listener.close()
         with pytest.raises(UnavailableError, match=r"backup\.socket: the storage does not answer"):
             await SharedBackups(runtime, path).state()
-        await runtime.threads.close()
-        await runtime.disk.close()
+        await close_runtime(runtime)
 
     asyncio.run(main())
 

@@ -25,6 +25,7 @@ from geminga.runtime import Runtime, real_runtime
 from geminga.wire.bookkeeper.bookie_registration import AVAILABLE_PATH, READ_ONLY_PATH
 from geminga.wire.bookkeeper.ledger_path import ledger_path
 from geminga.wire.bookkeeper.under_replication import REREPLICATION_LAYOUT_PATH
+from support.house.real_runtimes import close_runtime
 from support.worlds.ledgers import Appends
 
 
@@ -133,8 +134,7 @@ def test_bookies_of_a_cluster_are_found_and_strangers_are_refused(tmp_path: Path
         await pool.close()
         for bookie in again:
             await bookie.stop()
-        await runtime.disk.close()
-        await runtime.threads.close()
+        await close_runtime(runtime)
 
     asyncio.run(main())
 
@@ -171,8 +171,7 @@ def test_bookies_with_auto_recovery_restore_what_one_of_them_had(tmp_path: Path)
         for bookie in bookies.values():
             await bookie.stop()
         await store.close()
-        await runtime.disk.close()
-        await runtime.threads.close()
+        await close_runtime(runtime)
         assert not open_descriptors() - before
 
     asyncio.run(main())
@@ -192,8 +191,7 @@ def test_auto_recovery_that_can_not_begin_is_closed_with_all_it_opened(tmp_path:
         await recovery.close()
         assert not open_descriptors() - before
         await store.close()
-        await runtime.disk.close()
-        await runtime.threads.close()
+        await close_runtime(runtime)
 
     asyncio.run(main())
 
@@ -217,8 +215,7 @@ def test_bookie_whose_disk_is_full_is_registered_as_read_only(tmp_path: Path) ->
         await registered.close()
         await pool.close()
         await bookie.stop()
-        await runtime.disk.close()
-        await runtime.threads.close()
+        await close_runtime(runtime)
 
     asyncio.run(main())
 

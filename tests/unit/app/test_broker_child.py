@@ -25,6 +25,7 @@ from geminga.model.errors import ConfigurationError, MetadataError
 from geminga.runtime import real_runtime, wait_ms
 from geminga.wire.bookkeeper.bookie_registration import AVAILABLE_PATH, encode_local_service_info
 from geminga.wire.bookkeeper.codes import FRAME_BYTES_MAX
+from support.house.real_runtimes import close_runtime
 
 TOKEN = "t"
 
@@ -54,8 +55,7 @@ async def storage(directory: Path) -> AsyncIterator[tuple[MetadataServer, Memory
     yield metadata, own
     await served.close()
     await metadata.close()
-    await runtime.threads.close()
-    await runtime.disk.close()
+    await close_runtime(runtime)
 
 
 def test_it_is_registered_while_it_serves_and_gone_when_it_has_stopped(tmp_path: Path) -> None:

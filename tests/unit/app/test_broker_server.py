@@ -23,6 +23,7 @@ from geminga.metadata.core.zookeeper_address import parse_zookeeper_address
 from geminga.metadata.zookeeper import ZooKeeperMetadataStore
 from geminga.model.errors import ConfigurationError, UnavailableError
 from geminga.runtime import real_runtime
+from support.house.real_runtimes import close_runtime
 
 PORTS = ("brokerServicePort=0", "webServicePort=0")
 
@@ -168,7 +169,6 @@ def test_a_clusters_broker_is_registered_while_it_serves(
         assert await server.stop()
         assert await looking.children(BROKERS_PATH) == []
         await looking.close()
-        await runtime.threads.close()
-        await runtime.disk.close()
+        await close_runtime(runtime)
 
     asyncio.run(main())

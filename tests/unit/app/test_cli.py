@@ -25,6 +25,7 @@ from geminga.app.servers.listeners import Addresses
 from geminga.app.servers.process import DataLocation, ready_line
 from geminga.model.errors import ConfigurationError
 from geminga.wire.pulsar import varint
+from support.house.python_programs import run_python
 from support.house.weekly_sample import sampled
 
 ADDRESSES = Addresses("pulsar://127.0.0.1:1", "http://127.0.0.1:2", 1, 2)
@@ -49,7 +50,7 @@ def test_version_loads_no_broker() -> None:
         "except SystemExit: pass\n"
         "print([name for name in ('google.protobuf', 'asyncio', 'typer', 'uvicorn') if name in sys.modules])\n"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    result = run_python(code)
     assert result.stdout.splitlines()[-1] == "[]"
 
 
@@ -62,7 +63,7 @@ def test_help_of_one_group_loads_no_other_and_nothing_heavy(group: str) -> None:
         "except SystemExit: pass\n"
         "print(*sorted(sys.modules))\n"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    result = run_python(code)
     loaded = set(result.stdout.splitlines()[-1].split())
     assert "Usage: geminga" in result.stdout
     assert not loaded & {
@@ -113,7 +114,7 @@ def test_package_and_plugin_load_nothing_heavy() -> None:
         "import sys, geminga, geminga.pytest_plugin\n"
         "print([name for name in ('google.protobuf', 'starlette', 'uvicorn', 'typer') if name in sys.modules])\n"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    result = run_python(code)
     assert result.stdout == "[]\n"
 
 

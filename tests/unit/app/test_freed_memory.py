@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import platform
-import subprocess
-import sys
 
 import pytest
+
+from support.house.python_programs import run_python
 
 ROUNDS = 50
 PROGRAM = f"""
@@ -30,7 +30,7 @@ print(faults() - before)
 
 def faults(call: str) -> int:
     program = PROGRAM.format(call=call)
-    return int(subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True).stdout)
+    return int(run_python(program).stdout)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the marks are glibc's")

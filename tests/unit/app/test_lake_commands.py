@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread  # noqa: TID251  # the server answers while the command waits for it
+from http.server import ThreadingHTTPServer
 
 import pytest
 from typer.testing import CliRunner
 
 from geminga.app.commands.lake_commands import commands, first_to_stay
+from support.processes.web_answers import Answering, Served
 
 LEDGERS = [{"ledgerId": number, "size": size} for number, size in ((1, 100), (4, 100), (9, 100), (12, 0))]
 
@@ -47,31 +47,22 @@ def admin():
     credentials.clear()
     asked: list[tuple[str, str, object]] = []
 
-    class Answers(BaseHTTPRequestHandler):
+    class Answers(Answering):
         def do_GET(self) -> None:
             said = SAID.get(self.path.rpartition("/")[2], {"holes": [HOLE], "skipped": []})
-            self._answer(json.dumps(said))
+            self._note(said)
 
         def do_PUT(self) -> None:
-            self._answer(json.dumps(HOLE))
+            self._note(HOLE)
 
-        def _answer(self, text: str) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        def _note(self, said: object) -> None:
+            body = self.asked_body()
             credentials.append(self.headers.get("Authorization") or "")
             asked.append((self.command, self.path, json.loads(body) if body else None))
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(text.encode())
+            self.answer(json.dumps(said).encode())
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}", asked
-        server.shutdown()
-        thread.join()
+    with Served(ThreadingHTTPServer(("127.0.0.1", 0), Answers)) as server:
+        yield server.url, asked
 
 
 def run(address: str, *words: str):

@@ -15,6 +15,7 @@ from geminga.metadata import SqliteMetadataStore
 from geminga.metadata.core.zookeeper_address import ZooKeeperAddress
 from geminga.model.errors import CorruptionError, DataDirectoryError, MetadataError
 from geminga.runtime import ThreadedDisk, real_runtime
+from support.house.real_runtimes import close_runtime
 
 #: Nobody listens there.
 NOWHERE = ZooKeeperAddress(("127.0.0.1:1",), "/c")
@@ -58,8 +59,7 @@ def test_nodes_too_large_for_a_zookeeper_and_names_it_refuses_are_named(tmp_path
         await store.put("/large", bytes(1 << 20), expected_version=None)
         await store.put("/odd/\ue000", b"", expected_version=None)
         await store.close()
-        await runtime.threads.close()
-        await runtime.disk.close()
+        await close_runtime(runtime)
 
     with Standalone(tmp_path / "data"):
         pass

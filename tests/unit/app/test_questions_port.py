@@ -18,6 +18,7 @@ from geminga.bookie.serving import BookieServer
 from geminga.bookie.spread import SpreadBookie
 from geminga.model.errors import UnavailableError
 from geminga.runtime import MemoryDisk, Runtime, real_runtime
+from support.house.real_runtimes import close_runtime
 from support.processes.certificates import Authority
 from support.worlds.bookies import Listed
 
@@ -61,8 +62,7 @@ def test_it_is_answered_over_tls_where_that_is_asked_for(tmp_path) -> None:
         assert b"200 OK" not in await asked(port, None)
         assert await asked(port, trusting) == b""
         await http.close()
-        await runtime.disk.close()
-        await runtime.threads.close()
+        await close_runtime(runtime)
 
     asyncio.run(main())
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from support.house.python_programs import run_python
 
 PROGRAM = """
 import gc
@@ -28,7 +27,7 @@ print(*(end - begin for begin, end in zip(before, after)), gc.get_freeze_count()
 def collections(call: str) -> list[int]:
     """Of each generation, and the objects that are left out for good."""
     program = PROGRAM.format(call=call)
-    out = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True).stdout
+    out = run_python(program).stdout
     return list(map(int, out.split()))
 
 

@@ -11,6 +11,7 @@ from geminga.broker.ownership.core.broker_data import BROKERS_PATH
 from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
 from geminga.model.errors import ConfigurationError
 from geminga.runtime import real_runtime
+from support.house.real_runtimes import close_runtime
 
 DOCUMENTS = (
     "/admin/policies/acme",
@@ -46,8 +47,7 @@ def test_what_is_not_in_the_shared_store_refuses_the_start_by_name(missing: str 
         finally:
             await shared.close()
             await own.close()
-            await runtime.threads.close()
-            await runtime.disk.close()
+            await close_runtime(runtime)
 
     asyncio.run(main())
 
@@ -74,8 +74,7 @@ def test_what_was_deleted_since_keeps_no_broker_from_starting_and_a_place_that_k
             await divided(own, other, "zk:own", "zk:other", cluster="east")
         for store in (own, shared, other):
             await store.close()
-        await runtime.threads.close()
-        await runtime.disk.close()
+        await close_runtime(runtime)
 
     asyncio.run(main())
 
@@ -110,7 +109,6 @@ def test_brokers_of_a_cluster_look_in_one_place() -> None:
             await note(own, "zk:all")
         assert await noted(own) == ""
         await own.close()
-        await runtime.threads.close()
-        await runtime.disk.close()
+        await close_runtime(runtime)
 
     asyncio.run(main())

@@ -19,6 +19,7 @@ from geminga.app.storage.stopped_bookie import FoundEntry, StoppedBookie, Stoppe
 from geminga.bookkeeper.remote import RemoteBookie
 from geminga.model.errors import DataDirectoryError
 from geminga.runtime import real_runtime
+from support.house.real_runtimes import close_runtime
 from support.worlds.bookies import Calls, entries_of
 
 
@@ -40,8 +41,7 @@ def filled(data: Path, *, first: int = 0, also: tuple[str, ...] = ()) -> None:
         assert await calls.fence(4) is None
         await remote.close()
         await server.stop()
-        await runtime.disk.close()
-        await runtime.threads.close()
+        await close_runtime(runtime)
 
     asyncio.run(main())
 

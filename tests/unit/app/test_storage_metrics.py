@@ -8,6 +8,7 @@ from pathlib import Path
 from geminga.app.servers import storage_metrics
 from geminga.app.servers.storage_metrics import StorageMetrics, serve_metrics
 from geminga.runtime import real_runtime
+from support.house.real_runtimes import close_runtime
 
 
 def fatal(part: str, error: BaseException) -> None:
@@ -27,8 +28,7 @@ def test_rows_are_those_of_the_sources_now(tmp_path: Path) -> None:
         assert found == [[((("bookie", "b"),), {"a": 2.0})]] * 20
         await listener.close()
         assert await asking.rows() == ()
-        await runtime.threads.close()
-        await runtime.disk.close()
+        await close_runtime(runtime)
 
     asyncio.run(main())
 
@@ -51,7 +51,6 @@ def test_too_much_and_nonsense_are_nothing(tmp_path: Path, monkeypatch) -> None:
         listener = await runtime.network.listen_local(Nonsense, path)
         assert await asking.rows() == ()
         await listener.close()
-        await runtime.threads.close()
-        await runtime.disk.close()
+        await close_runtime(runtime)
 
     asyncio.run(main())

@@ -54,8 +54,7 @@ def test_large_entry_is_a_view_of_what_was_read_and_its_payload_the_only_copy():
 
 def test_cache_and_log_serve_one_call_together():
     async def main(case: BookieNode) -> None:
-        await case.add(1, 0, entries_of(1, 0, 5))
-        await case.bookie.flush()
+        await case.add_flushed(1, 0, 5)
         await case.add(1, 5, entries_of(1, 5, 2))
         results = await case.read(1, 6, 0, 7, 4)
         assert [results[0], results[1], results[3]] == [entries_of(1, i, 1)[0] for i in (6, 0, 4)]
@@ -66,10 +65,8 @@ def test_cache_and_log_serve_one_call_together():
 
 def test_damage_is_named_with_file_and_offset_and_never_served():
     async def main(case: BookieNode) -> None:
-        await case.add(1, 0, entries_of(1, 0, 5))
-        await case.bookie.flush()
-        await case.add(2, 0, entries_of(2, 0, 5))
-        await case.bookie.flush()
+        await case.add_flushed(1, 0, 5)
+        await case.add_flushed(2, 0, 5)
         row = case.bookie.storage.index.find(1, 0)
         assert row is not None
         [log] = case.files(".log")
@@ -86,8 +83,7 @@ def test_damage_is_named_with_file_and_offset_and_never_served():
 
 def test_read_error_is_not_absence_and_goes_away():
     async def main(case: BookieNode) -> None:
-        await case.add(1, 0, entries_of(1, 0, 5))
-        await case.bookie.flush()
+        await case.add_flushed(1, 0, 5)
         case.disk.inject("read", "*.log", error=errno.EIO)
         assert isinstance((await case.read(1, 0))[0], DiskIOError)
         case.disk.inject("open", "*.log", error=errno.EMFILE)

@@ -51,6 +51,15 @@ async def collect(case: BookieNode, rounds: int = 1) -> None:
         await case.world.sleep(1)
 
 
+async def fill_journal(case: BookieNode) -> None:
+    """Until not even a fence finds room."""
+    fill_disk(case)
+    entry_id = 10
+    while await case.add(UNFLUSHED, entry_id, entries_of(UNFLUSHED, entry_id, 1, size=1000)) is None:
+        entry_id += 1
+    assert isinstance(await case.fence(1), DiskFullError)
+
+
 def test_disk_without_a_free_byte_gets_back_what_deletions_leave():
     async def main(case: BookieNode) -> None:
         await fill(case)
@@ -108,11 +117,7 @@ def test_fence_on_a_bookie_whose_journal_found_no_room_is_taken_as_soon_as_there
     async def main(case: BookieNode) -> None:
         await case.reopen(disk_usage_threshold=1.0)
         await fill(case)
-        fill_disk(case)
-        entry_id = 10
-        while await case.add(UNFLUSHED, entry_id, entries_of(UNFLUSHED, entry_id, 1, size=1000)) is None:
-            entry_id += 1
-        assert isinstance(await case.fence(1), DiskFullError)
+        await fill_journal(case)
         case.disk.capacity_bytes += 8_000
         await case.world.sleep(1)
         assert not case.bookie.is_writable, "no room for a journal of the usual size"
@@ -138,11 +143,7 @@ def test_fence_and_recovered_end_are_taken_by_a_disk_that_has_room_above_its_thr
     async def main(case: BookieNode) -> None:
         await case.reopen(disk_check_interval_ms=3_600_000, disk_usage_threshold=0.5)
         await fill(case)
-        fill_disk(case)
-        entry_id = 10
-        while await case.add(UNFLUSHED, entry_id, entries_of(UNFLUSHED, entry_id, 1, size=1000)) is None:
-            entry_id += 1
-        assert isinstance(await case.fence(1), DiskFullError)
+        await fill_journal(case)
         # Room for a journal, and far more in use than it may be.
         case.disk.capacity_bytes = case.disk.used_bytes() + 40_000
         await case.bookie.probe_disk()

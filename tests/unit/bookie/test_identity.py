@@ -19,6 +19,7 @@ from geminga.runtime import Runtime, real_runtime
 from geminga.sim import NodeCrashedError, SimNode, SimWorld
 from geminga.sim.disk_media import Inode
 from geminga.wire.bookkeeper.bookie_cookie import BookieCookie, encode_bookie_cookie
+from support.house.real_runtimes import close_runtime
 from support.worlds.bookies import SMALL_JOURNALS, Calls, Listed, entries_of
 
 CLUSTER = "6a9d2ed3-9f3c-4be2-a0be-b0ea2a7fd3fd"
@@ -350,7 +351,6 @@ def test_directory_in_use_and_one_that_can_not_be_made(tmp_path) -> None:
             await start(second, below)
         await bookie.close()
         for runtime in (first, second):
-            await runtime.disk.close()
-            await runtime.threads.close()
+            await close_runtime(runtime)
 
     asyncio.run(main())

@@ -12,8 +12,7 @@ from support.clusters.bookie_node import BookieNode, entries_of, run_bookie
 
 def test_mark_never_goes_back():
     async def main(case: BookieNode) -> None:
-        await case.add(1, 0, entries_of(1, 0, 3))
-        await case.bookie.flush()
+        await case.add_flushed(1, 0, 3)
         storage = case.bookie.storage
         with pytest.raises(InvariantError, match="the mark would go back"):
             await storage.write_checkpoint([], mark=(storage.checkpoint.mark_sequence - 1, 9))
@@ -39,8 +38,7 @@ def test_index_runs_are_merged_and_their_files_removed():
 
 def test_flush_whose_checkpoint_finds_no_room_leaves_no_index_run_behind():
     async def main(case: BookieNode) -> None:
-        await case.add(1, 0, entries_of(1, 0, 3))
-        await case.bookie.flush()
+        await case.add_flushed(1, 0, 3)
         await case.add(1, 3, entries_of(1, 3, 3))
         before = case.files(".index")
         fault = case.disk.inject("write", "*/checkpoint.tmp", error=errno.ENOSPC, times=None)

@@ -34,6 +34,20 @@ def journal_with_entries(case: BookieNode) -> str:
     return case.files(f"{case.bookie.journal.journal_id:010d}.journal")[0]
 
 
+async def killed(case: BookieNode) -> str:
+    """Filled and killed; a journal that has entries."""
+    await fill(case)
+    path = journal_with_entries(case)
+    await case.kill()
+    return path
+
+
+async def check_refused(case: BookieNode, error: type[Exception], words: str) -> None:
+    """It does not start, and says why."""
+    with pytest.raises(error, match=words):
+        await case.open()
+
+
 # ---- identity
 
 
@@ -88,8 +102,7 @@ def test_lost_checkpoint_and_logs_are_told_by_the_journals_that_are_gone():
         await case.reopen()
         await case.bookie.close()
         remove(case, "checkpoint", ".log", ".index")
-        with pytest.raises(DataDirectoryError, match="checkpoint is missing"):
-            await case.open()
+        await check_refused(case, DataDirectoryError, "checkpoint is missing")
 
     run_bookie(main)
 
@@ -104,8 +117,7 @@ def test_wiped_directory_beside_the_other_is_refused(kept):
             directory, _, name = path.rpartition("/")
             if directory == f"/b/{wiped}":
                 case.disk.directory(directory).change({name: None})
-        with pytest.raises(DataDirectoryError, match="no cookie"):
-            await case.open()
+        await check_refused(case, DataDirectoryError, "no cookie")
 
     run_bookie(main)
 
@@ -115,8 +127,7 @@ def test_emptied_journal_with_its_cookie_is_refused():
         await fill(case)
         await case.bookie.close()
         remove(case, ".journal")
-        with pytest.raises(DataDirectoryError, match="was emptied"):
-            await case.open()
+        await check_refused(case, DataDirectoryError, "was emptied")
 
     run_bookie(main)
 
@@ -145,8 +156,7 @@ def test_bad_cookie_is_refused(change):
             "role": encode_cookie(Cookie(instance_id, "ledgers")),
         }[change]
         await case.node.runtime.disk.write_file("/b/journal/cookie", data)
-        with pytest.raises(DataDirectoryError, match="/b/journal/cookie"):
-            await case.open()
+        await check_refused(case, DataDirectoryError, "/b/journal/cookie")
 
     run_bookie(main)
 
@@ -170,24 +180,18 @@ def test_replay_restores_entries_keys_and_fences():
 
 def test_damaged_group_is_named_and_refused():
     async def main(case: BookieNode) -> None:
-        await fill(case)
-        path = journal_with_entries(case)
-        await case.kill()
+        path = await killed(case)
         case.flip(path, 64 + 45)
-        with pytest.raises(CorruptionError, match=f"{path} at offset 64.*once with gemingaAcceptDamagedJournal"):
-            await case.open()
+        await check_refused(case, CorruptionError, f"{path} at offset 64.*once with gemingaAcceptDamagedJournal")
 
     run_bookie(main)
 
 
 def test_damaged_journal_header_is_named_and_refused():
     async def main(case: BookieNode) -> None:
-        await fill(case)
-        path = journal_with_entries(case)
-        await case.kill()
+        path = await killed(case)
         case.flip(path, 9)
-        with pytest.raises(CorruptionError, match=f"{path} at offset 0"):
-            await case.open()
+        await check_refused(case, CorruptionError, f"{path} at offset 0")
 
     run_bookie(main)
 
@@ -202,21 +206,17 @@ def test_missing_journal_between_others_is_refused():
         middle = sorted(case.files(".journal"))[1]
         await case.kill()
         remove(case, middle)
-        with pytest.raises(CorruptionError, match=r"missing"):
-            await case.open()
+        await check_refused(case, CorruptionError, r"missing")
 
     run_bookie(main)
 
 
 def test_journal_of_the_mark_must_exist():
     async def main(case: BookieNode) -> None:
-        await fill(case)
-        path = journal_with_entries(case)
-        await case.kill()
+        path = await killed(case)
         remove(case, path)
         await case.node.runtime.disk.write_file("/b/journal/0000000099.journal", b"")
-        with pytest.raises(CorruptionError, match=f"{path} is missing"):
-            await case.open()
+        await check_refused(case, CorruptionError, f"{path} is missing")
 
     run_bookie(main)
 
@@ -224,9 +224,7 @@ def test_journal_of_the_mark_must_exist():
 def test_accepted_damage_puts_the_ledgers_in_limbo():
     async def main(case: BookieNode) -> None:
         case.ledgers.live = {1, 2}
-        await fill(case)
-        path = journal_with_entries(case)
-        await case.kill()
+        path = await killed(case)
         case.flip(path, 64 + 45)
         await case.open(accept_damaged_journal=True)
         for _ in range(2):
@@ -257,9 +255,7 @@ def test_start_that_would_accept_damage_where_there_is_none_says_so(caplog):
 
 def test_accepted_damage_without_the_list_of_ledgers_is_refused():
     async def main(case: BookieNode) -> None:
-        await fill(case)
-        path = journal_with_entries(case)
-        await case.kill()
+        path = await killed(case)
         case.flip(path, 64 + 45)
         with pytest.raises(DataDirectoryError, match="which ledgers exist"):
             await case.open(accept_damaged_journal=True)
@@ -269,9 +265,7 @@ def test_accepted_damage_without_the_list_of_ledgers_is_refused():
 
 def test_accepted_damage_is_not_forgotten_by_a_start_that_flushes_and_then_is_refused():
     async def main(case: BookieNode) -> None:
-        await fill(case)
-        path = journal_with_entries(case)
-        await case.kill()
+        path = await killed(case)
         case.flip(path, 64 + 45)
         # What is replayed does not fit into the write cache.
         tiny = {"write_cache_max_size_mb": 0.001}
@@ -293,9 +287,7 @@ def test_accepted_damage_is_not_forgotten_by_a_start_that_flushes_and_then_is_re
 def test_accepted_damage_is_known_though_the_checkpoint_is_lost_later():
     async def main(case: BookieNode) -> None:
         case.ledgers.live = {1}
-        await fill(case)
-        path = journal_with_entries(case)
-        await case.kill()
+        path = await killed(case)
         case.flip(path, 64 + 45)
         await case.open(accept_damaged_journal=True)
         await case.bookie.close()
@@ -310,8 +302,7 @@ def test_accepted_damage_is_known_though_the_checkpoint_is_lost_later():
         await case.bookie.close()
         for name in ("checkpoint", "limbo"):
             case.flip(f"/b/ledgers/{name}", 40)
-        with pytest.raises(DataDirectoryError, match="/b/ledgers/limbo is damaged, and so is the checkpoint"):
-            await case.open()
+        await check_refused(case, DataDirectoryError, "/b/ledgers/limbo is damaged, and so is the checkpoint")
 
     run_bookie(main)
 
@@ -407,8 +398,7 @@ def test_damaged_entry_log_is_named_when_the_index_must_be_rebuilt():
         remove(case, ".index")
         log = case.files(".log")[0]
         case.flip(log, 300)
-        with pytest.raises(CorruptionError, match=f"{log} at offset"):
-            await case.open()
+        await check_refused(case, CorruptionError, f"{log} at offset")
 
     run_bookie(main)
 
@@ -418,8 +408,7 @@ def test_missing_or_short_entry_log_is_refused():
         await fill_and_close(case)
         log = case.files(".log")[0]
         remove(case, log)
-        with pytest.raises(DataDirectoryError, match=log):
-            await case.open()
+        await check_refused(case, DataDirectoryError, log)
 
     run_bookie(main)
 

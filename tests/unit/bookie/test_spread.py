@@ -16,6 +16,7 @@ from geminga.model.bookie_port import Availability, BookieInfo
 from geminga.model.errors import DataDirectoryError, DiskFullError
 from geminga.runtime import real_runtime
 from geminga.sim import SimNode, SimWorld
+from support.house.real_runtimes import close_runtime
 from support.worlds.bookies import PAIRS, SMALL_JOURNALS, Calls, Listed, entries_of
 
 
@@ -134,8 +135,7 @@ def test_directories_that_moved_to_another_place_are_refused_and_lose_nothing(
             await use(Calls(bookie))
             await bookie.close()
         finally:
-            await runtime.disk.close()
-            await runtime.threads.close()
+            await close_runtime(runtime)
 
     async def fill(calls: Calls) -> None:
         for ledger_id in range(3):

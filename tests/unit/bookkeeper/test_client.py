@@ -21,7 +21,7 @@ from geminga.model.errors import (
 from geminga.wire.bookkeeper.digest import DigestType
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetadata, LedgerState
 from geminga.wire.bookkeeper.ledger_path import ledger_path
-from support.worlds.ledgers import Appends, Cluster, create, run_cluster
+from support.worlds.ledgers import Appends, Cluster, appending, create, run_cluster
 
 
 def test_created_ledger_has_the_metadata_that_was_asked_for():
@@ -254,8 +254,7 @@ def test_writer_of_a_deleted_ledger_gets_no_more_acknowledgments():
 @pytest.mark.parametrize(("quorums", "hanging"), [((2, 2, 2), 1), ((3, 3, 2), 1), ((3, 2, 2), 1), ((3, 3, 3), 2)])
 def test_deletion_waits_for_no_bookie_that_hangs_once_nothing_can_be_acknowledged_any_more(quorums, hanging):
     async def main(cluster):
-        handle = await create(cluster.client(), quorums)
-        appends = Appends(handle)
+        handle, appends = await appending(cluster, quorums)
         assert await appends.append_and_wait(b"before") is None
         ensemble = handle.metadata.last_fragment.ensemble
         for name in ensemble[:hanging]:

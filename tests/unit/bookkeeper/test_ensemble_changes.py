@@ -15,13 +15,12 @@ from geminga.model.errors import (
 )
 from geminga.wire.bookkeeper.ledger_metadata import LedgerState
 from geminga.wire.bookkeeper.ledger_path import ledger_path
-from support.worlds.ledgers import Appends, Cluster, create, error_classes, payloads, run_cluster, turn
+from support.worlds.ledgers import Appends, Cluster, appending, create, error_classes, payloads, run_cluster, turn
 
 
 def test_error_without_a_spare_bookie_fails_everything_pending_in_order_for_good():
     async def main(cluster: Cluster):
-        handle = await create(cluster.client())
-        appends = Appends(handle)
+        handle, appends = await appending(cluster)
         await appends.append_and_wait(*payloads(0, 2))
         bookie = cluster.bookies["b0"]
         bookie.add_error = DiskFullError("full")
@@ -86,8 +85,7 @@ def test_failed_bookie_is_replaced_and_nothing_is_lost(quorums):
 @pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 3, 3), (3, 2, 2)])
 def test_second_failure_during_the_change_is_replaced_too(quorums):
     async def main(cluster: Cluster):
-        handle = await create(cluster.client(), quorums)
-        appends = Appends(handle)
+        handle, appends = await appending(cluster, quorums)
         first, second, _ = handle.metadata.last_fragment.ensemble
         for name in (first, second):
             cluster.bookies[name].fail(DiskIOError("broken"))
@@ -125,8 +123,7 @@ def test_entries_do_not_complete_while_their_fragment_is_being_decided():
 
 def test_ensemble_change_of_a_ledger_that_another_recovers_is_refused():
     async def main(cluster: Cluster):
-        handle = await create(cluster.client(), (2, 2, 2))
-        appends = Appends(handle)
+        handle, appends = await appending(cluster, (2, 2, 2))
         await appends.append_and_wait(b"x")
         ensemble = handle.metadata.last_fragment.ensemble
         # The recoverer's fence has reached the metadata only: the writer's next failure must find out.
@@ -142,8 +139,7 @@ def test_ensemble_change_of_a_ledger_that_another_recovers_is_refused():
 
 def test_replaced_bookie_that_answers_late_means_nothing():
     async def main(cluster: Cluster):
-        handle = await create(cluster.client(), (2, 2, 2))
-        appends = Appends(handle)
+        handle, appends = await appending(cluster, (2, 2, 2))
         late_name, failing_name = handle.metadata.last_fragment.ensemble
         late, failing = cluster.bookies[late_name], cluster.bookies[failing_name]
         late.holds_replies = True
@@ -164,8 +160,7 @@ def test_late_answer_of_a_replaced_bookie_does_not_count_for_its_successor(quoru
     """An entry that only the bookie that was replaced has stored is not confirmed by its late answer."""
 
     async def main(cluster: Cluster):
-        handle = await create(cluster.client(), quorums)
-        appends = Appends(handle)
+        handle, appends = await appending(cluster, quorums)
         old = handle.metadata.last_fragment.ensemble
         replaced, *others = (cluster.bookies[name] for name in old)
         spare = [bookie for name, bookie in cluster.bookies.items() if name not in old]
@@ -193,8 +188,7 @@ def test_late_answer_of_a_replaced_bookie_does_not_count_for_its_successor(quoru
 
 def test_what_reached_its_quorum_during_the_change_completes_without_the_newcomer():
     async def main(cluster: Cluster):
-        handle = await create(cluster.client(), (3, 3, 2))
-        appends = Appends(handle)
+        handle, appends = await appending(cluster, (3, 3, 2))
         ensemble = handle.metadata.last_fragment.ensemble
         cluster.bookies[ensemble[0]].add_error = DiskIOError("broken")
         cluster.pool.unavailable.add(ensemble[0])

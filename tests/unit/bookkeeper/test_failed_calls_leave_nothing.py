@@ -10,7 +10,7 @@ from geminga.bookkeeper.ledger_ids import LedgerIds
 from geminga.model.errors import DiskIOError, NoSuchEntryError, SessionExpiredError, StorageError
 from geminga.runtime import answer_of, next_turn
 from support.house.uncollected import uncollected
-from support.worlds.ledgers import Appends, Cluster, create, payloads, run_cluster, turn
+from support.worlds.ledgers import Cluster, create, filled, payloads, run_cluster, turn
 
 
 async def opening(cluster: Cluster, ledger_id: int) -> None:
@@ -21,8 +21,7 @@ async def opening(cluster: Cluster, ledger_id: int) -> None:
 @pytest.mark.parametrize("bookies_away", ["no-lac", "no-entry"])
 def test_recovery_that_can_not_tell_the_end_leaves_nothing(bookies_away) -> None:
     async def main(cluster: Cluster) -> None:
-        handle = await create(cluster.client(), (3, 3, 2))
-        await Appends(handle).append_and_wait(*payloads(0, 7))
+        handle = await filled(cluster, *payloads(0, 7), quorums=(3, 3, 2))
         await turn()
         for name in ("b0", "b1"):
             bookie = cluster.bookies[name]
@@ -41,8 +40,7 @@ def test_recovery_that_can_not_tell_the_end_leaves_nothing(bookies_away) -> None
 
 def test_failed_ids_and_reads_leave_nothing() -> None:
     async def main(cluster: Cluster) -> None:
-        handle = await create(cluster.client(), (3, 3, 2))
-        await Appends(handle).append_and_wait(*payloads(0, 2))
+        handle = await filled(cluster, *payloads(0, 2), quorums=(3, 3, 2))
         ids, store = LedgerIds(cluster.store()), cluster.stores[-1]
         await ids.next_id()
         store.expire_session(outage_ms=50)

@@ -19,7 +19,7 @@ from geminga.model.errors import (
     UnknownEntryError,
 )
 from support.clusters.bookie_node import BookieNode, run_bookie
-from support.worlds.ledgers import Appends, Cluster, create, payloads, run_cluster, turn
+from support.worlds.ledgers import Appends, Cluster, appending, create, filled, payloads, run_cluster, turn
 
 
 async def refused(client: BookKeeper, ledger_id: int, **options: bool) -> str:
@@ -36,8 +36,7 @@ async def told_of(client: BookKeeper, ledger_id: int) -> GivenUpEnd:
 @pytest.mark.parametrize("damaged_from", [9, 8, 5, 0])
 def test_newest_entries_that_are_damaged_are_given_up_and_those_before_stay(damaged_from: int) -> None:
     async def main(cluster: Cluster) -> None:
-        handle = await create(cluster.client())
-        appends = Appends(handle)
+        handle, appends = await appending(cluster)
         for i in range(10):
             await appends.append_and_wait(*payloads(i, 1))
         for entry_id in range(damaged_from, 10):
@@ -67,8 +66,7 @@ def test_newest_entries_that_are_damaged_are_given_up_and_those_before_stay(dama
 
 def test_ledger_that_can_be_recovered_is_and_nothing_is_given_up() -> None:
     async def main(cluster: Cluster) -> None:
-        handle = await create(cluster.client(), (3, 3, 2))
-        await Appends(handle).append_and_wait(*payloads(0, 5))
+        handle = await filled(cluster, *payloads(0, 5), quorums=(3, 3, 2))
         await turn()
         cluster.bookies["b0"].corrupt(handle.ledger_id, 4)
         client = cluster.client()
@@ -83,8 +81,7 @@ def test_ledger_that_can_be_recovered_is_and_nothing_is_given_up() -> None:
 @pytest.mark.parametrize("how", ["is down", "can not read"])
 def test_what_is_only_out_of_reach_is_given_up_by_force_alone(how: str) -> None:
     async def main(cluster: Cluster) -> None:
-        handle = await create(cluster.client(), (3, 3, 2))
-        await Appends(handle).append_and_wait(*payloads(0, 5))
+        handle = await filled(cluster, *payloads(0, 5), quorums=(3, 3, 2))
         await turn()
         away, damaged, whole = handle.metadata.last_fragment.ensemble
         if how == "is down":
@@ -147,8 +144,7 @@ def test_who_can_not_be_fenced_says_all_the_same_what_it_had() -> None:
     """A bookie on the network is fenced by a read of its last entry, which may be what is damaged."""
 
     async def main(cluster: Cluster) -> None:
-        handle = await create(cluster.client())
-        await Appends(handle).append_and_wait(*payloads(0, 10))
+        handle = await filled(cluster, *payloads(0, 10))
         bookie = cluster.bookies["b0"]
         for entry_id in range(4, 10):
             bookie.corrupt(handle.ledger_id, entry_id)
@@ -161,8 +157,7 @@ def test_who_can_not_be_fenced_says_all_the_same_what_it_had() -> None:
 
 def test_last_entries_that_stay_are_on_all_bookies_that_are_to_have_them() -> None:
     async def main(cluster: Cluster) -> None:
-        handle = await create(cluster.client(), (3, 3, 2))
-        appends = Appends(handle)
+        handle, appends = await appending(cluster, (3, 3, 2))
         for i in range(4):
             await appends.append_and_wait(*payloads(i, 1))
             await turn()
@@ -182,8 +177,7 @@ def test_end_is_never_before_the_last_fragment() -> None:
     """That is there since all before it was acknowledged: what can not be read of that is told to readers."""
 
     async def main(cluster: Cluster) -> None:
-        handle = await create(cluster.client())
-        appends = Appends(handle)
+        handle, appends = await appending(cluster)
         await appends.append_and_wait(*payloads(0, 3))
         (first,) = handle.metadata.last_fragment.ensemble
         cluster.bookies[first].add_error = DiskIOError("broken")
@@ -207,8 +201,7 @@ def test_end_is_never_before_the_last_fragment() -> None:
 
 def test_writer_does_not_close_a_ledger_whose_end_is_looked_for() -> None:
     async def main(cluster: Cluster) -> None:
-        handle = await create(cluster.client())
-        await Appends(handle).append_and_wait(*payloads(0, 3))
+        handle = await filled(cluster, *payloads(0, 3))
         cluster.bookies["b0"].corrupt(handle.ledger_id, 2)
         found = await cluster.client().give_up_end(handle.ledger_id, is_dry=True)
         assert (found.last_entry_id, found.newest_entry_id) == (1, 2)
@@ -221,8 +214,7 @@ def test_writer_does_not_close_a_ledger_whose_end_is_looked_for() -> None:
 
 def test_two_at_once_give_up_the_same() -> None:
     async def main(cluster: Cluster) -> None:
-        handle = await create(cluster.client())
-        await Appends(handle).append_and_wait(*payloads(0, 3))
+        handle = await filled(cluster, *payloads(0, 3))
         cluster.bookies["b0"].corrupt(handle.ledger_id, 2)
         both = [cluster.client().give_up_end(handle.ledger_id) for _ in range(2)]
         ends = await asyncio.gather(*both, return_exceptions=True)

@@ -12,13 +12,23 @@ from geminga.model.errors import (
     LedgerClosedError,
     LedgerFencedError,
 )
-from support.worlds.ledgers import Appends, Cluster, appends_error, create, error_classes, payloads, run_cluster, turn
+from support.worlds.ledgers import (
+    Appends,
+    Cluster,
+    appending,
+    appends_error,
+    create,
+    error_classes,
+    filled,
+    payloads,
+    run_cluster,
+    turn,
+)
 
 
 def test_close_ends_when_what_it_waits_for_fails():
     async def main(cluster: Cluster):
-        handle = await create(cluster.client())
-        appends = Appends(handle)
+        handle, appends = await appending(cluster)
         bookie = cluster.bookies["b0"]
         bookie.holds_replies = True
         bookie.add_error = DiskIOError("broken")
@@ -50,8 +60,7 @@ def test_fenced_writer_loses_everything_pending():
 
 def test_writer_that_closes_after_a_recovery_that_agrees_is_fine():
     async def main(cluster: Cluster):
-        handle = await create(cluster.client())
-        await Appends(handle).append_and_wait(*payloads(0, 3))
+        handle = await filled(cluster, *payloads(0, 3))
         await cluster.client().open_ledger(handle.ledger_id)
         await handle.close()
         assert handle.is_closed
@@ -83,8 +92,7 @@ def test_close_waits_for_what_is_pending():
 
 def test_a_close_that_is_cut_off_leaves_the_others_waiting():
     async def main(cluster: Cluster):
-        handle = await create(cluster.client())
-        appends = Appends(handle)
+        handle, appends = await appending(cluster)
         bookie = cluster.bookies[handle.metadata.last_fragment.ensemble[0]]
         bookie.holds_replies = True
         appends.append(*payloads(0, 2))

@@ -14,7 +14,17 @@ from geminga.model.errors import (
     NoSuchEntryError,
 )
 from geminga.wire.bookkeeper.digest import read_header
-from support.worlds.ledgers import Appends, Cluster, appends_error, create, payloads, run_cluster, turn
+from support.worlds.ledgers import (
+    Appends,
+    Cluster,
+    appending,
+    appends_error,
+    create,
+    filled,
+    payloads,
+    run_cluster,
+    turn,
+)
 
 QUORUMS = [(1, 1, 1), (2, 2, 1), (3, 3, 2), (3, 2, 2), (3, 2, 1), (3, 3, 3)]
 
@@ -22,8 +32,7 @@ QUORUMS = [(1, 1, 1), (2, 2, 1), (3, 3, 2), (3, 2, 2), (3, 2, 1), (3, 3, 3)]
 @pytest.mark.parametrize("quorums", QUORUMS)
 def test_appended_entries_are_completed_in_order_and_read_back(quorums):
     async def main(cluster: Cluster):
-        handle = await create(cluster.client(), quorums)
-        appends = Appends(handle)
+        handle, appends = await appending(cluster, quorums)
         assert handle.last_add_confirmed == -1
         assert [appends.append(*payloads(0, 3)), appends.append(*payloads(3, 1)), appends.append(*payloads(4, 6))] == [
             0,
@@ -43,8 +52,7 @@ def test_appended_entries_are_completed_in_order_and_read_back(quorums):
 @pytest.mark.parametrize("quorums", QUORUMS)
 def test_each_entry_lies_on_its_write_set_only(quorums):
     async def main(cluster: Cluster):
-        handle = await create(cluster.client(), quorums)
-        await Appends(handle).append_and_wait(*payloads(0, 12))
+        handle = await filled(cluster, *payloads(0, 12), quorums=quorums)
         ensemble = handle.metadata.last_fragment.ensemble
         await turn()
         for entry_id in range(12):
@@ -57,8 +65,7 @@ def test_each_entry_lies_on_its_write_set_only(quorums):
 @pytest.mark.parametrize("quorums", [(1, 1, 1), (3, 3, 2)])
 def test_nothing_past_the_last_add_confirmed_is_readable(quorums):
     async def main(cluster: Cluster):
-        handle = await create(cluster.client(), quorums)
-        appends = Appends(handle)
+        handle, appends = await appending(cluster, quorums)
         await appends.append_and_wait(*payloads(0, 2))
         for bookie in cluster.bookies.values():
             bookie.holds_replies = True
@@ -76,8 +83,7 @@ def test_nothing_past_the_last_add_confirmed_is_readable(quorums):
 
 def test_header_carries_the_last_add_confirmed_and_the_length():
     async def main(cluster: Cluster):
-        handle = await create(cluster.client())
-        appends = Appends(handle)
+        handle, appends = await appending(cluster)
         await appends.append_and_wait(b"12345", b"678")
         await appends.append_and_wait(b"9")
         [bookie] = [b for b in cluster.bookies.values() if b.ledger_ids()]
@@ -89,8 +95,7 @@ def test_header_carries_the_last_add_confirmed_and_the_length():
 
 def test_completion_waits_for_the_ack_quorum():
     async def main(cluster: Cluster):
-        handle = await create(cluster.client(), (3, 3, 2))
-        appends = Appends(handle)
+        handle, appends = await appending(cluster, (3, 3, 2))
         slow = [cluster.bookies[name] for name in handle.metadata.last_fragment.ensemble[:2]]
         for bookie in slow:
             bookie.holds_replies = True
@@ -110,8 +115,7 @@ def test_bookies_that_answer_within_the_call_are_fine():
         for bookie in cluster.bookies.values():
             bookie._replies_at_once = True
         for quorums in QUORUMS:
-            handle = await create(cluster.client(), quorums)
-            appends = Appends(handle)
+            _, appends = await appending(cluster, quorums)
             appends.append(*payloads(0, 4))
             assert appends.done == [(0, 4, None)]
 
@@ -150,8 +154,7 @@ def test_append_without_entries_is_a_bug_of_the_caller():
 
 def test_damaged_copy_is_not_served_and_the_next_replica_is_read():
     async def main(cluster: Cluster):
-        handle = await create(cluster.client(), (3, 3, 2))
-        await Appends(handle).append_and_wait(*payloads(0, 4))
+        handle = await filled(cluster, *payloads(0, 4), quorums=(3, 3, 2))
         await turn()
         for name, entry_id in zip(sorted(cluster.bookies), range(3), strict=True):
             cluster.bookies[name].corrupt(handle.ledger_id, entry_id)
@@ -167,8 +170,7 @@ def test_damaged_copy_is_not_served_and_the_next_replica_is_read():
 
 def test_striped_reads_ask_the_other_replica():
     async def main(cluster: Cluster):
-        handle = await create(cluster.client(), (3, 2, 2))
-        await Appends(handle).append_and_wait(*payloads(0, 9))
+        handle = await filled(cluster, *payloads(0, 9), quorums=(3, 2, 2))
         cluster.bookies["b1"].read_error = DiskIOError("unreadable")
         assert await handle.read_entries(0, 8) == payloads(0, 9)
         cluster.bookies["b2"].read_error = DiskIOError("unreadable")
@@ -180,8 +182,7 @@ def test_striped_reads_ask_the_other_replica():
 
 def test_damage_on_the_only_bookie_is_an_error():
     async def main(cluster: Cluster):
-        handle = await create(cluster.client())
-        await Appends(handle).append_and_wait(*payloads(0, 2))
+        handle = await filled(cluster, *payloads(0, 2))
         cluster.bookies["b0"].corrupt(handle.ledger_id, 1)
         with pytest.raises(CorruptionError, match="entry 1"):
             await handle.read_entries(0, 1)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 
-from geminga.bookkeeper import BookKeeperConfig
+from geminga.bookkeeper import BookKeeper, BookKeeperConfig
 from geminga.bookkeeper.environment import LedgerEnvironment
 from geminga.bookkeeper.placement_facts import LOAD_REFRESH_S, RACKS_REFRESH_S
 from geminga.metadata import MetadataFaults
@@ -37,6 +38,15 @@ def told(refused: pytest.ExceptionInfo[NotEnoughBookiesError]) -> str:
     begin, _, cause = refused.value.told.partition(": ")
     assert begin == "Too little storage is available now"
     return cause
+
+
+async def placed(cluster: Cluster, client: BookKeeper, ledgers: int) -> dict[str, int]:
+    """How many of so many ledgers of one copy each bookie gets."""
+    counts = dict.fromkeys(cluster.bookies, 0)
+    for _ in range(ledgers):
+        handle = await client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
+        counts[handle.metadata.last_fragment.ensemble[0]] += 1
+    return counts
 
 
 def test_first_ledger_is_spread_over_the_racks_already():
@@ -226,12 +236,7 @@ def test_room_is_asked_for_in_the_background_again_and_again():
         client = cluster.client(config=config)
         cluster.bookies["b2"].is_writable = False
 
-        async def got(ledgers: int) -> dict[str, int]:
-            counts = dict.fromkeys(cluster.bookies, 0)
-            for _ in range(ledgers):
-                handle = await client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
-                counts[handle.metadata.last_fragment.ensemble[0]] += 1
-            return counts
+        got = partial(placed, cluster, client)
 
         assert (await got(40))["b1"] in range(28, 33)
         assert asked == ["b0", "b1"]
@@ -271,12 +276,7 @@ def test_what_is_written_to_bookies_by_whomever_is_asked_for_and_counts():
             bookie.read_info = tells(name)  # type: ignore[method-assign]
         client = cluster.client()
 
-        async def got(ledgers: int) -> dict[str, int]:
-            counts = dict.fromkeys(cluster.bookies, 0)
-            for _ in range(ledgers):
-                handle = await client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
-                counts[handle.metadata.last_fragment.ensemble[0]] += 1
-            return counts
+        got = partial(placed, cluster, client)
 
         assert await got(30) == dict.fromkeys(cluster.bookies, 10)
         await delay(1000 * LOAD_REFRESH_S + 1)

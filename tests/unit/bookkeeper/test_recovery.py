@@ -22,7 +22,17 @@ from geminga.model.errors import (
 )
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerState
 from support.house.weekly_sample import sampled
-from support.worlds.ledgers import Appends, Cluster, create, error_classes, payloads, run_cluster, turn
+from support.worlds.ledgers import (
+    Appends,
+    Cluster,
+    appending,
+    create,
+    error_classes,
+    filled,
+    payloads,
+    run_cluster,
+    turn,
+)
 
 QUORUMS = [(1, 1, 1), (2, 2, 1), (3, 3, 2), (3, 2, 2), (3, 2, 1), (3, 3, 3)]
 
@@ -31,8 +41,7 @@ QUORUMS = [(1, 1, 1), (2, 2, 1), (3, 3, 2), (3, 2, 2), (3, 2, 1), (3, 3, 3)]
 @pytest.mark.parametrize("batch_size", [1, 3, 100])
 def test_abandoned_ledger_is_closed_behind_its_last_entry(quorums, batch_size):
     async def main(cluster: Cluster):
-        handle = await create(cluster.client(), quorums)
-        await Appends(handle).append_and_wait(*payloads(0, 7))
+        handle = await filled(cluster, *payloads(0, 7), quorums=quorums)
         await turn()
         client = cluster.client(config=BookKeeperConfig(recovery_read_batch_size=batch_size))
         reader = await client.open_ledger(handle.ledger_id)
@@ -59,8 +68,7 @@ def test_empty_ledger_is_closed_empty_and_stays_fenced(quorums):
 
 def test_entry_on_one_bookie_only_is_kept_and_copied():
     async def main(cluster: Cluster):
-        handle = await create(cluster.client(), (3, 3, 2))
-        appends = Appends(handle)
+        handle, appends = await appending(cluster, (3, 3, 2))
         await appends.append_and_wait(*payloads(0, 2))
         await turn()
         ensemble = handle.metadata.last_fragment.ensemble
@@ -83,8 +91,7 @@ def test_entry_on_one_bookie_only_is_kept_and_copied():
 @pytest.mark.parametrize("down", [1, 2])
 def test_recovery_goes_on_without_one_bookie_and_waits_without_two(down):
     async def main(cluster: Cluster):
-        handle = await create(cluster.client(), (3, 3, 2))
-        await Appends(handle).append_and_wait(*payloads(0, 5))
+        handle = await filled(cluster, *payloads(0, 5), quorums=(3, 3, 2))
         await turn()
         for name in sorted(cluster.bookies)[:down]:
             cluster.bookies[name].fail(DiskIOError("down"))
@@ -107,8 +114,7 @@ def test_io_error_is_never_taken_for_the_end(error):
     """B4: the only bookie can not read: the ledger is not closed short."""
 
     async def main(cluster: Cluster):
-        handle = await create(cluster.client())
-        await Appends(handle).append_and_wait(*payloads(0, 3))
+        handle = await filled(cluster, *payloads(0, 3))
         bookie = cluster.bookies["b0"]
         bookie.read_error = error
         client = cluster.client()
@@ -122,8 +128,7 @@ def test_io_error_is_never_taken_for_the_end(error):
 
 def test_damaged_entry_is_never_taken_for_the_end():
     async def main(cluster: Cluster):
-        handle = await create(cluster.client())
-        await Appends(handle).append_and_wait(*payloads(0, 3))
+        handle = await filled(cluster, *payloads(0, 3))
         cluster.bookies["b0"].corrupt(handle.ledger_id, 1)
         with pytest.raises(UnknownEntryError, match="CRC32C"):
             await cluster.client().open_ledger(handle.ledger_id)
@@ -134,8 +139,7 @@ def test_damaged_entry_is_never_taken_for_the_end():
 @pytest.mark.parametrize("index", range(3))
 def test_damaged_last_entry_is_taken_from_another_bookie(index):
     async def main(cluster: Cluster):
-        handle = await create(cluster.client(), (3, 3, 2))
-        await Appends(handle).append_and_wait(*payloads(0, 3))
+        handle = await filled(cluster, *payloads(0, 3), quorums=(3, 3, 2))
         await turn()
         cluster.bookies[handle.metadata.fragments[0].ensemble[index]].corrupt(handle.ledger_id, 2)
         reader = await cluster.client().open_ledger(handle.ledger_id)
@@ -151,8 +155,7 @@ def test_wiped_bookie_does_not_shorten_the_ledger():
     """B3, B6: one of three lost everything and says so with certainty."""
 
     async def main(cluster: Cluster):
-        handle = await create(cluster.client(), (3, 3, 2))
-        appends = Appends(handle)
+        handle, appends = await appending(cluster, (3, 3, 2))
         for i in range(4):
             await appends.append_and_wait(*payloads(i, 1))
         await turn()
@@ -166,8 +169,7 @@ def test_wiped_bookie_does_not_shorten_the_ledger():
 
 def test_acknowledged_entry_that_no_bookie_has_is_damage():
     async def main(cluster: Cluster):
-        handle = await create(cluster.client())
-        appends = Appends(handle)
+        handle, appends = await appending(cluster)
         for i in range(3):
             await appends.append_and_wait(*payloads(i, 1))
         cluster.bookies["b0"].forget_entry(handle.ledger_id, 1)
@@ -181,8 +183,7 @@ def test_late_add_after_recovery_is_refused_by_every_bookie():
     """B1: a bookie that was silent while the LAC was asked is fenced before it is read."""
 
     async def main(cluster: Cluster):
-        handle = await create(cluster.client(), (3, 3, 2))
-        appends = Appends(handle)
+        handle, appends = await appending(cluster, (3, 3, 2))
         await appends.append_and_wait(*payloads(0, 3))
         await turn()
         silent = cluster.bookies[handle.metadata.last_fragment.ensemble[2]]
@@ -238,8 +239,7 @@ def test_bookie_that_comes_back_is_fenced_before_its_absence_counts():
     async def main(cluster: Cluster):
         cluster.bookies = {name: SlowNetwork() for name in cluster.bookies}
         cluster.pool = LocalBookiePool(cluster.bookies)
-        handle = await create(cluster.client(), (3, 3, 2))
-        appends = Appends(handle)
+        handle, appends = await appending(cluster, (3, 3, 2))
         await appends.append_and_wait(*payloads(0, 3))
         await turn()
         holder, back, other = (cluster.bookies[name] for name in handle.metadata.last_fragment.ensemble)
@@ -261,8 +261,7 @@ def test_bookie_that_comes_back_is_fenced_before_its_absence_counts():
 
 def test_bookie_that_can_not_be_fenced_is_not_waited_for():
     async def main(cluster: Cluster):
-        handle = await create(cluster.client(), (3, 3, 2))
-        await Appends(handle).append_and_wait(*payloads(0, 3))
+        handle = await filled(cluster, *payloads(0, 3), quorums=(3, 3, 2))
         await turn()
         unreadable, unfenced, _ = (cluster.bookies[name] for name in handle.metadata.last_fragment.ensemble)
         unreadable.read_error = DiskIOError("unreadable")
@@ -278,8 +277,7 @@ def test_bookie_is_fenced_once_however_much_is_read():
     async def main(cluster: Cluster):
         cluster.bookies = {name: SlowNetwork() for name in cluster.bookies}
         cluster.pool = LocalBookiePool(cluster.bookies)
-        handle = await create(cluster.client(), (3, 3, 2))
-        await Appends(handle).append_and_wait(*payloads(0, 7))
+        handle = await filled(cluster, *payloads(0, 7), quorums=(3, 3, 2))
         await turn()
         await cluster.client(config=BookKeeperConfig(recovery_read_batch_size=1)).open_ledger(handle.ledger_id)
         assert [bookie.fences for bookie in cluster.bookies.values()] == [1, 1, 1]
@@ -334,8 +332,7 @@ def test_entry_that_the_writer_stored_on_other_bookies_while_the_ledger_was_reco
     """The ones that recovery asked are certain that it is not there: it was acknowledged by others."""
 
     async def main(cluster: Cluster):
-        handle = await create(cluster.client(), (3, 3, 2))
-        appends = Appends(handle)
+        handle, appends = await appending(cluster, (3, 3, 2))
         await appends.append_and_wait(*payloads(0, 3))
         await turn()
         left, late, unfenced = (cluster.bookies[name] for name in handle.metadata.fragments[0].ensemble)
@@ -357,8 +354,7 @@ def test_entry_that_the_writer_stored_on_other_bookies_while_the_ledger_was_reco
 
 def test_writer_that_closes_its_ledger_while_it_is_recovered_says_where_it_ends():
     async def main(cluster: Cluster):
-        handle = await create(cluster.client(), (3, 3, 2))
-        await Appends(handle).append_and_wait(*payloads(0, 3))
+        handle = await filled(cluster, *payloads(0, 3), quorums=(3, 3, 2))
         await turn()
         for name in handle.metadata.fragments[0].ensemble:
             cluster.bookies[name].holds_replies = True
@@ -376,8 +372,7 @@ def test_recovery_writes_the_metadata_once():
     """Where the ledger ends: thousands of topics are taken over at once, and each write is synced."""
 
     async def main(cluster: Cluster):
-        handle = await create(cluster.client(), (3, 3, 2))
-        await Appends(handle).append_and_wait(*payloads(0, 3))
+        handle = await filled(cluster, *payloads(0, 3), quorums=(3, 3, 2))
         await turn()
         store = LedgerStore(cluster.stores[0])
         before = (await store.read(handle.ledger_id)).version
@@ -389,8 +384,7 @@ def test_recovery_writes_the_metadata_once():
 
 def test_ledger_that_is_replicated_anew_while_it_is_recovered_is_closed_over_its_new_bookies():
     async def main(cluster: Cluster):
-        handle = await create(cluster.client(), (2, 2, 1))
-        await Appends(handle).append_and_wait(*payloads(0, 3))
+        handle = await filled(cluster, *payloads(0, 3), quorums=(2, 2, 1))
         await turn()
         kept, left = handle.metadata.last_fragment.ensemble
         [newcomer] = cluster.bookies.keys() - {kept, left}
@@ -415,8 +409,7 @@ def test_ledger_that_is_replicated_anew_while_it_is_recovered_is_closed_over_its
 
 def test_write_back_goes_to_another_bookie_when_one_refuses():
     async def main(cluster: Cluster):
-        handle = await create(cluster.client(), (2, 2, 2))
-        appends = Appends(handle)
+        handle, appends = await appending(cluster, (2, 2, 2))
         await appends.append_and_wait(*payloads(0, 2))
         broken = handle.metadata.last_fragment.ensemble[1]
         cluster.bookies[broken].add_error = DiskIOError("read-only")
@@ -432,8 +425,7 @@ def test_write_back_goes_to_another_bookie_when_one_refuses():
 @pytest.mark.parametrize("seed", sampled("recovery", range(20), 7))
 def test_concurrent_recoverers_agree_under_unknown_outcomes(seed):
     async def main(cluster: Cluster):
-        handle = await create(cluster.client(), (3, 3, 2))
-        appends = Appends(handle)
+        handle, appends = await appending(cluster, (3, 3, 2))
         await appends.append_and_wait(*payloads(0, 3))
         appends.append(*payloads(3, 2))
 
@@ -456,8 +448,7 @@ def test_concurrent_recoverers_agree_under_unknown_outcomes(seed):
 
 def test_reading_along_sees_what_later_headers_prove_and_disturbs_nobody():
     async def main(cluster: Cluster):
-        handle = await create(cluster.client(), (3, 3, 2))
-        appends = Appends(handle)
+        handle, appends = await appending(cluster, (3, 3, 2))
         await appends.append_and_wait(*payloads(0, 2))
         client = cluster.client()
         early = await client.open_ledger(handle.ledger_id, recover=False)
@@ -493,8 +484,7 @@ def test_last_add_confirmed_waits_for_enough_bookies():
 @pytest.mark.parametrize("count", [1, 2])
 def test_reading_along_sees_the_first_entries(count):
     async def main(cluster: Cluster):
-        handle = await create(cluster.client())
-        appends = Appends(handle)
+        handle, appends = await appending(cluster)
         for i in range(count + 1):
             await appends.append_and_wait(*payloads(i, 1))
         reader = await cluster.client().open_ledger(handle.ledger_id, recover=False)
@@ -505,8 +495,7 @@ def test_reading_along_sees_the_first_entries(count):
 
 def test_reading_along_knows_that_what_is_before_the_last_fragment_is_confirmed():
     async def main(cluster: Cluster):
-        handle = await create(cluster.client())
-        appends = Appends(handle)
+        handle, appends = await appending(cluster)
         await appends.append_and_wait(*payloads(0, 4))
         [first] = handle.metadata.last_fragment.ensemble
         cluster.bookies[first].add_error = DiskIOError("broken")
@@ -543,8 +532,7 @@ def test_missing_ledger_is_no_such_ledger():
 @pytest.mark.parametrize("index", [0, 1])
 def test_acknowledged_entry_that_one_bookie_lost_is_taken_from_the_other_whoever_answers_first(index, recover):
     async def main(cluster: Cluster):
-        handle = await create(cluster.client(), (2, 2, 2))
-        appends = Appends(handle)
+        handle, appends = await appending(cluster, (2, 2, 2))
         for entry_id in range(5):
             assert await appends.append_and_wait(*payloads(entry_id, 1)) is None
         # The last one says that this one was acknowledged.
@@ -558,8 +546,7 @@ def test_acknowledged_entry_that_one_bookie_lost_is_taken_from_the_other_whoever
 
 def test_acknowledged_entry_that_one_bookie_lost_and_the_other_can_not_tell_is_unknown():
     async def main(cluster: Cluster):
-        handle = await create(cluster.client(), (2, 2, 2))
-        appends = Appends(handle)
+        handle, appends = await appending(cluster, (2, 2, 2))
         for entry_id in range(5):
             assert await appends.append_and_wait(*payloads(entry_id, 1)) is None
         first, second = handle.metadata.fragments[0].ensemble

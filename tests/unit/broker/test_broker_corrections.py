@@ -44,8 +44,7 @@ def test_f18_deduplication_does_not_work_by_the_broker_alone_without_a_stable_na
 )
 def test_f19_delayed_messages_do_not_wait_for_shared_subscriptions_only(sub_type, waits: bool) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.subscribe(subType=sub_type)
         due_ms = world.runtime.clock.wall_ms() + 5000
         began = world.runtime.clock.monotonic()
@@ -59,8 +58,7 @@ def test_f19_delayed_messages_do_not_wait_for_shared_subscriptions_only(sub_type
 @pytest.mark.parametrize("sub_type", [Sub.Shared, Sub.Key_Shared])
 def test_f26_cumulative_acknowledgment_is_barred_on_key_shared_too(sub_type) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.subscribe(subType=sub_type)
         ids = [await client.publish(number) for number in range(3)]
         ack = pb.CommandAck(consumer_id=1, ack_type=pb.CommandAck.Cumulative, request_id=77)

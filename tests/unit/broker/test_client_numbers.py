@@ -50,8 +50,7 @@ async def receive_and_acknowledge(client: Client, count: int) -> list[tuple[int,
 def test_stored_batches_of_impossible_sizes_are_delivered_and_acknowledged(sub_type: int, numbers) -> None:
     async def scenario(world: BrokerWorld) -> None:
         await store(world, *(entry(num_messages_in_batch=number) for number in numbers))
-        client = await world.client()
-        await client.subscribe(subType=sub_type, permits=1 << 24)
+        client = await world.subscriber(subType=sub_type, permits=1 << 24)
         positions = await receive_and_acknowledge(client, len(numbers))
         topic = world.broker.topics[TOPIC]
         assert topic.subscriptions["sub"].cursor.backlog_count == 0
@@ -64,8 +63,7 @@ def test_stored_batches_of_impossible_sizes_are_delivered_and_acknowledged(sub_t
         client.lose()
         await world.restart()
         await store(world, entry())
-        client = await world.client()
-        await client.subscribe(subType=sub_type)
+        client = await world.subscriber(subType=sub_type)
         assert len(await receive_and_acknowledge(client, 1)) == 1
 
     run_with_broker(scenario)
@@ -87,8 +85,7 @@ def test_stored_batches_of_impossible_sizes_are_delivered_and_acknowledged(sub_t
 @pytest.mark.parametrize("dedup", [False, True])
 def test_messages_with_impossible_numbers_are_refused_and_their_neighbours_stored(field, value, dedup) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_name="producer")
+        client = await world.publisher(producer_name="producer")
         client.send_message(0)
         client.send_message(1, metadata={field: value})
         client.send_message(2)
@@ -117,8 +114,7 @@ def test_messages_with_impossible_numbers_are_refused_and_their_neighbours_store
 )
 def test_messages_with_lists_and_texts_beyond_their_limits_are_refused(most, beyond, dedup) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_name="producer")
+        client = await world.publisher(producer_name="producer")
         client.send_message(0)
         client.send_message(1, metadata=beyond)
         client.send_message(2, metadata=most)
@@ -188,8 +184,7 @@ def test_subscriptions_of_names_and_properties_beyond_their_limits_are_not_made(
 @pytest.mark.parametrize("field", ["sequence_id", "highest_sequence_id", "num_messages"])
 def test_send_commands_with_impossible_numbers_are_refused(field: str) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         values = [-1, (1 << 20) + 1] if field == "num_messages" else [1 << 63, (1 << 64) - 1]
         for value in values:
             send = pb.CommandSend(producer_id=1, sequence_id=5)
@@ -225,8 +220,7 @@ def test_stored_sequence_ids_beyond_int64_do_not_keep_deduplication_from_saving(
         huge = pb.MessageMetadata(producer_name="p", sequence_id=(1 << 64) - 1, publish_time=(1 << 64) - 1)
         await store(world, encode_entry(huge, b""), entry(deliver_at_time=-(1 << 63)), entry(event_time=(1 << 64) - 1))
         await world.restart()
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.publish(0)
         await client.subscribe(subType=Sub.Shared)
         await receive_and_acknowledge(client, 4)
@@ -256,8 +250,7 @@ def test_stored_texts_that_are_none_are_delivered_and_acknowledged(field: str, s
         metadata = peek_metadata(entry_bytes)
         assert metadata is not None
         await store(world, entry_bytes)
-        client = await world.client()
-        await client.subscribe(subType=sub_type)
+        client = await world.subscriber(subType=sub_type)
         await receive_and_acknowledge(client, 1)
 
     run_with_broker(scenario)

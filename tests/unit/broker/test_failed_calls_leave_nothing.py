@@ -15,14 +15,14 @@ from geminga.broker.rest.message_routes.consumers import HttpConsumer, JoinedCon
 from geminga.broker.rest.message_routes.core.held import Acked
 from geminga.broker.system_topics.table import TopicTable
 from geminga.broker.topic import delayed_snapshots
-from geminga.model.errors import DiskIOError, GemingaError, MetadataUnavailableError, StorageError
+from geminga.model.errors import DiskIOError, MetadataUnavailableError, StorageError
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
 from geminga.runtime import answer_of, next_turn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.clusters.transacting import transacting
-from support.house.uncollected import uncollected
-from support.stories.compaction_story import CompactionStory
+from support.house.uncollected import fails, uncollected
+from support.stories.compaction_story import compacted
 from support.stories.lake_latest_story import FOREVER, LAKE_LEDGERS, LakeLatestStory
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 from support.worlds.lake_world import MemoryLakeStore
@@ -36,18 +36,11 @@ CALLS = 5
 async def failing(call: Callable[[], Awaitable[object]]) -> list[str]:
     """What several that fail, one after the other and together, leave."""
 
-    async def one() -> bool:
-        try:
-            await call()
-        except GemingaError:
-            return True
-        return False
-
     for at_once in (1, CALLS):
-        assert await asyncio.gather(*(one() for _ in range(at_once))) == [True] * at_once
+        assert await asyncio.gather(*(fails(call) for _ in range(at_once))) == [True] * at_once
     with uncollected() as found:
         for at_once in (1, 1, CALLS):
-            assert await asyncio.gather(*(one() for _ in range(at_once))) == [True] * at_once
+            assert await asyncio.gather(*(fails(call) for _ in range(at_once))) == [True] * at_once
         await next_turn()
     return found
 
@@ -126,15 +119,13 @@ def test_compacted_ledger_that_can_not_be_read_or_named_leaves_nothing() -> None
 
 def test_messages_that_were_compacted_and_can_not_be_read_leave_nothing() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        story = CompactionStory(world)
-        await story.publish(("a", "1"))
-        await story.compact()
-        compacted = (await story.topic()).compacted
-        assert compacted is not None
+        story = await compacted(world, ("a", "1"))
+        served = (await story.topic()).compacted
+        assert served is not None
 
         def read() -> Awaitable[object]:
             world.bookie.read_error = DiskIOError("eio")
-            return answer_of(lambda done: compacted.read(EARLIEST, 1, 1, done))
+            return answer_of(lambda done: served.read(EARLIEST, 1, 1, done))
 
         assert await failing(read) == []
 

@@ -90,8 +90,7 @@ class BrokenMap(dict):
 
 async def bystander(world: BrokerWorld) -> Client:
     """A client of another topic, and one of another subscription of the same one."""
-    client = await world.client()
-    await client.create_producer(OTHER)
+    client = await world.publisher(OTHER)
     await client.subscribe(OTHER, subType=Sub.Shared)
     return client
 
@@ -109,10 +108,8 @@ def test_broken_subscription_is_closed_and_nothing_else(
 ) -> None:
     async def scenario(world: BrokerWorld) -> None:
         other = await bystander(world)
-        client = await world.client()
-        await client.create_producer()
-        neighbour = await world.client()
-        await neighbour.subscribe(subscription="neighbour", subType=Sub.Shared)
+        client = await world.publisher()
+        neighbour = await world.subscriber(subscription="neighbour", subType=Sub.Shared)
         positions = [await client.publish(sequence_id) for sequence_id in range(2)]
         await client.subscribe(subType=sub_type)
         for _ in positions:
@@ -163,8 +160,7 @@ async def passed(milliseconds: int) -> None:
 @pytest.mark.uncompiled("a broken map in the place of a replay queue")
 def test_subscription_that_breaks_again_and_again_is_closed_longer_each_time() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.publish(0)
         loop = asyncio.get_running_loop()
         began, joined = loop.time(), []
@@ -200,8 +196,7 @@ def test_subscription_that_breaks_again_and_again_is_closed_longer_each_time() -
 def test_broken_cursor_closes_its_topic_which_is_found_again_as_it_was_saved(is_answered: bool) -> None:
     async def scenario(world: BrokerWorld) -> None:
         other = await bystander(world)
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         positions = [await client.publish(sequence_id) for sequence_id in range(4)]
         await client.subscribe(subType=Sub.Shared)
         for _ in positions:
@@ -239,8 +234,7 @@ def test_broken_cursor_closes_its_topic_which_is_found_again_as_it_was_saved(is_
 def test_topic_that_breaks_while_it_publishes_closes_alone_and_stores_on() -> None:
     async def scenario(world: BrokerWorld) -> None:
         other = await bystander(world)
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.publish(0)
         topic = world.broker.topics[TOPIC]
         assert isinstance(topic, PersistentTopic)
@@ -262,8 +256,7 @@ def test_topic_that_breaks_while_it_publishes_closes_alone_and_stores_on() -> No
 def test_topic_whose_answers_break_does_not_take_storage_with_it() -> None:
     async def scenario(world: BrokerWorld) -> None:
         other = await bystander(world)
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         topic = world.broker.topics[TOPIC]
         assert isinstance(topic, PersistentTopic)
         topic.publishing.pending_batches = "none"  # type: ignore[assignment]
@@ -386,8 +379,7 @@ def test_upkeep_of_a_part_that_fails_closes_its_topic_and_goes_on_with_the_other
 
 def test_failure_of_storage_is_not_contained() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.publish(0)
         topic = world.broker.topics[TOPIC]
         assert isinstance(topic, PersistentTopic)

@@ -7,7 +7,7 @@ import pytest
 from geminga.broker.composition import late_transactions
 from geminga.model.topic_name import TopicName
 from geminga.runtime import wait_ms
-from support.clusters.transacting import Transacting, transacting
+from support.clusters.transacting import Transacting, producing, transacting
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 
 NAME = TopicName.parse(TOPIC)
@@ -19,8 +19,7 @@ def run(scenario) -> None:
 
 
 async def some_transactions(world: BrokerWorld) -> Transacting:
-    client = await transacting(world)
-    await client.client.create_producer()
+    client = await producing(world)
     await client.client.subscribe()
     for commit in (True, False):
         txn_id = await client.begin()
@@ -32,8 +31,7 @@ async def some_transactions(world: BrokerWorld) -> Transacting:
 
 def test_who_uses_no_transaction_opens_nothing_of_them() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.subscribe()
         await client.publish(1)
         for again in (world.broker.registry.unload(NAME), world.restart()):

@@ -26,8 +26,7 @@ def test_broker_is_ready_between_start_and_close() -> None:
 
 def test_close_sends_everybody_away_and_is_done_once() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.subscribe()
         await world.broker.close()
         await world.broker.close()
@@ -44,14 +43,12 @@ def test_close_sends_everybody_away_and_is_done_once() -> None:
 
 def test_messages_survive_a_restart() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.subscribe()
+        client = await world.subscriber()
         await client.create_producer()
         for sequence_id in range(10):
             await client.publish(sequence_id, b"message-%d" % sequence_id)
         await world.restart()
-        client = await world.client()
-        await client.subscribe()
+        client = await world.subscriber()
         for sequence_id in range(10):
             _, payload = await client.expect_with_payload(Type.MESSAGE)
             assert payload.endswith(b"message-%d" % sequence_id)

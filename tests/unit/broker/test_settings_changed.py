@@ -75,8 +75,7 @@ def test_rates_of_the_broker_begin_change_and_end_on_loaded_topics() -> None:
 def test_a_rate_that_stays_keeps_what_was_taken_of_it() -> None:
     async def scenario(world: BrokerWorld) -> None:
         live = live_settings_of(world)
-        client = await world.client()
-        await client.create_producer()
+        await world.publisher()
         await live.set("brokerPublisherThrottlingMaxMessageRate", "2")
         before = world.topic.throttles.publish
         await live.set("maxTopicsPerNamespace", "100")
@@ -88,8 +87,7 @@ def test_a_rate_that_stays_keeps_what_was_taken_of_it() -> None:
 def test_dispatchers_of_every_type_follow() -> None:
     async def scenario(world: BrokerWorld) -> None:
         live = live_settings_of(world)
-        client = await world.client()
-        await client.subscribe(consumer_id=1, subscription="alone")
+        client = await world.subscriber(consumer_id=1, subscription="alone")
         await client.subscribe(consumer_id=2, subscription="many", subType=pb.CommandSubscribe.Shared)
         await client.subscribe(consumer_id=3, subscription="keys", subType=pb.CommandSubscribe.Key_Shared)
         await live.set("dispatcherMaxReadBatchSize", "5")

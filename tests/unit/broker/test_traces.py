@@ -41,8 +41,7 @@ def calls_of(telemetry: Traces | None) -> int:
     """Of messages that are published, handed on and acknowledged one by one."""
 
     async def scenario(world: BrokerWorld) -> int:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.subscribe(subscription="s", subType=pb.CommandSubscribe.Shared)
 
         async def one(sequence_id: int) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
 import geminga.client as gc
 from geminga.client._api.crypto import (
@@ -33,6 +32,7 @@ from geminga.wire.pulsar.encryption import (
     unwrap_data_key,
     wrap_data_key,
 )
+from support.house.signing import pem_pair, rsa_key
 
 
 class MemoryClock:
@@ -46,19 +46,11 @@ class MemoryClock:
         return 0
 
 
-def pem_pair(key) -> tuple[bytes, bytes]:
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-    return public, private
-
-
 @pytest.fixture(scope="module")
 def pairs() -> dict[str, tuple[bytes, bytes]]:
     """Of "a" and "b" RSA keys, of "c" and "d" elliptic curve keys."""
     return {
-        **{name: pem_pair(rsa.generate_private_key(public_exponent=65537, key_size=2048)) for name in ("a", "b")},
+        **{name: pem_pair(rsa_key()) for name in ("a", "b")},
         **{name: pem_pair(ec.generate_private_key(ec.SECP256R1())) for name in ("c", "d")},
     }
 

@@ -48,6 +48,14 @@ async def read(stream: gc.EntryStream[gc.EntryBatch], count: int) -> list[gc.Ent
     return found
 
 
+async def stream_of(client: gc.Client, count: int, **options: int) -> gc.EntryStream[gc.EntryBatch]:
+    """Of a topic with so many messages, opened."""
+    await publish(client, count)
+    stream: gc.EntryStream[gc.EntryBatch] = client.entry_stream(TOPIC, **options)
+    await gc.open_batches(stream)
+    return stream
+
+
 def test_entries_come_whole_and_in_order_from_a_position_on() -> None:
     async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
         await publish(client, 40, batch=10)
@@ -71,9 +79,7 @@ def test_entries_come_whole_and_in_order_from_a_position_on() -> None:
 
 def test_stream_goes_on_behind_what_was_taken_over_another_connection() -> None:
     async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
-        await publish(client, 60)
-        stream: gc.EntryStream[gc.EntryBatch] = client.entry_stream(TOPIC, permits_max=7)
-        await gc.open_batches(stream)
+        stream = await stream_of(client, 60, permits_max=7)
         found: list[bytes] = []
         while len(found) < 60:
             found += [entry.payload(0) for entry in await stream.take(5000)]
@@ -117,9 +123,7 @@ def test_borrowed_entries_are_what_copies_are_and_others_on_the_connection_get_c
 
 def test_stream_gathers_what_is_wanted_and_does_not_wait_where_nothing_can_come() -> None:
     async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
-        await publish(client, 300)
-        stream: gc.EntryStream[gc.EntryBatch] = client.entry_stream(TOPIC, permits_max=5)
-        await gc.open_batches(stream)
+        stream = await stream_of(client, 300, permits_max=5)
         few = await stream.take(5000)
         assert 1 <= len(few) <= 5
         last, _ = await stream.last_message_id()
@@ -168,9 +172,7 @@ def test_stream_whose_topic_moved_to_another_cluster_says_so_and_reads_nothing_t
 
 def test_closing_the_client_closes_its_streams_and_who_waits_hears_it() -> None:
     async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
-        await publish(client, 1)
-        stream: gc.EntryStream[gc.EntryBatch] = client.entry_stream(TOPIC)
-        await gc.open_batches(stream)
+        stream = await stream_of(client, 1)
         await read(stream, 1)
         waiting = asyncio.ensure_future(stream.take(60_000))
         await asyncio.wait([waiting], timeout=0.1)

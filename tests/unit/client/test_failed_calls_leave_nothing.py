@@ -28,6 +28,15 @@ async def failing(call: Callable[[], Awaitable[object]]) -> None:
         assert outcomes == [True] * at_once
 
 
+async def left_by(call: Callable[[], Awaitable[object]]) -> list[str]:
+    """Errors that are still there after a second time."""
+    await failing(call)
+    with uncollected() as found:
+        await failing(call)
+        await next_turn()
+    return found
+
+
 async def one_failing(call: Callable[[], Awaitable[object]]) -> bool:
     try:
         await call()
@@ -97,11 +106,7 @@ def test_failed_call_of_a_client_leaves_nothing(name: str, script) -> None:
             await CALLS_OF_A_CLIENT[name](client)
             raise gc.PulsarException("it did not fail")
 
-        await failing(call)
-        with uncollected() as found:
-            await failing(call)
-            await next_turn()
-        return found
+        return await left_by(call)
 
     assert run_against(script, scenario, operation_timeout_ms=300) == []
 
@@ -148,11 +153,7 @@ async def asked_for_the_last(client: gc.Client) -> Callable[[], Awaitable[object
 def test_failed_call_of_what_is_open_leaves_nothing(opened) -> None:
     async def scenario(client: gc.Client) -> list[str]:
         call = await opened(client)
-        await failing(call)
-        with uncollected() as found:
-            await failing(call)
-            await next_turn()
-        return found
+        return await left_by(call)
 
     assert run_against(subscribing, scenario, operation_timeout_ms=300) == []
 
@@ -161,11 +162,7 @@ def test_failed_call_of_what_is_open_leaves_nothing(opened) -> None:
 def test_send_without_a_receipt_leaves_nothing(batching: bool) -> None:
     async def scenario(client: gc.Client) -> list[str]:
         producer = await client.create_producer(TOPIC, batching_enabled=batching, send_timeout_millis=200)
-        await failing(lambda: producer.send(bytes(1000)))
-        with uncollected() as found:
-            await failing(lambda: producer.send(bytes(1000)))
-            await next_turn()
-        return found
+        return await left_by(lambda: producer.send(bytes(1000)))
 
     assert run_against(subscribing, scenario, operation_timeout_ms=300) == []
 
@@ -213,11 +210,7 @@ def test_failed_call_leaves_nothing_at_the_broker(name: str) -> None:
             await OF_A_BROKER[name](client)
             raise AssertionError("it did not fail")
 
-        await failing(call)
-        with uncollected() as found:
-            await failing(call)
-            await next_turn()
-        return found
+        return await left_by(call)
 
     assert run_with_broker(scenario, operation_timeout_ms=300) == []
 

@@ -6,13 +6,12 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 import geminga.client as gc
 from geminga.client._consuming.key_gate import KeyGate
 from geminga.runtime import wait_ms
 from geminga.sim.threads import SimThreads
+from support.house.signing import pem_pair, rsa_key
 from support.worlds.client_world import BrokerOnNode
 from support.worlds.scripted_broker import run_with_broker
 
@@ -23,12 +22,7 @@ FailureAction = gc.ConsumerCryptoFailureAction
 
 @pytest.fixture(scope="module")
 def pair() -> tuple[bytes, bytes]:
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-    return public, private
+    return pem_pair(rsa_key())
 
 
 class Slow(gc.CryptoKeyReader):
@@ -188,6 +182,17 @@ def test_consumer_without_prefetching_asks_for_one_while_a_key_is_read(pair) -> 
     run(scenario)
 
 
+async def check_six_come(consumer: gc.Consumer) -> None:
+    """In their order, though they are asked for again while the first is held."""
+    receiving = asyncio.ensure_future(consumer.receive(10_000))
+    await wait_ms(500)
+    await consumer.redeliver_unacknowledged_messages()
+    first = await receiving
+    assert [first.data(), *[(await consumer.receive(10_000)).data() for _ in range(5)]] == [
+        b"%d" % number for number in range(6)
+    ]
+
+
 @pytest.mark.parametrize("queue", [0, 1, 4])
 @pytest.mark.parametrize("kind", [gc.ConsumerType.Exclusive, gc.ConsumerType.Shared], ids=["exclusive", "shared"])
 def test_what_is_held_and_asked_for_again_comes(pair, kind: gc.ConsumerType, queue: int) -> None:
@@ -202,13 +207,7 @@ def test_what_is_held_and_asked_for_again_comes(pair, kind: gc.ConsumerType, que
             receiver_queue_size=queue,
             consumer_type=kind,
         )
-        receiving = asyncio.ensure_future(consumer.receive(10_000))
-        await wait_ms(500)
-        await consumer.redeliver_unacknowledged_messages()
-        first = await receiving
-        assert [first.data(), *[(await consumer.receive(10_000)).data() for _ in range(5)]] == [
-            b"%d" % number for number in range(6)
-        ]
+        await check_six_come(consumer)
 
     run(scenario)
 

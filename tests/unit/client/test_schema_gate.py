@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 import geminga.client as gc
@@ -13,6 +11,7 @@ from geminga.client.schema._base import SchemaDecoder
 from geminga.runtime import wait_ms
 from support.worlds.client_world import BrokerOnNode
 from support.worlds.scripted_broker import run_with_broker
+from unit.client.test_key_gate import check_six_come
 
 TOPIC = "persistent://public/default/topic"
 COVERED = (SchemaGate,)
@@ -44,13 +43,7 @@ def test_what_is_held_and_asked_for_again_comes(kind: gc.ConsumerType, queue: in
         producer = await client.create_producer(TOPIC, batching_enabled=False)
         for number in range(6):
             await producer.send(b"%d" % number)
-        receiving = asyncio.ensure_future(consumer.receive(10_000))
-        await wait_ms(500)
-        await consumer.redeliver_unacknowledged_messages()
-        first = await receiving
-        assert [first.data(), *[(await consumer.receive(10_000)).data() for _ in range(5)]] == [
-            b"%d" % number for number in range(6)
-        ]
+        await check_six_come(consumer)
 
     run_with_broker(scenario)
 

@@ -20,7 +20,7 @@ from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.hot import encode_send_receipts
 from support.house.python_calls import counted_calls
 from support.worlds.client_world import BrokerOnNode
-from support.worlds.scripted_broker import polite, run_against, run_with_broker
+from support.worlds.scripted_broker import Script, polite, run_against, run_with_broker
 from support.worlds.scripted_coordinator import CoordinatorScript
 
 TOPIC = "persistent://public/default/topic"
@@ -30,6 +30,18 @@ Type = pb.BaseCommand
 
 def receipt(send: pb.CommandSend) -> bytes:
     return encode_send_receipts(send.producer_id, 1, send.sequence_id, 1, [(send.sequence_id,) * 2])
+
+
+def holding(held: list[pb.CommandSend]) -> Script:
+    """A broker that keeps what is sent to itself, and answers all else."""
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.SEND:
+            held.append(command.send)
+            return []
+        return polite(command)
+
+    return script
 
 
 def test_who_waits_for_room_goes_on_once_there_is_though_another_producer_had_filled_the_memory() -> None:
@@ -87,12 +99,6 @@ def test_who_waits_for_room_is_not_passed_by_those_who_have_their_receipts(messa
 def test_an_open_batch_takes_no_more_messages_than_there_is_room_for(kind: gc.BatchingType) -> None:
     held: list[pb.CommandSend] = []
 
-    def script(command: pb.BaseCommand) -> list[bytes]:
-        if command.type == Type.SEND:
-            held.append(command.send)
-            return []
-        return polite(command)
-
     async def scenario(client: gc.Client) -> None:
         producer = await client.create_producer(
             TOPIC, batching_type=kind, batching_max_messages=3, max_pending_messages=4, send_timeout_millis=1000
@@ -111,7 +117,7 @@ def test_an_open_batch_takes_no_more_messages_than_there_is_room_for(kind: gc.Ba
         await wait_ms(1)
         assert held[-1].num_messages == 3
 
-    run_against(script, scenario)
+    run_against(holding(held), scenario)
 
 
 def test_waiting_for_room_costs_each_the_same_however_many_wait() -> None:
@@ -132,12 +138,6 @@ def test_waiting_for_room_costs_each_the_same_however_many_wait() -> None:
 
 def test_who_gives_up_waiting_for_room_holds_up_nobody_behind() -> None:
     held: list[pb.CommandSend] = []
-
-    def script(command: pb.BaseCommand) -> list[bytes]:
-        if command.type == Type.SEND:
-            held.append(command.send)
-            return []
-        return polite(command)
 
     async def scenario(client: gc.Client) -> None:
         producer = await client.create_producer(
@@ -163,7 +163,7 @@ def test_who_gives_up_waiting_for_room_holds_up_nobody_behind() -> None:
         closed = await asyncio.gather(*waiting, return_exceptions=True)
         assert all(isinstance(end, gc.AlreadyClosed | gc.Timeout) for end in closed)
 
-    run_against(script, scenario)
+    run_against(holding(held), scenario)
 
 
 @pytest.mark.parametrize("refused", [0, 1])

@@ -73,8 +73,7 @@ def test_append_by_size_rolls_behind_the_entry_that_crosses_the_limit(in_world):
 
 def test_append_before_the_minimum_age_does_not_roll(in_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 35)
+        ml, _ = await w.filled(35)
         assert len(ml.ledgers) == 1
         # The timer looks once a minute.
         await w.world.sleep(121)
@@ -85,8 +84,7 @@ def test_append_before_the_minimum_age_does_not_roll(in_world):
 
 def test_ledger_past_its_maximum_age_rolls_by_itself_and_an_empty_one_does_not(in_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 1)
+        ml, _ = await w.filled(1)
         await w.world.sleep(5 * 60)
         assert len(ml.ledgers) == 2
         await w.world.sleep(20 * 60)
@@ -98,8 +96,7 @@ def test_ledger_past_its_maximum_age_rolls_by_itself_and_an_empty_one_does_not(i
 
 def test_failed_write_is_reported_and_later_appends_go_to_a_new_ledger(in_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 3)
+        ml, _ = await w.filled(3)
         w.bookie.add_error = DiskFullError("full")
         (result,) = await append(ml, [b"lost"])
         assert isinstance(result.error, DiskFullError)
@@ -116,8 +113,7 @@ def test_failed_write_is_reported_and_later_appends_go_to_a_new_ledger(in_world)
 
 def test_what_waits_for_a_ledger_behind_a_failed_write_fails_as_well(in_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 8)
+        ml, _ = await w.filled(8)
         w.bookie.add_error, w.bookie.holds_replies = DiskFullError("full"), True
         # Two fill the ledger, and the others wait for the next one.
         first = asyncio.ensure_future(append(ml, [b"lost%d" % i for i in range(5)]))
@@ -160,8 +156,7 @@ def test_what_comes_before_a_refusal_was_told_is_refused_too(in_world):
 
 def test_failed_write_that_was_stored_is_not_in_the_log(in_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 1)
+        ml, _ = await w.filled(1)
         w.bookie.stores_before_error = True
         w.bookie.add_error = DiskFullError("full")
         (result,) = await append(ml, [b"stored"])
@@ -178,8 +173,7 @@ def test_failed_ledger_is_closed_before_the_list_says_where_it_ends(in_world):
     """Whoever reads the list must find no other end in the ledger, be it only until the next step."""
 
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 2)
+        ml, _ = await w.filled(2)
         changed = []
 
         def look(path):
@@ -204,8 +198,7 @@ def test_failed_ledger_is_closed_before_the_list_says_where_it_ends(in_world):
 
 def test_failed_ledger_that_can_not_be_closed_ends_where_recovery_finds(in_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 2)
+        ml, _ = await w.filled(2)
         w.bookie.add_error, w.bookie.stores_before_error = DiskFullError("full"), True
         # What closing tries is lost again and again; recovery, right after it, succeeds and finds the entry.
         w.faults.next_writes.extend([WriteFault.UNKNOWN_BEFORE] * CAS_ATTEMPTS_MAX)
@@ -222,8 +215,7 @@ def test_failed_ledger_that_can_not_be_closed_ends_where_recovery_finds(in_world
 
 def test_end_of_a_failed_ledger_is_fixed_on_demand_and_of_no_other(in_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 2)
+        ml, _ = await w.filled(2)
         await ml.roll(only_failed=True)
         assert [info.closed_ms for info in ml.ledgers.infos] == [0]
         w.bookie.add_error, w.bookie.stores_before_error = DiskFullError("full"), True
@@ -245,8 +237,7 @@ def test_end_of_a_ledger_that_failed_while_it_was_being_left_is_fixed_on_demand(
     """Its last writes were under way when the next ledger was to be begun."""
 
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 2)
+        ml, _ = await w.filled(2)
         w.bookie.add_error, w.bookie.stores_before_error = DiskFullError("full"), True
         w.bookie.holds_replies = True
         written = asyncio.ensure_future(append(ml, [b"stored all the same"]))
@@ -275,8 +266,7 @@ def test_end_of_a_ledger_that_failed_while_it_was_being_left_is_fixed_on_demand(
 
 def test_a_close_that_is_cut_off_leaves_who_waits_for_the_same_writes_waiting(in_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 1)
+        ml, _ = await w.filled(1)
         w.bookie.holds_replies = True
         written = asyncio.ensure_future(append(ml, [b"under way"]))
         await w.world.sleep(0.01)
@@ -328,8 +318,7 @@ def test_list_change_with_unknown_outcome_is_settled(in_world, fault):
 @pytest.mark.parametrize("is_dead", [False, True])
 def test_roll_that_fails_leaves_no_append_unanswered(in_world, is_dead):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 1)
+        ml, _ = await w.filled(1)
         w.bookie.holds_replies = True
         if is_dead:
             w.bookie.add_error = DiskFullError("full")

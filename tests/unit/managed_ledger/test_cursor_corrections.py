@@ -21,8 +21,7 @@ def test_f1_acknowledging_five_hides_five_and_not_four(in_world):
     """Consumers got 1 to 6, 5 was acknowledged, all consumers left: 1, 2, 3, 4 and 6 come again."""
 
     async def scenario(w):
-        ml = await w.open()
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        ml, cursor = await w.subscribed()
         positions = await w.fill(ml, 6)
         assert len(await read_all(cursor)) == 6
         await acknowledge(cursor, [positions[4]])
@@ -52,8 +51,7 @@ def test_f10_bitmaps_need_not_be_switched_on(in_world):
     assert ManagedLedgerConfig().ack_bitmaps
 
     async def scenario(w):
-        ml = await w.open()
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        ml, cursor = await w.subscribed()
         positions = await w.fill(ml, 1_000)
         await acknowledge(cursor, positions[1::2])
         # What one kind wrote the other reads.
@@ -67,8 +65,7 @@ def test_f10_bitmaps_need_not_be_switched_on(in_world):
 
 def test_f11_holes_past_ten_thousand_are_not_dropped_silently_at_a_restart(in_world):
     async def scenario(w):
-        ml = await w.open()
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        ml, cursor = await w.subscribed()
         positions = await w.fill(ml, 50_000)
         assert await acknowledge(cursor, positions[1::2]) is None
         again = (await w.reopen()).cursors["s"]
@@ -83,8 +80,7 @@ def test_f11_holes_past_ten_thousand_are_not_dropped_silently_at_a_restart(in_wo
 
 def test_f12_one_more_acknowledgment_does_not_write_the_whole_state_again(in_world):
     async def scenario(w):
-        ml = await w.open()
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        ml, cursor = await w.subscribed()
         positions = await w.fill(ml, 10_000)
         await acknowledge(cursor, positions[1::2])
         source = cursor.store.segments.source
@@ -98,8 +94,7 @@ def test_f12_one_more_acknowledgment_does_not_write_the_whole_state_again(in_wor
 
 def test_f15_a_set_bit_is_not_taken_for_an_acknowledged_message(in_world):
     async def scenario(w):
-        ml = await w.open()
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        ml, cursor = await w.subscribed()
         position = (await w.fill(ml, 1))[0]
         await acknowledge(cursor, [position], [(0b1110,)])
         assert cursor.state.ack_set(position) == (0b1110,)
@@ -112,8 +107,7 @@ def test_f15_a_set_bit_is_not_taken_for_an_acknowledged_message(in_world):
 
 def test_f16_acknowledging_an_index_does_not_acknowledge_those_behind_it(in_world):
     async def scenario(w):
-        ml = await w.open()
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        ml, cursor = await w.subscribed()
         position = (await w.fill(ml, 1))[0]
         size = 200
         for index in (0, 64, 130):

@@ -11,8 +11,7 @@ SMALL = ManagedLedgerConfig(max_entries_per_ledger=100, cursor_max_entries_per_l
 
 
 async def filled(w):
-    ml = await w.open()
-    positions = await w.fill(ml, 20)
+    ml, positions = await w.filled(20)
     return await ml.open_cursor("s", initial=EARLIEST), positions
 
 

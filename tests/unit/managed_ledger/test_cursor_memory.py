@@ -32,8 +32,7 @@ def _few_inline_ranges(monkeypatch):
 async def alternating(w, limit_bytes=LIMIT_BYTES):
     """A topic of 40 ledgers of which every second entry is acknowledged, most of that put away."""
     w.factory.cursor_memory.limit_bytes = limit_bytes
-    ml = await w.open()
-    cursor = await ml.open_cursor("s", initial=EARLIEST)
+    ml, cursor = await w.subscribed()
     positions = await w.fill(ml, COUNT)
     assert await acknowledge(cursor, positions[1::2]) is None
     await w.world.sleep(0.1)
@@ -149,8 +148,7 @@ def test_cumulative_acknowledgment_skip_and_clear_work_on_what_is_put_away(in_wo
 def test_batch_indexes_that_are_put_away_come_back(in_world):
     async def scenario(w):
         w.factory.cursor_memory.limit_bytes = LIMIT_BYTES
-        ml = await w.open()
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        ml, cursor = await w.subscribed()
         positions = await w.fill(ml, COUNT)
         assert await acknowledge(cursor, positions, [words_of_bits(0b101)] * COUNT) is None
         await w.world.sleep(0.1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.managed_ledger.cursor.cursor_node import NOTED_USE_MS, CursorNode
 from geminga.managed_ledger.shared.metadata_io import cursor_path
-from geminga.model.position import EARLIEST
 from geminga.wire.managed_ledger import decode_cursor_info
 from support.worlds.ledger_world import NAME
 
@@ -13,9 +12,7 @@ TWO_RANGES = ManagedLedgerConfig(max_entries_per_ledger=100, max_ranges_in_metad
 
 
 async def a_node(w, count=20):
-    ml = await w.open()
-    positions = await w.fill(ml, count)
-    cursor = await ml.open_cursor("s", initial=EARLIEST)
+    _ml, cursor, positions = await w.with_cursor(count)
     await cursor.note_use()
     version = (await w.store.get(cursor_path(NAME, "s"))).stat.version
     return cursor, positions, CursorNode(cursor, NAME, w.factory._services, cursor._log.on_fenced, version=version)

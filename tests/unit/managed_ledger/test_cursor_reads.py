@@ -12,9 +12,7 @@ from support.worlds.ledger_world import append, read_all, read_entries
 
 def test_read_goes_over_ledgers_and_ends_empty(in_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 25)
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        ml, cursor, _ = await w.with_cursor(25)
         assert await read_all(cursor) == [b"m%d" % i for i in range(25)]
         assert not cursor.reading.has_more_entries
         assert await read_entries(cursor) == []
@@ -62,9 +60,7 @@ def test_read_stops_at_max_bytes_but_gives_one_entry(in_world):
 
 def test_read_stops_at_max_position(in_world):
     async def scenario(w):
-        ml = await w.open()
-        positions = await w.fill(ml, 14)
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        _ml, cursor, positions = await w.with_cursor(14)
         assert len(await read_entries(cursor, max_position=positions[3])) == 4
         assert await read_entries(cursor, max_position=positions[3]) == []
         assert len(await read_entries(cursor, max_position=positions[11])) == 6
@@ -75,9 +71,7 @@ def test_read_stops_at_max_position(in_world):
 
 def test_read_leaves_out_what_is_acknowledged(in_world):
     async def scenario(w):
-        ml = await w.open()
-        positions = await w.fill(ml, 25)
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        _ml, cursor, positions = await w.with_cursor(25)
         cursor.acknowledge([p for i, p in enumerate(positions) if i % 3 == 0 or 9 < i < 20])
         expected = [b"m%d" % i for i in range(25) if i % 3 and not 9 < i < 20]
         assert await read_all(cursor) == expected
@@ -89,9 +83,7 @@ def test_read_leaves_out_what_is_acknowledged(in_world):
 
 def test_read_during_a_seek_starts_anew(in_world):
     async def scenario(w):
-        ml = await w.open()
-        positions = await w.fill(ml, 10)
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        _ml, cursor, positions = await w.with_cursor(10)
         got = []
         cursor.reading.read_entries(2, 1000, got.append)
         assert got == []
@@ -104,9 +96,7 @@ def test_read_during_a_seek_starts_anew(in_world):
 
 def test_read_lets_the_caller_read_on_within_its_callback(in_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 300)
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        _ml, cursor, _ = await w.with_cursor(300)
         got = []
 
         def done(entries):
@@ -123,8 +113,7 @@ def test_read_lets_the_caller_read_on_within_its_callback(in_world):
 
 def test_catch_up_reads_ahead_within_the_budget(in_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 100)
+        ml, _ = await w.filled(100)
         await w.factory.close()
         ml = await w.reopen()
         cursor = await ml.open_cursor("s", initial=EARLIEST)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from geminga.managed_ledger.cursor.cursor_recovery import recover_cursor
 from geminga.managed_ledger.rules.acked_entries import AckedBitmap
 from geminga.managed_ledger.shared.metadata_io import cursor_path
-from geminga.model.position import EARLIEST
 from geminga.wire.managed_ledger import CursorInfoRecord, decode_cursor_info
 from support.worlds.ledger_world import NAME, acknowledge
 
@@ -20,9 +19,7 @@ async def record_of(w):
 
 def test_state_is_that_of_the_cursor_ledger(in_world):
     async def scenario(w):
-        ml = await w.open()
-        positions = await w.fill(ml, 9)
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        ml, cursor, positions = await w.with_cursor(9)
         await acknowledge(cursor, [positions[0], positions[4]])
         found, source, _ = await recovered(w, ml, await record_of(w))
         assert source.ledger_id == cursor.store.ledger_id
@@ -34,8 +31,7 @@ def test_state_is_that_of_the_cursor_ledger(in_world):
 
 def test_state_is_that_of_the_node_without_a_ledger_or_with_one_that_is_gone(in_world):
     async def scenario(w):
-        ml = await w.open()
-        positions = await w.fill(ml, 9)
+        ml, positions = await w.filled(9)
         for ledger_id in (-1, 987_654):
             record = CursorInfoRecord(ledger_id, positions[3], (), (), {}, {}, 0)
             found, source, _ = await recovered(w, ml, record)
@@ -46,8 +42,7 @@ def test_state_is_that_of_the_node_without_a_ledger_or_with_one_that_is_gone(in_
 
 def test_state_is_that_of_the_node_if_its_ledger_holds_none(in_world):
     async def scenario(w):
-        ml = await w.open()
-        positions = await w.fill(ml, 9)
+        ml, positions = await w.filled(9)
         empty = await w.bookkeeper.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
         record = CursorInfoRecord(empty.ledger_id, positions[2], (), (), {}, {}, 0)
         found, source, _ = await recovered(w, ml, record)

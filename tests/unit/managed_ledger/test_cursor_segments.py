@@ -7,7 +7,6 @@ import pytest
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.managed_ledger.rules import cursor_format
 from geminga.model.errors import DiskFullError
-from geminga.model.position import EARLIEST
 from support.worlds.ledger_world import acknowledge, read_entries
 
 CONFIG = ManagedLedgerConfig(
@@ -22,8 +21,7 @@ def _few_inline_ranges(monkeypatch):
 
 async def alternating(w):
     """Forty entries in four ledgers, every second acknowledged; nothing is put away yet."""
-    ml = await w.open()
-    cursor = await ml.open_cursor("s", initial=EARLIEST)
+    ml, cursor = await w.subscribed()
     positions = await w.fill(ml, 40)
     assert await acknowledge(cursor, positions[1::2]) is None
     return ml, cursor, positions

@@ -29,9 +29,7 @@ def test_cursor_of_a_name_is_one_however_often_it_is_opened(in_world):
 
 def test_deleted_cursor_is_gone_with_its_node_and_another_may_have_its_name(in_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 3)
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        ml, cursor, _ = await w.with_cursor(3)
         await ml.delete_cursor("s")
         await ml.delete_cursor("s")
         assert (cursor.is_closed, ml.cursors, await w.store.get(cursor_path(NAME, "s"))) == (True, {}, None)
@@ -71,8 +69,7 @@ def test_no_cursor_is_made_in_a_managed_ledger_that_is_closed(in_world):
 @pytest.mark.parametrize("turns", range(0, 30, 3))
 def test_cursor_that_is_opened_while_its_name_is_being_deleted_is_one_that_stays(in_world, turns):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 3)
+        ml, _ = await w.filled(3)
         before = await ml.open_cursor("s", initial=EARLIEST)
         w.faults.delay_ms_max = 5
         deleting = asyncio.ensure_future(ml.delete_cursor("s"))
@@ -89,9 +86,7 @@ def test_cursor_that_is_opened_while_its_name_is_being_deleted_is_one_that_stays
 
 def test_closed_cursor_that_is_opened_while_its_deletion_fails_is_open(in_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 3)
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        ml, cursor, _ = await w.with_cursor(3)
         await cursor.close()
         w.faults.next_writes.extend([WriteFault.UNKNOWN_BEFORE] * UNKNOWN_ATTEMPTS_MAX)
         deleting = asyncio.ensure_future(ml.delete_cursor("s"))
@@ -124,8 +119,7 @@ def test_cursor_whose_deletion_failed_is_there(in_world):
 def test_cursor_whose_creation_had_no_answer_is_taken_over_by_the_next_attempt(in_world, is_shared):
     async def scenario(w):
         w.new_process(is_shared=is_shared)
-        ml = await w.open()
-        await w.fill(ml, 3)
+        ml, _ = await w.filled(3)
         # The node is there, and then the store is away: whether it is can not be asked.
         end = w.store.watch_node(cursor_path(NAME, "s"), lambda _: w.store.expire_session(1000))
         w.faults.next_writes.append(WriteFault.UNKNOWN_AFTER)

@@ -13,7 +13,7 @@ from geminga.managed_ledger.shared.metadata_io import cursor_path
 from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import DiskFullError, LedgerClosedError, MetadataError
 from geminga.model.limits import METADATA_VALUE_BYTES_MAX
-from geminga.model.position import EARLIEST, Position
+from geminga.model.position import Position
 from geminga.wire.managed_ledger import decode_cursor_info, encode_cursor_info
 from support.worlds.ledger_world import NAME, acknowledge
 
@@ -26,15 +26,9 @@ async def node_of(w, name="s"):
     return None if node is None else decode_cursor_info(node.value)
 
 
-async def filled(w, count=8):
-    ml = await w.open()
-    positions = await w.fill(ml, count)
-    return ml, await ml.open_cursor("s", initial=EARLIEST), positions
-
-
 def test_cursor_that_never_acknowledged_has_no_ledger(in_world):
     async def scenario(w):
-        _ml, cursor, _ = await filled(w)
+        _ml, cursor, _ = await w.with_cursor(8)
         node = await node_of(w)
         assert (node.cursor_ledger_id, node.mark_delete) == (-1, cursor.mark_delete_position)
         adds = w.bookie.add_calls
@@ -47,7 +41,7 @@ def test_cursor_that_never_acknowledged_has_no_ledger(in_world):
 
 def test_cursor_is_persisted_in_the_background_twice_a_second(in_world):
     async def scenario(w):
-        _ml, cursor, positions = await filled(w)
+        _ml, cursor, positions = await w.with_cursor(8)
         assert (await node_of(w)).cursor_ledger_id == -1
         cursor.acknowledge(positions[:1])
         await w.world.sleep(0.2)
@@ -67,7 +61,7 @@ def test_cursor_is_persisted_in_the_background_twice_a_second(in_world):
 
 def test_cursor_acknowledgments_of_one_turn_share_a_write(in_world):
     async def scenario(w):
-        _ml, cursor, positions = await filled(w)
+        _ml, cursor, positions = await w.with_cursor(8)
         await acknowledge(cursor, positions[:1])
         adds = w.bookie.add_calls
         answers = []
@@ -82,7 +76,7 @@ def test_cursor_acknowledgments_of_one_turn_share_a_write(in_world):
 
 def test_cursor_acknowledgments_during_a_write_share_the_next(in_world):
     async def scenario(w):
-        _ml, cursor, positions = await filled(w)
+        _ml, cursor, positions = await w.with_cursor(8)
         await acknowledge(cursor, positions[:1])
         w.bookie.holds_replies = True
         adds = w.bookie.add_calls
@@ -102,7 +96,7 @@ def test_cursor_acknowledgments_during_a_write_share_the_next(in_world):
 
 def test_cursor_acknowledgment_again_is_answered_when_the_first_is_durable(in_world):
     async def scenario(w):
-        _ml, cursor, positions = await filled(w)
+        _ml, cursor, positions = await w.with_cursor(8)
         cursor.acknowledge(positions[:1])
         assert await acknowledge(cursor, positions[:1]) is None
         assert (await w.reopen()).cursors["s"].mark_delete_position == positions[0]
@@ -112,7 +106,7 @@ def test_cursor_acknowledgment_again_is_answered_when_the_first_is_durable(in_wo
 
 def test_cursor_closed_in_order_lies_in_its_node(in_world):
     async def scenario(w):
-        _ml, cursor, positions = await filled(w)
+        _ml, cursor, positions = await w.with_cursor(8)
         await acknowledge(cursor, [positions[0], positions[3]], None)
         ledger_id = (await node_of(w)).cursor_ledger_id
         assert ledger_id >= 0
@@ -128,7 +122,7 @@ def test_cursor_closed_in_order_lies_in_its_node(in_world):
 
 def test_cursor_too_large_for_its_node_is_closed_in_its_ledger(in_world):
     async def scenario(w):
-        _ml, cursor, positions = await filled(w)
+        _ml, cursor, positions = await w.with_cursor(8)
         cursor.acknowledge([positions[1], positions[3], positions[5]])
         await w.factory.close()
         assert (await node_of(w)).cursor_ledger_id >= 0
@@ -140,7 +134,7 @@ def test_cursor_too_large_for_its_node_is_closed_in_its_ledger(in_world):
 
 def test_cursor_write_that_failed_goes_to_the_node(in_world):
     async def scenario(w):
-        _ml, cursor, positions = await filled(w)
+        _ml, cursor, positions = await w.with_cursor(8)
         await acknowledge(cursor, positions[:1])
         w.bookie.add_error = DiskFullError("full")
         assert await acknowledge(cursor, positions[2:3]) is None
@@ -156,7 +150,7 @@ def test_cursor_write_that_failed_goes_to_the_node(in_world):
 
 def test_cursor_write_that_failed_and_does_not_fit_the_node_is_an_error_and_loses_nothing(in_world):
     async def scenario(w):
-        _ml, cursor, positions = await filled(w)
+        _ml, cursor, positions = await w.with_cursor(8)
         await acknowledge(cursor, [positions[1], positions[3]])
         w.bookie.add_error = DiskFullError("full")
         assert isinstance(await acknowledge(cursor, [positions[5]]), DiskFullError)
@@ -172,7 +166,7 @@ def test_cursor_write_that_failed_and_does_not_fit_the_node_is_an_error_and_lose
 
 def test_cursor_ledger_rolls_by_entries_and_the_old_one_is_deleted(in_world):
     async def scenario(w):
-        _ml, cursor, positions = await filled(w)
+        _ml, cursor, positions = await w.with_cursor(8)
         seen = set()
         for position in positions:
             await acknowledge(cursor, [position])
@@ -189,7 +183,7 @@ def test_cursor_ledger_rolls_by_entries_and_the_old_one_is_deleted(in_world):
 
 def test_cursor_ledger_rolls_by_age(in_world):
     async def scenario(w):
-        _ml, cursor, positions = await filled(w)
+        _ml, cursor, positions = await w.with_cursor(8)
         await acknowledge(cursor, positions[:1])
         first = (await node_of(w)).cursor_ledger_id
         await w.world.sleep(61)
@@ -201,7 +195,7 @@ def test_cursor_ledger_rolls_by_age(in_world):
 
 def test_cursor_node_with_unknown_outcome_is_settled(in_world):
     async def scenario(w):
-        _ml, cursor, positions = await filled(w)
+        _ml, cursor, positions = await w.with_cursor(8)
         for index, fault in enumerate((WriteFault.UNKNOWN_AFTER, WriteFault.UNKNOWN_BEFORE)):
             w.faults.next_writes.extend([WriteFault.NONE, fault])
             assert await acknowledge(cursor, [positions[index]]) is None
@@ -215,7 +209,7 @@ def test_cursor_node_with_unknown_outcome_is_settled(in_world):
 
 def test_cursor_deleted_is_gone_with_its_ledger(in_world):
     async def scenario(w):
-        ml, cursor, positions = await filled(w)
+        ml, cursor, positions = await w.with_cursor(8)
         await acknowledge(cursor, positions[:1])
         ledger_id = cursor.store.ledger_id
         cursor.acknowledge(positions[1:2])
@@ -246,9 +240,7 @@ def test_cursor_properties_survive(in_world):
 
 def test_cursor_with_ten_thousand_alternating_holes_comes_back(in_world):
     async def scenario(w):
-        ml = await w.open()
-        positions = await w.fill(ml, 20_000)
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        _ml, cursor, positions = await w.with_cursor(20_000)
         assert await acknowledge(cursor, positions[1::2]) is None
         await acknowledge(cursor, [positions[5_000]])
         found = (await w.reopen()).cursors["s"]
@@ -265,7 +257,7 @@ def test_cursor_that_pulsar_wrote_is_recovered(in_world):
     async def scenario(w):
         from geminga.wire._generated import managed_ledger_pb2 as pb
 
-        _ml, cursor, positions = await filled(w)
+        _ml, cursor, positions = await w.with_cursor(8)
         await acknowledge(cursor, positions[:1])
         ledger_id = positions[0].ledger_id
         foreign = pb.PositionInfo(ledgerId=ledger_id, entryId=1)
@@ -286,7 +278,7 @@ def test_cursor_that_pulsar_wrote_is_recovered(in_world):
 
 def test_cursor_acknowledgment_during_a_slow_write_is_written_right_behind_it(in_world):
     async def scenario(w):
-        _ml, cursor, positions = await filled(w)
+        _ml, cursor, positions = await w.with_cursor(8)
         await acknowledge(cursor, positions[:1])
         w.bookie.holds_replies = True
         adds = w.bookie.add_calls
@@ -306,7 +298,7 @@ def test_cursor_acknowledgment_during_a_slow_write_is_written_right_behind_it(in
 
 def test_cursor_notes_its_last_use_at_close_and_with_its_properties(in_world):
     async def scenario(w):
-        _ml, cursor, _ = await filled(w)
+        _ml, cursor, _ = await w.with_cursor(8)
         made_ms = (await node_of(w)).last_active_ms
         assert made_ms == w.runtime.clock.wall_ms() == cursor.use.last_active_ms
         await w.world.sleep(100)
@@ -330,7 +322,7 @@ def test_cursor_notes_its_last_use_at_close_and_with_its_properties(in_world):
 
 def test_cursor_whose_node_does_not_say_when_it_was_used_counts_from_now(in_world):
     async def scenario(w):
-        await filled(w)
+        await w.with_cursor(8)
         path = cursor_path(NAME, "s")
         record = decode_cursor_info((await w.store.get(path)).value)
         await w.store.put(path, encode_cursor_info(replace(record, last_active_ms=0)), expected_version=0)
@@ -342,7 +334,7 @@ def test_cursor_whose_node_does_not_say_when_it_was_used_counts_from_now(in_worl
 
 def test_cursor_node_rewritten_for_its_properties_loses_no_acknowledgment(in_world):
     async def scenario(w):
-        ml, cursor, positions = await filled(w)
+        ml, cursor, positions = await w.with_cursor(8)
         # In the node, and answered: two ranges.
         w.bookie.add_error = DiskFullError("full")
         assert await acknowledge(cursor, [positions[3], positions[5]]) is None
@@ -360,7 +352,7 @@ def test_cursor_node_rewritten_for_its_properties_loses_no_acknowledgment(in_wor
 
 def test_properties_that_no_node_takes_are_refused_and_acknowledgments_are_stored_after_them(in_world):
     async def scenario(w):
-        _, cursor, positions = await filled(w)
+        _, cursor, positions = await w.with_cursor(8)
         await cursor.set_cursor_properties({"a": "b"})
         with pytest.raises(MetadataError, match="at most"):
             await cursor.set_cursor_properties({"a": "c" * METADATA_VALUE_BYTES_MAX})
@@ -376,9 +368,7 @@ def test_properties_that_no_node_takes_are_refused_and_acknowledgments_are_store
 
 def test_cursor_closed_and_opened_again_goes_on(in_world):
     async def scenario(w):
-        ml = await w.open()
-        positions = await w.fill(ml, 8)
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        ml, cursor, positions = await w.with_cursor(8)
         await acknowledge(cursor, [positions[1], positions[3], positions[5]])
         await cursor.close()
         again = await ml.open_cursor("s")
@@ -393,7 +383,7 @@ def test_cursor_closed_and_opened_again_goes_on(in_world):
 
 def test_cursor_that_can_not_be_persisted_leaves_no_ledgers_behind(in_world):
     async def scenario(w):
-        _ml, cursor, positions = await filled(w)
+        _ml, cursor, positions = await w.with_cursor(8)
         live = MetadataLiveLedgers(w.store)
         before = await live.live_ledger_ids()
         w.bookie.add_error = DiskFullError("full")
@@ -416,7 +406,7 @@ def test_batches_are_closed_in_the_ledger_where_apaches_brokers_may_come_next(in
 
     async def scenario(w):
         w.new_process(is_shared=is_shared)
-        ml, cursor, positions = await filled(w)
+        ml, cursor, positions = await w.with_cursor(8)
         cursor.acknowledge(positions[2:3], [[0b110]])
         await ml.close()
         record = decode_cursor_info((await w.store.get(cursor_path(NAME, "s"))).value)
@@ -438,9 +428,7 @@ def test_batches_are_closed_in_the_ledger_where_apaches_brokers_may_come_next(in
 
 def test_acknowledgment_behind_a_close_that_had_no_answer_survives(in_world):
     async def scenario(w):
-        ml = await w.open()
-        positions = await w.fill(ml, 5)
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        ml, cursor, positions = await w.with_cursor(5)
         assert await acknowledge(cursor, positions[:1]) is None
         # The node takes the state, and then the store is away: whether it has it can not be asked.
         end = w.store.watch_node(cursor_path(NAME, "s"), lambda _: w.store.expire_session(1000))
@@ -458,7 +446,7 @@ def test_acknowledgment_behind_a_close_that_had_no_answer_survives(in_world):
 @pytest.mark.parametrize("steps", range(8, 13))
 def test_acknowledgment_is_stored_though_who_wrote_the_node_was_called_off(in_world, steps):
     async def scenario(w):
-        ml, cursor, positions = await filled(w)
+        ml, cursor, positions = await w.with_cursor(8)
         w.faults.delay_ms_max = 20
         # Too much for the node, so that its properties are written along with a ledger.
         cursor.acknowledge(positions[1::2])

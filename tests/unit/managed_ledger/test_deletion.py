@@ -23,8 +23,7 @@ def another_process(w) -> ManagedLedgerFactory:
 
 def test_owner_that_was_replaced_deletes_nothing(in_world):
     async def scenario(w):
-        ml = await w.open()
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        ml, cursor = await w.subscribed()
         positions = await w.fill(ml, 25)
         await acknowledge(cursor, positions[3:4])
         taken = await another_process(w).open(NAME)
@@ -59,8 +58,7 @@ def test_deletion_is_done_again_after_every_failure(in_world):
     async def scenario(w):
         for fault in (BEFORE, AFTER):
             for writes in range(8):
-                ml = await w.open()
-                cursor = await ml.open_cursor("s", initial=EARLIEST)
+                ml, cursor = await w.subscribed()
                 positions = await w.fill(ml, 25)
                 await acknowledge(cursor, positions[3:4])
                 await w.world.sleep(2)
@@ -79,8 +77,7 @@ def test_deletion_is_done_again_after_every_failure(in_world):
 
 def test_deletion_that_stops_at_a_cursor_has_deleted_the_ledgers_of_those_before(in_world):
     async def scenario(w):
-        ml = await w.open()
-        positions = await w.fill(ml, 25)
+        ml, positions = await w.filled(25)
         for name in ("a", "b"):
             await acknowledge(await ml.open_cursor(name, initial=EARLIEST), positions[3:4])
         before = {name: ml.cursors[name].store.ledger_id for name in ("a", "b")}
@@ -101,8 +98,7 @@ def test_cursor_that_comes_while_it_is_deleted_is_refused_and_not_left_behind(in
         refused = 0
         for lead_ms in range(0, 400, 20):
             w.faults.delay_ms_max = 0
-            ml = await w.open()
-            await w.fill(ml, 5)
+            ml, _ = await w.filled(5)
             w.faults.delay_ms_max = 50
             deletion = asyncio.ensure_future(w.factory.delete(NAME))
             await w.world.sleep(lead_ms / 1000)

@@ -8,7 +8,6 @@ import pytest
 
 from geminga.managed_ledger.factory import ROLLOVER_CHECK_SECONDS
 from geminga.model.errors import DiskFullError, LedgerClosedError, StorageError, UnavailableError
-from geminga.model.position import EARLIEST
 from geminga.runtime import next_turn, wait_ms
 from support.worlds.ledger_world import NAME, acknowledge, append, read_all, read_entries
 
@@ -24,8 +23,7 @@ def test_open_at_the_same_time_shares_one(in_world):
 
 def test_open_that_fails_fails_for_all_who_wait_and_works_later(in_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 3)
+        await w.filled(3)
         w.new_process()
         w.bookie.fence_error = DiskFullError("full")
         results = await asyncio.gather(*(w.factory.open(NAME) for _ in range(2)), return_exceptions=True)
@@ -50,8 +48,7 @@ def test_list_and_exists_tell_names(in_world):
 
 def test_one_whose_closing_was_cut_off_is_opened_anew(in_world):
     async def scenario(w):
-        ml = await w.open()
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        ml, cursor = await w.subscribed()
         positions = await w.fill(ml, 5)
         await acknowledge(cursor, positions[:3])
         closing = asyncio.ensure_future(ml.close())
@@ -71,8 +68,7 @@ def test_one_whose_closing_was_cut_off_is_opened_anew(in_world):
 @pytest.mark.parametrize("is_open", [True, False])
 def test_delete_leaves_nothing(in_world, is_open):
     async def scenario(w):
-        ml = await w.open()
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        ml, cursor = await w.subscribed()
         positions = await w.fill(ml, 25)
         await acknowledge(cursor, positions[3:4])
         if not is_open:
@@ -101,8 +97,7 @@ def test_close_is_final(in_world):
 
 def test_idle_factory_has_no_timer(in_world):
     async def scenario(w):
-        ml = await w.open()
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        ml, cursor = await w.subscribed()
         await read_entries(cursor)
         positions = await w.fill(ml, 3)
         cursor.acknowledge(positions)

@@ -10,7 +10,7 @@ from geminga.lake.group_cache import GroupCache
 from geminga.lake.service import StopSignal
 from geminga.model.errors import DiskIOError, GemingaError, StorageError
 from geminga.runtime import answer_of, next_turn
-from support.house.uncollected import uncollected
+from support.house.uncollected import fails, uncollected
 from support.worlds.lake_world import POLICY
 
 CALLS = 5
@@ -29,14 +29,7 @@ async def failing(call: Callable[[], Awaitable[object]]) -> list[int]:
 
 
 async def together(call: Callable[[], Awaitable[object]]) -> None:
-    async def one() -> bool:
-        try:
-            await call()
-        except GemingaError:
-            return True
-        return False
-
-    assert await asyncio.gather(*(one() for _ in range(CALLS))) == [True] * CALLS
+    assert await asyncio.gather(*(fails(call) for _ in range(CALLS))) == [True] * CALLS
 
 
 def depth(error: BaseException) -> int:
@@ -48,8 +41,7 @@ def depth(error: BaseException) -> int:
 
 def test_failed_reads_leave_nothing(in_world) -> None:
     async def scenario(w) -> None:
-        ml = await w.open()
-        positions = await w.fill(ml, 45)
+        ml, positions = await w.filled(45)
         del w.bookie._ledgers[positions[10].ledger_id]
         ml.tail.drop()
         await together(lambda: ml.reader.read([positions[10]]))
@@ -80,8 +72,7 @@ def test_failed_reads_of_a_file_in_the_lake_leave_nothing(in_lake_world) -> None
 
 def test_error_of_a_ledger_that_is_withheld_does_not_grow_by_its_readers(in_world) -> None:
     async def scenario(w) -> None:
-        ml = await w.open()
-        positions = await w.fill(ml, 45)
+        ml, positions = await w.filled(45)
         ml.tail.drop()
         ml.stored.withheld[positions[10].ledger_id] = StorageError("what is in it is not known")
         assert len(set(await failing(lambda: ml.reader.read([positions[10]])))) == 1
@@ -91,8 +82,7 @@ def test_error_of_a_ledger_that_is_withheld_does_not_grow_by_its_readers(in_worl
 
 def test_what_remembers_a_failed_read_does_not_keep_its_frames(in_world) -> None:
     async def scenario(w) -> None:
-        ml = await w.open()
-        positions = await w.fill(ml, 45)
+        ml, positions = await w.filled(45)
         del w.bookie._ledgers[positions[10].ledger_id]
         ml.tail.drop()
         await failing(lambda: ml.reader.read([positions[10]]))
@@ -103,8 +93,7 @@ def test_what_remembers_a_failed_read_does_not_keep_its_frames(in_world) -> None
 
 def test_error_of_a_closed_log_does_not_grow_by_those_it_refuses(in_world) -> None:
     async def scenario(w) -> None:
-        ml = await w.open()
-        await w.fill(ml, 3)
+        ml, _ = await w.filled(3)
         await ml.close()
         append = lambda: answer_of(lambda done: ml.append([b"x"], lambda result: done(result.error)))  # noqa: E731
         assert len(set(await failing(append))) == 1

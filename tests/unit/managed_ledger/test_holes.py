@@ -16,8 +16,7 @@ def lose(w, ledger_id: int) -> None:
 
 def test_a_hole_is_found_by_its_ends_and_by_reads_that_failed(in_world):
     async def scenario(w):
-        ml = await w.open()
-        positions = await w.fill(ml, 45)
+        ml, positions = await w.filled(45)
         first, second, third, _, last = dict.fromkeys(each.ledger_id for each in positions)
         services = w.factory._services
         assert await find_holes(ml, services) == []
@@ -44,8 +43,7 @@ def test_a_hole_is_found_by_its_ends_and_by_reads_that_failed(in_world):
 
 def test_cursors_go_on_behind_a_hole_wherever_they_stand_and_after_a_kill(in_world):
     async def scenario(w):
-        ml = await w.open()
-        positions = await w.fill(ml, 35)
+        ml, positions = await w.filled(35)
         second = positions[10].ledger_id
         before = await ml.open_cursor("before", initial=EARLIEST)
         await acknowledge_cumulative(before, positions[9])
@@ -87,8 +85,7 @@ def test_cursors_go_on_behind_a_hole_wherever_they_stand_and_after_a_kill(in_wor
 
 def test_nothing_changes_where_it_refuses(in_world):
     async def scenario(w):
-        ml = await w.open()
-        positions = await w.fill(ml, 25)
+        ml, positions = await w.filled(25)
         services, first = w.factory._services, positions[0].ledger_id
         version = ml.stored.version
         with pytest.raises(PreconditionFailedError, match="can be read, all of it"):

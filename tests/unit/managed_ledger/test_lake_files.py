@@ -120,7 +120,7 @@ def test_a_list_that_can_not_be_read_keeps_the_files_of_its_own_topic_alone(uid,
 
 def test_what_pulsars_driver_stored_is_not_looked_for_here():
     async def scenario(w):
-        ml = await w.filled(15)
+        ml, _ = await w.filled(15)
         await put_record(ml, OffloadRecord("ab" * 16, "aws-s3", {"bucket": "b"}, is_complete=True, completed_ms=1))
         assert await lake_files.note(ml._services, NAME, ml.stored.created_ms, ml.ledgers.infos) == []
         assert await lake_files.waiting(w.store) == []
@@ -180,7 +180,7 @@ def test_a_list_that_was_brought_back_from_a_backup_counts_and_not_the_later_man
     """Without the broker's manifest readers of the lake would have what the topic has not, under the same ids."""
 
     async def scenario(w):
-        ml = await w.filled(15)
+        ml, _ = await w.filled(15)
         if was_offloaded:
             await w.offloading(ml).look()
         await ml.close()
@@ -272,7 +272,7 @@ def test_a_root_that_is_away_is_asked_for_a_few_files_a_time_and_holds_up_no_oth
         away = MemoryLakeStore()
         away.fail["list"] = OSError(errno.EIO, "nobody answers")
         w.factory._open_lake_store = lambda driver, found: away if "region" in found else w.lake_store
-        services = (await w.filled(1))._services
+        services = (await w.filled(1))[0]._services
         await notes_of(w, services, {**PROPERTIES, "region": "away"}, 100)
         await notes_of(w, services, PROPERTIES, 20)
         assert await w.factory.retry_lake_deletions() == 100
@@ -286,7 +286,7 @@ def test_a_root_that_is_away_is_asked_for_a_few_files_a_time_and_holds_up_no_oth
 
 def test_files_that_can_not_be_deleted_do_not_keep_those_behind_them():
     async def scenario(w):
-        services = (await w.filled(1))._services
+        services = (await w.filled(1))[0]._services
         uids = await notes_of(w, services, PROPERTIES, 3 * lake_files.FAILURES_MAX)
         refused = set(uids[: 2 * lake_files.FAILURES_MAX])
         delete = w.lake_store.delete
@@ -314,7 +314,7 @@ def test_many_files_that_go_are_noted_at_once_and_each_of_them(is_away):
     """The list of who trims is nobody else's meanwhile."""
 
     async def scenario(w):
-        services = (await w.filled(1))._services
+        services = (await w.filled(1))[0]._services
         infos = [
             LedgerInfo(
                 number, 1, offload_context=encode_offload_context(OffloadRecord(f"{number:032x}", "f", PROPERTIES))

@@ -60,8 +60,7 @@ def test_truncate_empties_the_log_whatever_holds_it(in_world):
 
 def test_terminated_log_refuses_appends_for_ever(in_world):
     async def scenario(w):
-        ml = await w.open()
-        positions = await w.fill(ml, 3)
+        ml, positions = await w.filled(3)
         assert await ml.terminate() == positions[-1]
         assert await ml.terminate() == positions[-1]
         for log in (ml, await w.reopen()):
@@ -95,8 +94,7 @@ def test_properties_survive(in_world):
 
 def test_latest_of_a_trimmed_log_is_behind_everything(in_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 3)
+        ml, _ = await w.filled(3)
         reader = ml.new_non_durable_cursor("r", LATEST)
         assert not reader.reading.has_more_entries
         await w.fill(ml, 1, "n")
@@ -123,8 +121,7 @@ def test_close_while_a_cursor_is_being_deleted_lets_go_of_the_log(in_world):
 
 def test_termination_that_fails_leaves_the_log_open(in_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 2)
+        ml, _ = await w.filled(2)
         w.faults.next_writes.extend([WriteFault.UNKNOWN_BEFORE] * UNKNOWN_ATTEMPTS_MAX)
         terminating = asyncio.ensure_future(ml.terminate())
         await w.world.sleep(0)

@@ -13,8 +13,7 @@ from support.worlds.ledger_world import NAME, acknowledge
 
 def test_ledgers_of_every_topic_and_cursor_are_named(in_world):
     async def scenario(w):
-        ml = await w.open()
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        ml, cursor = await w.subscribed()
         positions = await w.fill(ml, 25)
         await acknowledge(cursor, positions[1:2])
         other = await w.open("tenant/namespace/persistent/other")

@@ -70,7 +70,7 @@ def test_the_bookies_copy_goes_after_the_lag_and_reads_go_on(in_lake_world):
 
 def test_a_topic_with_only_offloaded_ledgers_is_loaded_read_and_appended_to(in_lake_world):
     async def scenario(w):
-        ml = await w.filled(20)
+        ml, _ = await w.filled(20)
         cursor = await ml.open_cursor("sub", initial=EARLIEST)
         await ml.roll()
         offloading = w.offloading(ml, NOW)
@@ -163,7 +163,7 @@ def test_a_topic_made_anew_keeps_its_manifest_when_files_of_the_old_one_go_late(
 @pytest.mark.parametrize("operation", ["write", "commit", "read"])
 def test_a_failed_write_leaves_nothing_and_is_tried_again(in_lake_world, operation, is_torn):
     async def scenario(w):
-        ml = await w.filled(15)
+        ml, _ = await w.filled(15)
         offloading = w.offloading(ml)
         w.lake_store.is_torn = is_torn
         w.lake_store.fail[operation] = OSError(errno.ENOSPC, "full")
@@ -182,7 +182,7 @@ def test_a_failed_write_leaves_nothing_and_is_tried_again(in_lake_world, operati
 
 def test_a_file_that_gives_other_entries_is_never_registered(in_lake_world, monkeypatch):
     async def scenario(w):
-        ml = await w.filled(15)
+        ml, _ = await w.filled(15)
         from geminga.lake import parquet
 
         monkeypatch.setattr(parquet, "rebuild_entries", lambda ids, *rest: [(one, b"other") for one in ids])
@@ -230,7 +230,7 @@ def test_a_damaged_file_without_a_copy_on_bookies_is_an_error_that_names_it_and_
 
 def test_bookies_first_reads_bookies_while_they_have_it(in_lake_world):
     async def scenario(w):
-        ml = await w.filled(15)
+        ml, _ = await w.filled(15)
         policy = NOW._replace(is_bookkeeper_first=True, deletion_lag_ms=-1)
         offloading = w.offloading(ml, policy)
         await offloading.look()
@@ -247,7 +247,7 @@ def test_bookies_first_reads_bookies_while_they_have_it(in_lake_world):
 
 def test_thresholds_by_size_and_age_and_none(in_lake_world):
     async def scenario(w):
-        ml = await w.filled(35)
+        ml, _ = await w.filled(35)
         none = OffloadPolicy("filesystem", PROPERTIES)
         offloading = w.offloading(ml, none)
         await offloading.look()
@@ -268,7 +268,7 @@ def test_thresholds_by_size_and_age_and_none(in_lake_world):
 
 def test_what_may_not_be_read_yet_is_not_offloaded(in_lake_world):
     async def scenario(w):
-        ml = await w.filled(35)
+        ml, _ = await w.filled(35)
         ml.set_read_limit(Position(ml.ledgers.infos[1].ledger_id, 8))
         offloading = w.offloading(ml)
         await offloading.look()
@@ -282,7 +282,7 @@ def test_what_may_not_be_read_yet_is_not_offloaded(in_lake_world):
 
 def test_a_command_offloads_what_is_before_and_says_how_far(in_lake_world):
     async def scenario(w):
-        ml = await w.filled(35)
+        ml, _ = await w.filled(35)
         offloading = w.offloading(ml, OffloadPolicy("filesystem", PROPERTIES))
         assert offloading.status.status == "NOT_RUN"
         offloading.start(ml.ledgers.infos[2].ledger_id)
@@ -318,7 +318,7 @@ def test_files_that_no_list_names_may_be_another_clusters_and_stay(in_lake_world
 def test_an_owner_that_lost_the_topic_registers_and_deletes_nothing(in_lake_world):
     async def scenario(w):
         w.new_process(is_shared=True)
-        ml = await w.filled(15)
+        ml, _ = await w.filled(15)
         old = w.offloading(ml)
         w.new_process(is_shared=True)
         again = await w.open()
@@ -336,7 +336,7 @@ def test_an_owner_that_lost_the_topic_registers_and_deletes_nothing(in_lake_worl
 
 def test_an_offload_ends_when_the_topic_is_closed(in_lake_world):
     async def scenario(w):
-        ml = await w.filled(35)
+        ml, _ = await w.filled(35)
         offloading = w.offloading(ml)
         offloading.look_later()
         offloading.stop()
@@ -355,7 +355,7 @@ def test_contexts_of_pulsars_drivers_are_left_alone(in_lake_world):
     from geminga.wire.managed_ledger.offload_context import OffloadRecord, encode_offload_context
 
     async def scenario(w):
-        ml = await w.filled(15, retention_ms=-1)
+        ml, _ = await w.filled(15, retention_ms=-1)
         theirs = OffloadRecord("ab" * 16, "aws-s3", {"bucket": "b"}, is_complete=True, completed_ms=1)
         context = encode_offload_context(theirs)
         async with ml.stored.lock():

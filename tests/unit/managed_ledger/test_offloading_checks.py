@@ -37,7 +37,7 @@ async def put_record(ml, record: OffloadRecord, index: int = 0) -> int:
 
 def test_what_pulsars_driver_has_begun_is_left_to_it_and_said_not_to_be_offloaded():
     async def scenario(w):
-        ml = await w.filled(25)
+        ml, _ = await w.filled(25)
         ledger_id = await put_record(ml, OffloadRecord(UID, "aws-s3", {"bucket": "b"}))
         infos, readable = ml.ledgers.infos, ml.extent.readable
         assert not can_offload(infos[0], readable)
@@ -67,7 +67,7 @@ def test_a_file_that_says_something_else_of_the_ledger_is_never_registered(monke
     monkeypatch.setattr(parquet, "_ledger_document", lambda facts: {**written(facts), "closedMs": 7})
 
     async def scenario(w):
-        ml = await w.filled(15)
+        ml, _ = await w.filled(15)
         with pytest.raises(StorageError, match=r"closed_ms=7.*expected"):
             await w.offloading(ml).look()
         assert not ml.ledgers.infos[0].offload_context
@@ -157,7 +157,7 @@ def test_the_bookies_copy_stays_while_the_file_has_fewer_entries():
 
 def test_what_a_crash_left_of_an_attempt_goes_with_the_first_look_of_the_next_process():
     async def scenario(w):
-        ml = await w.filled(15)
+        ml, _ = await w.filled(15)
         ledger_id = await put_record(ml, OffloadRecord(UID, "filesystem", PROPERTIES))
         again = await w.reopen()
         offloading = w.offloading(again, OffloadPolicy("filesystem", PROPERTIES))
@@ -230,7 +230,7 @@ def test_what_an_attempt_to_restore_left_on_the_bookies_goes_with_the_next_look(
 
 def test_a_ledger_that_has_fewer_entries_on_the_bookies_than_in_the_list_is_not_offloaded():
     async def scenario(w):
-        ml = await w.filled(15)
+        ml, _ = await w.filled(15)
         ml.ledgers.infos[0].entries += 1
         with pytest.raises(StorageError, match="has 10 entries on the bookies, the list says 11"):
             await w.offloading(ml).look()
@@ -254,7 +254,7 @@ def test_a_file_stays_where_the_bookies_lack_one_entry_of_it():
 
 def test_a_failure_does_not_keep_the_others_back_and_is_told():
     async def scenario(w):
-        ml = await w.filled(25)
+        ml, _ = await w.filled(25)
         w.bookie.forget_entry(ml.ledgers.infos[0].ledger_id, 3)
         offloading = w.offloading(ml)
         with pytest.raises(StorageError):

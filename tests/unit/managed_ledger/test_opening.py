@@ -16,8 +16,7 @@ from support.worlds.ledger_world import NAME, append
 
 def test_reopen_after_a_kill_finds_every_confirmed_entry(in_world):
     async def scenario(w):
-        ml = await w.open()
-        positions = await w.fill(ml, 17)
+        ml, positions = await w.filled(17)
         again = await w.reopen()
         assert again.extent.last_confirmed_position == positions[-1]
         assert [entry.position for entry in await again.reader.read(positions)] == positions
@@ -34,8 +33,7 @@ def test_reopen_after_a_kill_finds_every_confirmed_entry(in_world):
 
 def test_reopen_after_a_close_needs_no_recovery(in_world):
     async def scenario(w):
-        ml = await w.open()
-        positions = await w.fill(ml, 3)
+        _, positions = await w.filled(3)
         await w.factory.close()
         w.bookie.fence_error = DiskFullError("no fencing")
         again = await w.reopen()
@@ -47,8 +45,7 @@ def test_reopen_after_a_close_needs_no_recovery(in_world):
 
 def test_reopen_drops_an_empty_last_ledger_and_deletes_it_later(in_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 10)
+        ml, _ = await w.filled(10)
         w.bookie.add_error = DiskFullError("full")
         await append(ml, [b"never"])
         w.bookie.add_error = None

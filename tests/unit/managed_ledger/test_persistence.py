@@ -69,8 +69,7 @@ def test_new_ledgers_have_the_policy_and_the_open_one_keeps_its_own(in_world):
 def test_ledgers_of_cursors_have_the_policy_too(in_world):
     async def scenario(w):
         with_bookies(w)
-        ml = await w.open()
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        ml, cursor = await w.subscribed()
         positions = await w.fill(ml, 3)
         ml.stored_as.set(WIDE)
         await acknowledge(cursor, positions[:1])
@@ -115,8 +114,7 @@ def test_another_policy_ends_the_lack_of_bookies(in_world):
 
 def test_a_cursor_whose_ledger_has_too_few_bookies_is_kept_in_its_node(in_world):
     async def scenario(w):
-        ml = await w.open()
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        ml, cursor = await w.subscribed()
         positions = await w.fill(ml, 4)
         ml.stored_as.set(WIDE)
         assert await acknowledge(cursor, [positions[0], positions[2]]) is None
@@ -148,8 +146,7 @@ def test_a_list_of_ledgers_with_different_quorums_is_recovered(in_world):
 def test_a_policy_that_comes_in_the_middle_of_a_rollover_is_taken_whole_or_not_at_all(in_world, delay_s):
     async def scenario(w):
         with_bookies(w)
-        ml = await w.open()
-        await w.fill(ml, 10)
+        ml, _ = await w.filled(10)
         w.faults.delay_ms_max = 100
         rolling = asyncio.ensure_future(w.fill(ml, 10))
         await w.world.sleep(delay_s)
@@ -282,8 +279,7 @@ async def ensembles(w, *ledger_ids):
 def test_new_ledgers_are_on_bookies_of_their_groups_and_the_open_one_stays_where_it_is(in_world):
     async def scenario(w):
         await two_groups(w)
-        ml = await w.open()
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        ml, cursor = await w.subscribed()
         first = await w.fill(ml, 3)
         ml.stored_as.set(None, groups=MINE)
         assert ml.persistence.groups == MINE

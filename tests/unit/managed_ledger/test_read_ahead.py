@@ -87,8 +87,7 @@ def test_batches_of_large_entries_are_larger_where_the_cache_has_room(in_world, 
 def test_jump_passes_over_what_is_on_its_way(in_world):
     async def scenario(w):
         wanted = payloads()
-        ml = await w.cold(wanted)
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        cursor = await (await w.cold(wanted)).open_cursor("s", initial=EARLIEST)
         await read_entries(cursor, 100, MANY_BYTES)
         w.bookie.holds_replies = True
         await read_entries(cursor, 100, MANY_BYTES)
@@ -105,8 +104,7 @@ def test_jump_passes_over_what_is_on_its_way(in_world):
 def test_jump_of_a_read_that_waits_for_the_batch_starts_anew(in_world):
     async def scenario(w):
         wanted = payloads()
-        ml = await w.cold(wanted)
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        cursor = await (await w.cold(wanted)).open_cursor("s", initial=EARLIEST)
         first = await read_entries(cursor, 100, MANY_BYTES)
         w.bookie.holds_replies = True
         results: list = []
@@ -126,8 +124,7 @@ def test_jump_of_a_read_that_waits_for_the_batch_starts_anew(in_world):
 def test_batch_that_fails_is_asked_for_again_by_who_needs_it(in_world):
     async def scenario(w):
         wanted = payloads()
-        ml = await w.cold(wanted)
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        cursor = await (await w.cold(wanted)).open_cursor("s", initial=EARLIEST)
         found = data_of(await read_entries(cursor, 100, MANY_BYTES))
         w.bookie.read_error = StorageError("not now")
         found += data_of(await read_entries(cursor, 100, MANY_BYTES))
@@ -143,8 +140,7 @@ def test_batch_that_fails_is_asked_for_again_by_who_needs_it(in_world):
 @pytest.mark.parametrize("is_awaited", [False, True])
 def test_end_with_a_batch_on_its_way_gives_everything_back(in_world, is_awaited):
     async def scenario(w):
-        ml = await w.cold(payloads())
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        cursor = await (await w.cold(payloads())).open_cursor("s", initial=EARLIEST)
         await read_entries(cursor, 100, MANY_BYTES)
         w.bookie.holds_replies = True
         results: list = []

@@ -8,8 +8,7 @@ from support.worlds.ledger_world import acknowledge, acknowledge_cumulative, rea
 
 def test_cursor_stops_at_the_read_limit_and_goes_on_when_it_moves(in_world):
     async def scenario(w):
-        ml = await w.open()
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        ml, cursor = await w.subscribed()
         positions = await w.fill(ml, 25)
         ml.set_read_limit(positions[13])
         assert (ml.extent.readable_position, ml.extent.last_confirmed_position) == (positions[13], positions[24])
@@ -53,8 +52,7 @@ def test_readable_is_told_and_not_the_append(in_world):
 
 def test_what_is_not_readable_can_not_be_acknowledged(in_world):
     async def scenario(w):
-        ml = await w.open()
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        ml, cursor = await w.subscribed()
         positions = await w.fill(ml, 25)
         ml.set_read_limit(positions[13])
         await acknowledge(cursor, [positions[2], positions[14], positions[24]])
@@ -90,8 +88,7 @@ def test_skip_clear_and_seek_stay_before_the_read_limit(in_world):
 
 def test_what_nobody_could_read_yet_is_not_trimmed(in_world):
     async def scenario(w):
-        ml = await w.open()
-        positions = await w.fill(ml, 35)
+        ml, positions = await w.filled(35)
         ml.set_read_limit(positions[13])
         ml.trimmer.set_retention(retention_ms=0, retention_bytes=0)
         await ml.trimmer.trim()
@@ -109,8 +106,7 @@ def test_what_nobody_could_read_yet_is_not_trimmed(in_world):
 
 def test_reads_without_a_cursor_stop_there_unless_told_otherwise(in_world):
     async def scenario(w):
-        ml = await w.open()
-        positions = await w.fill(ml, 25)
+        ml, positions = await w.filled(25)
         ml.set_read_limit(positions[13])
         assert [e.position for e in await ml.reader.read_range(positions[8], 100, 1 << 20)] == positions[8:14]
         assert len(await ml.reader.read_range(positions[8], 100, 1 << 20, is_limited=False)) == 17
@@ -124,8 +120,7 @@ def test_reads_without_a_cursor_stop_there_unless_told_otherwise(in_world):
 
 def test_a_limit_set_back_takes_nothing_from_those_who_have_read_on(in_world):
     async def scenario(w):
-        ml = await w.open()
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        ml, cursor = await w.subscribed()
         positions = await w.fill(ml, 25)
         assert len(await read_entries(cursor, max_entries=100)) == 10
         await acknowledge(cursor, [positions[7], positions[9]])

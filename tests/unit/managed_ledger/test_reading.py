@@ -26,8 +26,7 @@ class _Reader:
 
 
 async def a_reading(w, count=5):
-    ml = await w.open()
-    positions = await w.fill(ml, count)
+    ml, positions = await w.filled(count)
     state = CursorState(ml.ledgers.previous_position(positions[0]))
     cursor = _Reader(state)
     return ml, positions, cursor, Reading(cursor, ml.reader, w.factory.cursor_services)

@@ -21,8 +21,7 @@ def test_runs_have_a_limit():
 
 def test_reads_of_many_ledgers_share_opens_and_keep_few_handles(in_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 10 * (READ_HANDLES_MAX + 3))
+        ml, _ = await w.filled(10 * (READ_HANDLES_MAX + 3))
         reads = LedgerReads(lambda info: w.bookkeeper.open_ledger(info.ledger_id), ByteBudget(0), 100)
         results = []
         for info in ml.ledgers.infos[:-1]:
@@ -38,8 +37,7 @@ def test_reads_of_many_ledgers_share_opens_and_keep_few_handles(in_world):
 
 def test_reads_of_a_missing_ledger_give_the_error_to_all_who_wait(in_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 11)
+        ml, _ = await w.filled(11)
         info = ml.ledgers.infos[0]
         await w.world.sleep(0.1)
         await w.bookkeeper.delete_ledger(info.ledger_id)

@@ -26,8 +26,7 @@ async def story(ml, first=EARLIEST) -> list[object]:
 
 def test_what_is_before_and_behind_a_gap_is_told_in_order(in_world):
     async def scenario(w):
-        ml = await w.open()
-        positions = await w.fill(ml, 35)
+        ml, positions = await w.filled(35)
         second = positions[10].ledger_id
         del w.bookie._ledgers[second].entries[5]
         told = await story(ml)
@@ -42,8 +41,7 @@ def test_what_is_before_and_behind_a_gap_is_told_in_order(in_world):
 
 def test_no_more_than_some_ledgers_are_waited_for_where_all_are_out_of_reach(in_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 95)
+        ml, _ = await w.filled(95)
         ml = await w.reopen()
         w.bookie.read_error = DiskIOError("Input/output error")
         calls = w.bookie.read_calls

@@ -6,8 +6,10 @@ import asyncio
 
 import pytest
 
+from geminga.managed_ledger import ManagedLedger
 from geminga.managed_ledger.offload import restoring
 from geminga.managed_ledger.offload.lake_files import waiting
+from geminga.managed_ledger.offload.offloading import Offloading
 from geminga.managed_ledger.rules.offload import OffloadPolicy, record_of
 from geminga.model.errors import (
     ConflictError,
@@ -15,10 +17,16 @@ from geminga.model.errors import (
     NoSuchLedgerError,
     StorageError,
 )
-from support.worlds.lake_world import POLICY, PROPERTIES, everything, payloads
+from support.worlds.lake_world import POLICY, PROPERTIES, LakeWorld, everything, payloads
 from support.worlds.ledger_world import NAME
 
 NOW = POLICY._replace(deletion_lag_ms=0)
+
+
+async def first_owner(w: LakeWorld) -> tuple[ManagedLedger, Offloading]:
+    """One that offloaded its topic, and may lose it to another."""
+    w.new_process(is_shared=True)
+    return await w.offloaded(15, NOW)
 
 
 def test_restore_brings_every_ledger_back_whether_bookies_have_it_still_or_deleted_it(in_lake_world, monkeypatch):
@@ -61,8 +69,7 @@ async def read_manifest(w):
 
 def test_restore_of_a_damaged_file_or_without_a_bookie_changes_nothing_and_is_done_later(in_lake_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 15)
+        ml, _ = await w.filled(15)
         offloading = w.offloading(ml, NOW)
         await offloading.look()
         (bookie,) = w.bookies.values()
@@ -94,8 +101,7 @@ def test_restore_of_a_damaged_file_or_without_a_bookie_changes_nothing_and_is_do
 
 def test_restore_that_stores_other_bytes_is_found_before_the_file_goes(in_lake_world, monkeypatch):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 15)
+        ml, _ = await w.filled(15)
         offloading = w.offloading(ml, NOW)
         await offloading.look()
         offloading.policy = OffloadPolicy("filesystem", PROPERTIES)
@@ -129,11 +135,7 @@ def test_restore_leaves_the_file_where_the_bookies_lack_an_entry(in_lake_world):
 
 def test_an_owner_that_lost_the_topic_while_it_restored_leaves_what_the_next_one_restored(in_lake_world, monkeypatch):
     async def scenario(w):
-        w.new_process(is_shared=True)
-        ml = await w.open()
-        await w.fill(ml, 15)
-        old = w.offloading(ml, NOW)
-        await old.look()
+        _ml, old = await first_owner(w)
         old.policy = OffloadPolicy("filesystem", PROPERTIES)
         bookkeeper, resume = w.bookkeeper, asyncio.Event()
 
@@ -162,11 +164,7 @@ def test_an_owner_that_lost_the_topic_while_it_restored_leaves_what_the_next_one
 
 def test_an_owner_that_lost_the_topic_before_it_tidied_up_leaves_what_the_next_one_restored(in_lake_world, monkeypatch):
     async def scenario(w):
-        w.new_process(is_shared=True)
-        ml = await w.open()
-        await w.fill(ml, 15)
-        old = w.offloading(ml, NOW)
-        await old.look()
+        ml, _ = await first_owner(w)
         stale = w.offloading(ml, OffloadPolicy("filesystem", PROPERTIES))
         w.new_process(is_shared=True)
         again = await w.open()

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from geminga.managed_ledger.stats import internal_stats
-from geminga.model.position import EARLIEST
 from support.worlds.ledger_world import acknowledge
 
 
 def test_stats_tell_ledgers_and_cursors(in_world):
     async def scenario(w):
-        ml = await w.open()
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        ml, cursor = await w.subscribed()
         positions = await w.fill(ml, 12)
         await acknowledge(cursor, positions[2:4])
         stats = internal_stats(ml)

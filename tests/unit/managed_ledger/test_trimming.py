@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -12,14 +13,23 @@ from geminga.managed_ledger.rules.positions import LedgerInfo
 from geminga.managed_ledger.shared.metadata_io import MetadataNode
 from geminga.managed_ledger.trimming import Trimmer
 from geminga.metadata.core.faults import WriteFault
-from geminga.model.errors import (
-    NoSuchLedgerError,
-)
+from geminga.model.errors import NoSuchLedgerError, StorageError
 from geminga.model.position import EARLIEST, Position
 from geminga.runtime import spawn
 from geminga.wire.managed_ledger import ManagedLedgerRecord
 from support.house.planted_defects import planted
-from support.worlds.ledger_world import NAME, acknowledge_cumulative, read_all
+from support.worlds.ledger_world import NAME, LedgerWorld, acknowledge_cumulative, read_all
+
+
+def stored_list(
+    w: LedgerWorld,
+    *,
+    fenced: Callable[[StorageError], object] = lambda error: None,
+    forget: Callable[[int], object] = lambda ledger_id: None,
+) -> StoredList:
+    """Of a log without ledgers."""
+    node, record = MetadataNode(), ManagedLedgerRecord()
+    return StoredList(NAME, node, record, metadata=w.store, ledgers=w.bookkeeper, fenced=fenced, forget=forget)
 
 
 def test_trim_deletes_what_every_cursor_passed(in_world):
@@ -46,8 +56,7 @@ def test_the_list_is_free_while_ledgers_that_left_it_are_deleted(in_world, whole
     """Each takes a turn of the metadata: who subscribes meanwhile does not wait for hundreds of them."""
 
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 405)
+        ml, _ = await w.filled(405)
         await w.let_background_persist()  # and what the last full ledger brought on
         ml.trimmer.set_retention(retention_ms=0, retention_bytes=0)
         w.faults.delay_ms_max = 1000
@@ -98,8 +107,7 @@ def test_trim_goes_by_the_policy_at_the_moment_of_the_list(in_world):
     """The policy changes while a trim makes cursors durable."""
 
     async def scenario(w):
-        ml = await w.open()
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        ml, cursor = await w.subscribed()
         positions = await w.fill(ml, 35)
         await w.world.sleep(2)
         ml.trimmer.set_retention(retention_ms=0, retention_bytes=0)
@@ -138,8 +146,7 @@ def test_trim_that_deletes_before_the_list_loses_the_log_at_a_failure(in_world):
     """The planted defect does what it says: the list still names ledgers that are gone."""
 
     async def scenario(w):
-        ml = await w.open()
-        positions = await w.fill(ml, 25)
+        ml, positions = await w.filled(25)
         await w.world.sleep(0.1)
         ml.trimmer.set_retention(retention_ms=0, retention_bytes=0)
         w.faults.next_writes.extend([WriteFault.NONE, WriteFault.NONE, *[WriteFault.UNKNOWN_BEFORE] * 8])
@@ -174,15 +181,7 @@ def test_trimmer_alone_flushes_then_writes_the_list_then_deletes(in_world):
 
     async def scenario(w):
         said = []
-        stored = StoredList(
-            NAME,
-            MetadataNode(),
-            ManagedLedgerRecord(),
-            metadata=w.store,
-            ledgers=w.bookkeeper,
-            fenced=said.append,
-            forget=lambda ledger_id: said.append(("deleted", ledger_id)),
-        )
+        stored = stored_list(w, fenced=said.append, forget=lambda ledger_id: said.append(("deleted", ledger_id)))
         for _ in range(3):
             made = await w.bookkeeper.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
             stored.ledgers.append(LedgerInfo(made.ledger_id, 2, 20, closed_ms=1))
@@ -235,15 +234,7 @@ def test_trim_of_a_thousand_ledgers_looks_for_none_of_them_among_all_others(in_w
     """Of ten thousand that took eleven seconds, in which the process served nobody."""
 
     async def scenario(w):
-        stored = StoredList(
-            NAME,
-            MetadataNode(),
-            ManagedLedgerRecord(),
-            metadata=w.store,
-            ledgers=w.bookkeeper,
-            fenced=lambda error: None,
-            forget=lambda ledger_id: None,
-        )
+        stored = stored_list(w)
         for number in range(1000):
             stored.ledgers.append(LedgerInfo(_CountedId(10**9 + number), 1, closed_ms=1))
         stored.extent.listed()

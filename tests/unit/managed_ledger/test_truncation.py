@@ -65,8 +65,7 @@ def test_no_more_goes_than_up_to_the_position_and_what_a_kept_cursor_has_left(in
 
 def test_a_cursor_that_was_set_back_meanwhile_keeps_what_it_was_promised(in_world):
     async def scenario(w):
-        ml = await w.open()
-        cursor = await ml.open_cursor("s", initial=EARLIEST)
+        ml, cursor = await w.subscribed()
         await w.fill(ml, 25)
         async with ml.stored.lock():
             truncating = spawn(ml.trimmer.truncate(LATEST), name="truncate")
@@ -83,8 +82,7 @@ def test_a_cursor_that_was_set_back_meanwhile_keeps_what_it_was_promised(in_worl
 
 def test_a_log_that_is_unloaded_meanwhile_is_not_truncated_behind_the_back_of_who_has_it_next(in_world):
     async def scenario(w):
-        ml = await w.open()
-        await w.fill(ml, 25)
+        ml, _ = await w.filled(25)
         w.faults.delay_ms_max = 100
         truncation = asyncio.ensure_future(ml.trimmer.truncate())
         await w.world.sleep(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hashlib import sha256
+from typing import Self
 
 import pytest
 
@@ -32,7 +33,7 @@ class Trees:
         self.source = MemoryMetadataStore(cluster.runtime, self.from_server)
         self.target = MemoryMetadataStore(cluster.runtime, self.to_server, faults)
 
-    async def fill(self) -> None:
+    async def fill(self) -> Self:
         for i in range(40):
             await self.source.put(f"/a/{i % 4}/{i}", b"%d" % i, expected_version=None)
         await self.source.put("/counted/-", b"", expected_version=None, ephemeral=True, sequential=True)
@@ -41,6 +42,7 @@ class Trees:
             await self.source.put("/counted/-", b"", expected_version=None, ephemeral=True, sequential=True)
         await self.source.put("/counted/deeper/-", b"", expected_version=None, ephemeral=True, sequential=True)
         await self.source.put("/away", b"", expected_version=None, ephemeral=True)
+        return self
 
     async def copy(self, marker: Marker = OURS, **more) -> MetadataCopy:
         found = await scan(MemorySource(self.from_server), NAME, lambda path, value: None)
@@ -58,8 +60,7 @@ class Trees:
 
 def test_copy_has_every_node_that_stays_and_counts_on():
     async def main(cluster: Cluster):
-        trees = Trees(cluster)
-        await trees.fill()
+        trees = await Trees(cluster).fill()
         told: list[tuple[str, int, int]] = []
         await trees.whole(on_progress=lambda what, done, of: told.append((what, done, of)))
         copied = values_of(trees.to_server)
@@ -94,8 +95,7 @@ def test_copy_survives_lost_requests_and_answers():
 
 def test_target_with_something_else_is_refused_and_left_as_it_is():
     async def main(cluster: Cluster):
-        trees = Trees(cluster)
-        await trees.fill()
+        trees = await Trees(cluster).fill()
         for i in range(7):
             await trees.target.put(f"/other{i}", b"", expected_version=None)
         before = values_of(trees.to_server)
@@ -108,8 +108,7 @@ def test_target_with_something_else_is_refused_and_left_as_it_is():
 
 def test_unfinished_copy_of_another_is_refused_and_nothing_starts_on_one():
     async def main(cluster: Cluster):
-        trees = Trees(cluster)
-        await trees.fill()
+        trees = await Trees(cluster).fill()
         await (await trees.copy(Marker("2", "/elsewhere"))).begin()
         copy = await trees.copy()
         with pytest.raises(DataDirectoryError, match="unfinished copy of /elsewhere"):
@@ -130,8 +129,7 @@ def test_unfinished_copy_of_another_is_refused_and_nothing_starts_on_one():
 
 def test_zookeepers_own_node_is_nobodys():
     async def main(cluster: Cluster):
-        trees = Trees(cluster)
-        await trees.fill()
+        trees = await Trees(cluster).fill()
         await trees.target.put("/zookeeper/quota", b"", expected_version=None)
         await trees.whole()
 
@@ -140,8 +138,7 @@ def test_zookeepers_own_node_is_nobodys():
 
 def test_next_attempt_makes_everything_as_the_source_is_now():
     async def main(cluster: Cluster):
-        trees = Trees(cluster)
-        await trees.fill()
+        trees = await Trees(cluster).fill()
         first = await trees.copy()
         await first.begin()
         await first.write()
@@ -167,8 +164,7 @@ def test_next_attempt_makes_everything_as_the_source_is_now():
 )
 def test_what_somebody_changed_meanwhile_is_named(path: str, value: bytes | None, story: str):
     async def main(cluster: Cluster):
-        trees = Trees(cluster)
-        await trees.fill()
+        trees = await Trees(cluster).fill()
         copy = await trees.copy()
         await copy.begin()
         await copy.write()
@@ -184,8 +180,7 @@ def test_what_somebody_changed_meanwhile_is_named(path: str, value: bytes | None
 
 def test_counter_that_is_behind_is_named():
     async def main(cluster: Cluster):
-        trees = Trees(cluster)
-        await trees.fill()
+        trees = await Trees(cluster).fill()
         for _ in range(5):
             await trees.source.put("/counted/-", b"", expected_version=None, ephemeral=True, sequential=True)
         copy = await trees.copy()
@@ -204,8 +199,7 @@ def test_counter_that_is_behind_is_named():
 
 def test_what_the_target_can_not_keep_is_named_before_anything_is_written():
     async def main(cluster: Cluster):
-        trees = Trees(cluster)
-        await trees.fill()
+        trees = await Trees(cluster).fill()
 
         def check(path: str, value: bytes) -> None:
             if path.startswith("/a/2/"):

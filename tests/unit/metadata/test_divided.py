@@ -12,6 +12,7 @@ from geminga.metadata.divided import DividedMetadataStore
 from geminga.metadata.memory import MemoryMetadata, MemoryMetadataStore
 from geminga.model.errors import MetadataUnavailableError
 from geminga.runtime import real_runtime
+from support.house.real_runtimes import close_runtime
 from support.worlds.metadata_stores import Inbox
 
 
@@ -33,8 +34,7 @@ def run(story: Callable[[DividedMetadataStore, MemoryMetadataStore, MemoryMetada
         async with asyncio.timeout(30):
             await story(divided, own, shared)
         await divided.close()
-        await runtime.threads.close()
-        await runtime.disk.close()
+        await close_runtime(runtime)
 
     asyncio.run(main())
 

@@ -14,6 +14,7 @@ from geminga.metadata import SqliteMetadataStore, snapshot
 from geminga.metadata.sqlite_tree import WAL_BYTES_MAX
 from geminga.model.errors import MetadataError
 from geminga.runtime import real_runtime
+from support.house.real_runtimes import close_runtime
 
 Story = Callable[[SqliteMetadataStore], Awaitable[None]]
 
@@ -26,8 +27,7 @@ def tell(path: Path, story: Story) -> None:
             await story(store)
             await store.close()
         finally:
-            await runtime.threads.close()
-            await runtime.disk.close()
+            await close_runtime(runtime)
 
     asyncio.run(whole())
 

@@ -26,6 +26,7 @@ from geminga.model.errors import (
     UnknownOutcomeError,
 )
 from geminga.runtime import SystemRng, next_turn, real_runtime
+from support.house.real_runtimes import close_runtime
 
 
 def run(main, on_fatal=None):
@@ -39,8 +40,7 @@ def run(main, on_fatal=None):
         try:
             return await main(runtime)
         finally:
-            await runtime.threads.close()
-            await runtime.disk.close()
+            await close_runtime(runtime)
 
     return asyncio.run(whole())
 

@@ -21,10 +21,14 @@ def run(main):
     return asyncio.run(main())
 
 
+def new_watches() -> tuple[Watches, list[Notification]]:
+    """Without faults or delay, and a list for what a listener hears."""
+    return Watches(MetadataFaults(), lambda: 0.0), []
+
+
 def test_notification_reaches_its_own_path_and_kind_on_a_later_turn():
     async def main():
-        watches = Watches(MetadataFaults(), lambda: 0.0)
-        heard = []
+        watches, heard = new_watches()
         for path in ("/", "/a", "/a/b", "/a/b/c", "/ab"):
             watches.add_node(path, lambda _, path=path: heard.append(("node", path)))
             watches.add_children(path, lambda _, path=path: heard.append(("children", path)))
@@ -38,8 +42,7 @@ def test_notification_reaches_its_own_path_and_kind_on_a_later_turn():
 
 def test_listener_removed_before_delivery_hears_nothing():
     async def main():
-        watches = Watches(MetadataFaults(), lambda: 0.0)
-        heard = []
+        watches, heard = new_watches()
         remove = watches.add_node("/a", heard.append)
         watches.notify([created("/a")])
         remove()
@@ -52,8 +55,7 @@ def test_listener_removed_before_delivery_hears_nothing():
 
 def test_listener_may_remove_itself_while_it_is_called():
     async def main():
-        watches = Watches(MetadataFaults(), lambda: 0.0)
-        heard = []
+        watches, heard = new_watches()
 
         def once(notification):
             heard.append(notification.path)
@@ -71,8 +73,7 @@ def test_listener_may_remove_itself_while_it_is_called():
 def test_delivery_runs_in_the_context_of_the_watcher():
     async def main():
         PLACE.set("watcher")
-        watches = Watches(MetadataFaults(), lambda: 0.0)
-        heard = []
+        watches, heard = new_watches()
         watches.add_node("/a", lambda n: heard.append(PLACE.get()))
         watches.add_session_listener(lambda e: heard.append(PLACE.get()))
         PLACE.set("writer")
@@ -86,8 +87,7 @@ def test_delivery_runs_in_the_context_of_the_watcher():
 
 def test_cleared_watches_are_silent():
     async def main():
-        watches = Watches(MetadataFaults(), lambda: 0.0)
-        heard = []
+        watches, heard = new_watches()
         unwatch = watches.add_node("/a", heard.append)
         remove = watches.add_session_listener(heard.append)
         watches.notify([created("/a")])

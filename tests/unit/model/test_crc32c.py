@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import crc32c as package
 
 from geminga.model.crc32c import crc32c
+from support.house.python_programs import run_python
 
 
 def test_values_are_those_of_rfc_3720() -> None:
@@ -28,5 +26,5 @@ def test_package_is_not_loaded() -> None:
         "import crc32c\n"
         "print(crc32c.crc32c(b'1') == geminga.model.crc32c.crc32c(b'1'))\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = run_python(program)
     assert done.stdout.splitlines() == ["[]", "True"]

@@ -9,12 +9,16 @@ import pytest
 
 from geminga.metadata import MetadataFaults
 from geminga.model.errors import StorageError
+from geminga.replication.autorecovery import AutoRecovery
 from geminga.replication.config import ReplicationConfig
 from geminga.replication.counters import ReplicationCounters
 from geminga.replication.registry import LocalBookieRegistry
 from geminga.wire.bookkeeper.ledger_path import ledger_path
 from geminga.wire.bookkeeper.under_replication import LOST_BOOKIE_RECOVERY_DELAY_PATH
 from support.worlds.replication_world import QUICK, ReplicationWorld, run_replication
+
+#: Nobody looks by himself for as long as the tests take.
+ASKED_ONLY = replace(QUICK, lost_bookie_recovery_delay_s=4000, auditor_periodic_bookie_check_interval_s=0)
 
 
 class DeafRegistry(LocalBookieRegistry):
@@ -31,6 +35,17 @@ async def marked(world: ReplicationWorld) -> dict[int, tuple[str, ...]]:
         assert stored is not None
         found[ledger_id] = stored.mark.replicas
     return found
+
+
+async def one_lost(world: ReplicationWorld) -> tuple[int, AutoRecovery]:
+    """A ledger, a bookie of which went 20 s ago, and who is to notice that."""
+    ledger_id = (await world.write(5, (5, 3, 2))).ledger_id
+    recovery = world.autorecovery("one")
+    await recovery.start()
+    await world.world.sleep(60)
+    world.lose("b1")
+    await world.world.sleep(20)
+    return ledger_id, recovery
 
 
 def test_ledgers_of_lost_bookies_are_marked():
@@ -105,12 +120,7 @@ def test_entries_that_are_missing_from_one_fragment_alone_are_named_with_who_is_
 
 def test_a_delay_that_is_changed_while_a_bookie_is_waited_for_holds_from_now_on():
     async def main(world: ReplicationWorld) -> None:
-        ledger_id = (await world.write(5, (5, 3, 2))).ledger_id
-        recovery = world.autorecovery("one")
-        await recovery.start()
-        await world.world.sleep(60)
-        world.lose("b1")
-        await world.world.sleep(20)
+        ledger_id, recovery = await one_lost(world)
         await world.marks.set_recovery_delay(50)
         await world.world.sleep(40)
         assert recovery.counters.ledgers_marked == 0
@@ -118,18 +128,12 @@ def test_a_delay_that_is_changed_while_a_bookie_is_waited_for_holds_from_now_on(
         assert ledger_id in await world.marks.ledger_ids()
         await recovery.close()
 
-    quiet = replace(QUICK, lost_bookie_recovery_delay_s=4000, auditor_periodic_bookie_check_interval_s=0)
-    run_replication(main, config=quiet)
+    run_replication(main, config=ASKED_ONLY)
 
 
 def test_one_that_is_back_in_time_brings_no_marks():
     async def main(world: ReplicationWorld) -> None:
-        ledger_id = (await world.write(5, (5, 3, 2))).ledger_id
-        recovery = world.autorecovery("one")
-        await recovery.start()
-        await world.world.sleep(60)
-        world.lose("b1")
-        await world.world.sleep(20)
+        ledger_id, recovery = await one_lost(world)
         world.bookies["b1"].come_back()
         await world.world.sleep(100)
         assert recovery.counters.ledgers_marked == 0
@@ -166,8 +170,7 @@ def test_the_same_delay_written_again_or_none_brings_a_look_at_once(value: bytes
         assert ledger_id in await world.marks.ledger_ids()
         await recovery.close()
 
-    quiet = replace(QUICK, lost_bookie_recovery_delay_s=4000, auditor_periodic_bookie_check_interval_s=0)
-    run_replication(main, config=quiet)
+    run_replication(main, config=ASKED_ONLY)
 
 
 def test_the_periodic_looks_come_though_every_watch_is_lost():

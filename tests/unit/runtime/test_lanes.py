@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import threading  # noqa: TID251 - a gate between the loop and a lane
 
 from geminga.runtime.lanes import Lanes
 from geminga.runtime.spawn import set_fatal_handler
+from support.house.python_programs import run_python
 
 
 def test_jobs_of_a_lane_run_in_order_on_one_thread_of_its_own():
@@ -125,7 +124,7 @@ def test_thread_that_the_system_does_not_give_is_an_error_of_the_job_and_asked_f
         "    await lanes.close()\n"
         "asyncio.run(main())\n"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    result = run_python(code, check=False)
     assert result.stdout == "refused 11\n8\n", result.stderr
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from geminga.runtime import real_runtime, spawn
 from geminga.runtime.real import SWITCH_INTERVAL_S
+from support.house.real_runtimes import close_runtime
 
 
 def test_real_runtime_works_and_hears_of_failed_tasks(tmp_path):
@@ -24,8 +25,7 @@ def test_real_runtime_works_and_hears_of_failed_tasks(tmp_path):
         assert runtime.clock.monotonic() > 0
         assert runtime.rng.below(1) == 0
         await asyncio.wait([spawn(fail(), name="doomed")])
-        await runtime.threads.close()
-        await runtime.disk.close()
+        await close_runtime(runtime)
 
     asyncio.run(main())
     assert fatal == ["doomed"]

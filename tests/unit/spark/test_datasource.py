@@ -15,6 +15,7 @@ from geminga.spark.rules.option_values import OptionError
 from geminga.spark.source.batch_reader import PulsarBatchReader
 from geminga.spark.source.stream_reader import PulsarStreamReader
 from pyspark_geminga import DefaultSource
+from support.house.python_programs import run_python
 
 OPTIONS = {"service.url": "pulsar://nowhere.invalid:1", "topic": "t"}
 
@@ -149,5 +150,5 @@ def test_process_that_only_plans_does_not_import_what_tasks_need(step, spared):
         f"{step}\n"
         f"print([name for name in {spared!r} if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = run_python(program)
     assert done.stdout.strip() == "[]", done.stdout

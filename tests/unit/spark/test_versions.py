@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from importlib.metadata import PackageNotFoundError
 
 import pytest
@@ -12,6 +10,7 @@ import geminga.spark
 from geminga.spark.process import versions
 from geminga.spark.process.errors import PySparkMissingError
 from geminga.spark.process.versions import is_new_enough, require_pyspark
+from support.house.python_programs import run_python
 
 
 @pytest.mark.parametrize(
@@ -45,7 +44,7 @@ def test_importing_the_client_and_the_package_imports_no_pyspark():
     program = (
         "import sys, geminga, geminga.client, geminga.spark; print(sorted({'pyspark', 'pyarrow'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = run_python(program)
     assert done.stdout.strip() == "[]"
 
 

@@ -128,8 +128,7 @@ def test_boards_and_alerts_ask_a_broker_for_what_it_has() -> None:
     """Names of the broker's own page; what stands beside it (process, load, bookies) is for ``make boards``."""
 
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(TOPIC)
+        client = await world.publisher(TOPIC)
         await client.subscribe(TOPIC)
         await client.publish(0)
         topic = next(iter(world.broker.topics.values()))

@@ -172,8 +172,7 @@ def test_a_part_reads_a_topic_beside_its_log_and_again_after_a_restart() -> None
 
     async def scenario(world: BrokerWorld) -> None:
         with_parts(world.broker, part)
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         ids = []
         for number, key in enumerate(["a", "b", "", "a"]):
             client.send_message(number, metadata={"partition_key": key} if key else {})
@@ -192,8 +191,7 @@ def test_a_rest_family_is_served_where_its_line_names_it(monkeypatch: pytest.Mon
     path = f"{family.FAMILY}/public/default"
 
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        await world.publisher()
         assert (await ask(rest_application(world.broker), "GET", path)).status == 404
         monkeypatch.setitem(families.FAMILIES, family.FAMILY, (family.rows,))
         answer = await ask(rest_application(world.broker), "GET", path)

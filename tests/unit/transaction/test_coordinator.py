@@ -210,15 +210,21 @@ def test_many_at_once_have_each_a_number_of_its_own(with_coordinator) -> None:
     with_coordinator(scenario)
 
 
+def on_a_ledger(world: sim.SimWorld) -> CoordinatorWorld:
+    """Coordinators whose log is a ledger, each in a process of its own."""
+    ledgers = LedgerWorld(world)
+
+    async def open_log() -> LedgerRecordLog:
+        ledgers.new_process()
+        return await LedgerRecordLog.open(await ledgers.open(), "c", coordinators)
+
+    coordinators = CoordinatorWorld(world, open_log)
+    return coordinators
+
+
 def test_who_lost_the_log_does_not_say_that_a_transaction_of_its_next_owner_is_none() -> None:
     async def main(world: sim.SimWorld) -> None:
-        ledgers = LedgerWorld(world)
-
-        async def open_log() -> LedgerRecordLog:
-            ledgers.new_process()
-            return await LedgerRecordLog.open(await ledgers.open(), "c", coordinators)
-
-        coordinators = CoordinatorWorld(world, open_log)
+        coordinators = on_a_ledger(world)
         old, new = await coordinators.open(), await coordinators.open()
         txn_id = await new.begin(MINUTE)
         with pytest.raises(LedgerFencedError):
@@ -233,13 +239,7 @@ def test_who_lost_the_log_stops_and_says_so() -> None:
     """Two that believe they own a coordinator: the ledger decides."""
 
     async def main(world: sim.SimWorld) -> None:
-        ledgers = LedgerWorld(world)
-
-        async def open_log() -> LedgerRecordLog:
-            ledgers.new_process()
-            return await LedgerRecordLog.open(await ledgers.open(), "c", coordinators)
-
-        coordinators = CoordinatorWorld(world, open_log)
+        coordinators = on_a_ledger(world)
         old = await coordinators.open()
         txn_id = await old.begin(MINUTE)
         await old.add_partitions(txn_id, ["b"])

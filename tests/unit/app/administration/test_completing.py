@@ -6,14 +6,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from geminga.app.administration.completing import SCRIPTS, fitting
+from support.processes.web_answers import Answering, Served
 
 _ANSWERS: Final = {
     "/admin/v2/tenants": b'["public","pulsar"]',
@@ -23,28 +23,18 @@ _ANSWERS: Final = {
 }
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Answering):
     def do_GET(self) -> None:
         found = _ANSWERS.get(self.path)
-        self.send_response(200 if found is not None else 404)
-        self.send_header("Content-Length", str(len(found or b"")))
-        self.end_headers()
-        self.wfile.write(found or b"")
-
-    def log_message(self, *_: Any) -> None:
-        pass
+        self.answer(found or b"", status=404 if found is None else 200)
 
 
 @pytest.fixture
 def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("HOME", str(tmp_path))
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server, ThreadPoolExecutor(1) as threads:
-        server.daemon_threads = True
-        threads.submit(server.serve_forever, 0.01)
-        url = f"http://127.0.0.1:{server.server_port}"
-        monkeypatch.setenv("GEMINGA_ADMIN_URL", url)
-        yield url
-        server.shutdown()
+    with Served(ThreadingHTTPServer(("127.0.0.1", 0), _Handler)) as server:
+        monkeypatch.setenv("GEMINGA_ADMIN_URL", server.url)
+        yield server.url
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from geminga.app.lifecycle.process_life import end_at_once
 from geminga.metadata import MemoryMetadataStore
 from geminga.model.errors import ConfigurationError
 from geminga.runtime import real_runtime
+from support.house.real_runtimes import close_runtime
 
 
 def test_commands_on_nodes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -30,8 +31,7 @@ def test_commands_on_nodes(capsys: pytest.CaptureFixture[str]) -> None:
             await act(store, "get", ("/admin/b",)),
         ]
         await store.close()
-        await runtime.threads.close()
-        await runtime.disk.close()
+        await close_runtime(runtime)
         return done
 
     assert asyncio.run(main()) == [1, 0, 0, 0, 0, 0, 0, 0, 1]

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 import pytest
 
+from geminga.admin import AdminClient
 from geminga.admin.errors import UnauthorizedError
 from geminga.app.handles.backlogs import backlogs
 from geminga.broker.access.core.actions import Action, NamespaceOperation, Resource, TopicOperation
@@ -37,6 +38,15 @@ def test_a_backlog_is_told_until_nobody_serves_its_topic() -> None:
     run_with_broker(scenario, ownership=table.brokers["here"])
 
 
+async def with_a_backlog(world: BrokerWorld) -> AdminClient:
+    """Of one message."""
+    admin = sim_admin(rest_application(world.broker))
+    publisher = await Publisher.open(world)
+    await admin.subscriptions.create(str(NAME), "s", "earliest")
+    await publisher.publish()
+    return admin
+
+
 class DenyingIn(Denying):
     """Denies some actions in one namespace."""
 
@@ -54,10 +64,7 @@ def test_who_is_refused_one_namespace_is_told_so_and_sees_the_others() -> None:
     denying = DenyingIn({NamespaceOperation.GET_TOPICS}, "public/closed")
 
     async def scenario(world: BrokerWorld) -> None:
-        admin = sim_admin(rest_application(world.broker))
-        publisher = await Publisher.open(world)
-        await admin.subscriptions.create(str(NAME), "s", "earliest")
-        await publisher.publish()
+        admin = await with_a_backlog(world)
         await admin.namespaces.create("public/closed")
         found = await backlogs(admin)
         assert [row.place for row in found.rows] == [(str(NAME), "s")]
@@ -74,10 +81,7 @@ def test_who_is_refused_the_statistics_of_one_topic_is_told_so_and_sees_the_othe
     denying = DenyingIn({TopicOperation.GET_STATS}, "public/half")
 
     async def scenario(world: BrokerWorld) -> None:
-        admin = sim_admin(rest_application(world.broker))
-        publisher = await Publisher.open(world)
-        await admin.subscriptions.create(str(NAME), "s", "earliest")
-        await publisher.publish()
+        admin = await with_a_backlog(world)
         await admin.namespaces.create("public/half")
         await admin.topics.create("public/half/t")
         found = await backlogs(admin)

@@ -19,7 +19,7 @@ from geminga.model.errors import MetadataUnavailableError, StorageError, Unavail
 from geminga.model.position import EARLIEST
 from geminga.runtime import next_turn, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.clusters.transacting import Transacting, transacting
+from support.clusters.transacting import Transacting, producing
 from support.house.weekly_sample import sampled
 from support.stories.compaction_story import CompactionStory
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
@@ -174,8 +174,7 @@ PAIRS = [
 
 def in_ward(scenario: Callable[[Ward], Awaitable[None]], seed: int = 0) -> None:
     async def main(world: BrokerWorld) -> None:
-        client = await transacting(world)
-        await client.client.create_producer()
+        client = await producing(world)
         await client.connect()
         await scenario(Ward(world, client))
 
@@ -259,8 +258,7 @@ def test_a_cluster_that_lacks_messages_is_told_with_the_reason() -> None:
         other = join(world)
         other.away = UnavailableError("no route to west")
         await replicate(world, "standalone", "west")
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         admin = SimAdmin(rest_application(world.broker))
         await seconds(1)
         assert [*(await examine(admin, TOPIC, "", now_ms=0)).values()] == [[]]
@@ -362,8 +360,7 @@ async def _fill(world: HoleBroker) -> list[int]:
     """Ledgers of three entries, and who has read none; their ids."""
     topic = await world.topic()
     await topic.create_subscription("sub", EARLIEST)
-    client = await world.client()
-    await client.create_producer()
+    client = await world.publisher()
     for sequence_id in range(10):
         await client.publish(sequence_id)
     return [info.ledger_id for info in topic.ledger.ledgers.infos]
@@ -382,8 +379,7 @@ def test_what_can_not_be_read(is_in_lake: bool) -> None:
     async def second(world: HoleBroker) -> None:
         if not is_in_lake:
             ground.lose_ledger(ids[1])
-        client = await world.client()
-        await client.subscribe()
+        await world.subscriber()
         await seconds(5)
         now_ms = world.runtime.clock.wall_ms()
         ((finding,),) = (await examine(SimAdmin(world.rest), TOPIC, now_ms=now_ms)).values()

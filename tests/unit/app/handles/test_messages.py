@@ -8,8 +8,6 @@ import os
 from datetime import timedelta
 
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 import geminga.admin.blocking
 from geminga import Standalone
@@ -26,10 +24,11 @@ from geminga.client import (
     NotAllowedError,
     Timeout,
     TopicNotFound,
-    connect,
 )
 from geminga.client.schema import StringSchema
 from geminga.model.errors import ConfigurationError
+from support.house.signing import pem_files
+from support.stories.client_stories import run
 
 
 @pytest.fixture(scope="module")
@@ -37,14 +36,6 @@ def broker():
     # Backlogs are told in parts of two entries.
     with Standalone(config={"subscriptionBacklogScanMaxEntries": 2}) as running:
         yield running
-
-
-def run(broker: Standalone, scenario) -> None:
-    async def connected() -> None:
-        async with connect(broker.service_url) as client:
-            await scenario(client)
-
-    asyncio.run(connected())
 
 
 async def _lines(client: Client, topic: str) -> list[tuple]:
@@ -419,10 +410,7 @@ def test_a_large_message_is_in_a_backlog_that_is_told_in_parts(broker) -> None:
 
 @pytest.fixture(scope="module")
 def public_key(tmp_path_factory) -> str:
-    path = tmp_path_factory.mktemp("keys") / "public.pem"
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048).public_key()
-    path.write_bytes(key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo))
-    return str(path)
+    return pem_files(tmp_path_factory.mktemp("keys"))[0]
 
 
 @pytest.mark.parametrize("is_batch", [False, True])

@@ -8,8 +8,6 @@ from collections import Counter
 from typing import Any, cast
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from geminga import Standalone
 from geminga.admin import blocking as admin
@@ -18,6 +16,8 @@ from geminga.app.handles.core.letters import encrypted_told, way_back
 from geminga.app.handles.redrive import Redriven, has_transactions, redrive
 from geminga.client import Client, CryptoKeyReader, InitialPosition, Timeout, connect
 from geminga.model import TopicName
+from support.house.signing import pem_files
+from support.stories.client_stories import run
 
 LETTERS, ORIGIN = "orders-billing-DLQ", "persistent://public/default/orders"
 
@@ -26,14 +26,6 @@ LETTERS, ORIGIN = "orders-billing-DLQ", "persistent://public/default/orders"
 def broker():
     with Standalone(config={"brokerDeduplicationEnabled": True}) as running:
         yield running
-
-
-def run(broker: Standalone, scenario) -> None:
-    async def connected() -> None:
-        async with connect(broker.service_url) as client:
-            await scenario(client)
-
-    asyncio.run(connected())
 
 
 async def _publish(client: Client, letters: str, origin: str, numbers: range) -> None:
@@ -78,9 +70,7 @@ def test_letters_go_back_as_they_were_and_others_aside(broker, is_exact: bool) -
 
 @pytest.mark.parametrize("is_exact", [True, False])
 def test_encrypted_letters_stay_and_are_counted_in_every_run(broker, tmp_path, is_exact: bool) -> None:
-    pair = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    public = tmp_path / "public.pem"
-    public.write_bytes(pair.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    public, _ = pem_files(tmp_path)
 
     async def scenario(client: Client) -> None:
         letters, origin = f"sealed-{is_exact}", f"{ORIGIN}-sealed-{is_exact}"
@@ -88,7 +78,7 @@ def test_encrypted_letters_stay_and_are_counted_in_every_run(broker, tmp_path, i
         async with await client.create_producer(
             letters,
             encryption_key="k",
-            crypto_key_reader=CryptoKeyReader(str(public)),
+            crypto_key_reader=CryptoKeyReader(public),
             batching_max_publish_delay_ms=1000,
         ) as producer:
             for _ in range(3):

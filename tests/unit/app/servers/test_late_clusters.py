@@ -14,6 +14,7 @@ from geminga.metadata.memory import MemoryMetadataStore
 from geminga.model.errors import UnavailableError
 from geminga.model.topic_name import TopicName
 from geminga.runtime import real_runtime
+from support.house.real_runtimes import close_runtime
 
 
 async def web_service(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -55,7 +56,6 @@ def test_a_cluster_is_asked_where_it_says_that_it_is() -> None:
         await clusters.close()
         server.close()
         await server.wait_closed()
-        await runtime.threads.close()
-        await runtime.disk.close()
+        await close_runtime(runtime)
 
     asyncio.run(main())

@@ -35,8 +35,7 @@ class Spans:
 
 async def some_messages(world: BrokerWorld, count: int) -> set[type[Consumer]]:
     """As many are published and taken; of what classes the consumers are."""
-    client = await world.client()
-    await client.create_producer()
+    client = await world.publisher()
     await client.subscribe(subscription="s", subType=pb.CommandSubscribe.Shared)
     for sequence_id in range(count):
         await client.publish(sequence_id)

@@ -24,6 +24,7 @@ from geminga.runtime.tls.settings import Material, Named, PeerCertificate, Rules
 from geminga.wire._generated import bookkeeper_protocol_pb2 as pb
 from geminga.wire.bookkeeper.codes import FRAME_BYTES_MAX, OperationType
 from geminga.wire.bookkeeper.v3 import encode_request
+from support.house.real_runtimes import close_runtime
 from support.processes.certificates import Authority
 from support.processes.served_bookies import KEY
 
@@ -60,8 +61,7 @@ class Ends:
 
     async def stop(self) -> None:
         await self.server.close()
-        await self.runtime.threads.close()
-        await self.runtime.disk.close()
+        await close_runtime(self.runtime)
 
     async def add_and_read(self, certificate: object = "", *, is_plain: bool = False) -> list[object]:
         """What comes back of an entry that is stored by our client: over adds in version 2, reads in version 3."""

@@ -15,7 +15,7 @@ from geminga.broker.subscription import seek
 from geminga.managed_ledger.shared import catch_up_turns
 from geminga.model.position import EARLIEST, LATEST, Position
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.stories.compaction_story import CompactionStory
+from support.stories.compaction_story import CompactionStory, compacted, only_compacted
 from support.worlds.broker_world import BrokerWorld
 from support.worlds.policy_levels import SMALL_LEDGERS, run_quietly, seconds
 
@@ -85,9 +85,7 @@ def test_keys_whose_messages_are_trimmed_are_there(restarts: bool) -> None:
 
 def test_more_than_one_read_of_each_is_taken_in_both_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        story = CompactionStory(world)
-        await story.publish(*((f"k{number}", "1") for number in range(7)))
-        await story.compact()
+        story = await compacted(world, *((f"k{number}", "1") for number in range(7)))
         await story.publish(*((f"k{number}", "2") for number in range(5, 12)))
         await story.compact()
         assert await story.read() == story.expected()
@@ -143,9 +141,7 @@ def test_what_is_published_while_it_runs_stays_in_the_log(monkeypatch: pytest.Mo
 
 def test_keys_that_do_not_fit_into_memory_go_to_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        story = CompactionStory(world)
-        await story.publish(*((f"k{number % 40}", f"{number}") for number in range(100)))
-        await story.compact()
+        story = await compacted(world, *((f"k{number % 40}", f"{number}") for number in range(100)))
         assert await story.read() == story.expected()
 
     monkeypatch.setattr(newest, "KEY_BYTES", 1 << 16)
@@ -193,11 +189,7 @@ def test_consumers_acknowledge_and_go_on_after_a_restart() -> None:
 @pytest.mark.parametrize("position", [EARLIEST, LATEST])
 def test_a_subscription_made_when_the_log_is_empty_begins_where_it_asked_to(position: Position) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        story = CompactionStory(world)
-        await story.hold()
-        await story.publish(("a", "1"), ("b", "2"))
-        await story.compact()
-        assert await story.trim() == 0
+        story = await only_compacted(world, ("a", "1"), ("b", "2"))
         await (await story.topic()).create_subscription("sub", position)
         await story.restart()
         durable = {"subscription": "sub", "durable": True}

@@ -21,7 +21,7 @@ from geminga.model.topic_name import COMPACTION_CURSOR
 from geminga.runtime import next_turn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.compacted import COMPACTED_LEDGER
-from support.stories.compaction_story import CompactionStory
+from support.stories.compaction_story import CompactionStory, compacted, only_compacted
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type
 from support.worlds.policy_levels import NAME, SMALL_LEDGERS, run_quietly, seconds, set_namespace, set_topic
 from support.worlds.subscriptions import settle
@@ -140,11 +140,7 @@ def test_where_the_cursor_is_gone_by_half_an_order_a_run_makes_it_again_and_leav
 @pytest.mark.parametrize("turns", range(0, 40, 2))
 def test_a_run_that_is_asked_for_while_all_is_given_up_brings_nothing_back(turns: int) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        story = CompactionStory(world)
-        await story.hold()
-        await story.publish(("a", "1"), ("b", "2"), ("a", "3"))
-        await story.compact()
-        assert await story.trim() == 0
+        story = await only_compacted(world, ("a", "1"), ("b", "2"), ("a", "3"))
         await story.publish(("a", "4"))
         giving_up = asyncio.ensure_future((await served(story)).forget())
         for _ in range(turns):
@@ -184,12 +180,9 @@ def test_a_second_run_at_the_same_time_is_refused_and_one_without_news_writes_no
 def test_where_nothing_is_kept_readers_are_at_the_end_at_once(gone: list[tuple[str, str]]) -> None:
     # The last message deleted, everything deleted: Pulsar's run did not end, its readers had "more" for ever.
     async def scenario(world: BrokerWorld) -> None:
-        story = CompactionStory(world)
-        await story.publish(("a", "1"), ("b", "2"), *gone)
-        await story.compact()
+        story = await compacted(world, ("a", "1"), ("b", "2"), *gone)
         assert await story.read() == story.expected()
-        client = await world.client()
-        await client.subscribe(subscription="r", durable=False, read_compacted=True)
+        client = await world.subscriber(subscription="r", durable=False, read_compacted=True)
         client.send(
             pb.BaseCommand(
                 type=Type.GET_LAST_MESSAGE_ID,
@@ -234,9 +227,7 @@ def test_nothing_else_moves_the_cursor_and_unload_keeps_what_it_says() -> None:
 @pytest.mark.parametrize("keeps", [False, True])
 def test_a_compacted_topic_is_removed_as_inactive_with_all_its_ledgers(keeps: bool) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        story = CompactionStory(world)
-        await story.publish(("a", "1"))
-        await story.compact()
+        story = await compacted(world, ("a", "1"))
         part = await served(story)
         ledger_id = part.served.ledger_id  # type: ignore[union-attr]
         if keeps:
@@ -250,11 +241,7 @@ def test_a_compacted_topic_is_removed_as_inactive_with_all_its_ledgers(keeps: bo
 def test_a_cursor_that_lost_its_properties_or_its_place_is_set_by_what_the_log_says() -> None:
     # Unload or a reset of the cursor lost the property in Pulsar, and with it keys that were nowhere else (21074).
     async def scenario(world: BrokerWorld) -> None:
-        story = CompactionStory(world)
-        await story.hold()
-        await story.publish(("a", "1"), ("b", "2"), ("a", "3"))
-        await story.compact()
-        assert await story.trim() == 0
+        story = await only_compacted(world, ("a", "1"), ("b", "2"), ("a", "3"))
         cursor = (await story.topic()).ledger.cursors[COMPACTION_CURSOR]
         await cursor.set_properties({})
         await story.restart()
@@ -268,11 +255,7 @@ def test_a_cursor_that_lost_its_properties_or_its_place_is_set_by_what_the_log_s
 def test_a_ledger_that_is_gone_is_an_error_and_never_the_log() -> None:
     # Pulsar went back to the log, where keys were trimmed, and the next run made that durable (PR 26631).
     async def scenario(world: BrokerWorld) -> None:
-        story = CompactionStory(world)
-        await story.hold()
-        await story.publish(("a", "1"), ("b", "2"))
-        await story.compact()
-        assert await story.trim() == 0
+        story = await only_compacted(world, ("a", "1"), ("b", "2"))
         await story.publish(("b", "3"))
         part = await served(story)
         ledger_id = part.served.ledger_id  # type: ignore[union-attr]
@@ -376,9 +359,7 @@ def test_a_run_that_is_cut_off_by_an_unload_changes_nothing(monkeypatch: pytest.
 
 def test_properties_of_the_log_that_say_nothing_intelligible_are_an_error() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        story = CompactionStory(world)
-        await story.publish(("a", "1"))
-        await story.compact()
+        story = await compacted(world, ("a", "1"))
         topic = await story.topic()
         await topic.ledger.stored.add_properties({COMPACTED_PROPERTY: "1:2"})
         with pytest.raises(CorruptionError, match="LEDGER:HORIZON LEDGER:ENTRY was expected"):
@@ -390,9 +371,7 @@ def test_properties_of_the_log_that_say_nothing_intelligible_are_an_error() -> N
 
 def test_places_are_remembered_for_those_who_go_on_and_no_more_than_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        story = CompactionStory(world)
-        await story.publish(*((f"k{number}", "v") for number in range(20)))
-        await story.compact()
+        story = await compacted(world, *((f"k{number}", "v") for number in range(20)))
         monkeypatch.setattr(compacted_ledger, "PLACES_MAX", 3)
         ledger = (await served(story)).served
         assert ledger is not None
@@ -412,9 +391,7 @@ def test_places_are_remembered_for_those_who_go_on_and_no_more_than_a_limit(monk
 @pytest.mark.parametrize("point", [attached.FORGOTTEN, points.CURSOR_DELETED])
 def test_what_is_given_up_comes_back_whole_or_not_at_all(point: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        story = CompactionStory(world)
-        await story.publish(("a", "1"), ("a", "2"))
-        await story.compact()
+        story = await compacted(world, ("a", "1"), ("a", "2"))
         ledger_id = (await served(story)).served.ledger_id  # type: ignore[union-attr]
 
         def cut_off(label: str) -> None:
@@ -459,9 +436,7 @@ def test_a_run_that_is_called_off_before_it_began_leaves_nothing(forgets: bool) 
 def test_a_topic_that_is_compacted_is_not_removed_while_nobody_reads_it() -> None:
     # Its readers come and go; a compaction of more than a minute was removed under way with its topic.
     async def scenario(world: BrokerWorld) -> None:
-        story = CompactionStory(world)
-        await story.publish(("a", "1"), ("a", "2"))
-        await story.compact()
+        story = await compacted(world, ("a", "1"), ("a", "2"))
         await story.trim()
         client, story._client = story._client, None
         assert client is not None

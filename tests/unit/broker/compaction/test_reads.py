@@ -11,7 +11,7 @@ from geminga.runtime import wait_ms
 from geminga.transaction.core.pending_acks import Released, TxnAck
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.clusters.transacting import Transacting, transacting
-from support.stories.compaction_story import CompactionStory
+from support.stories.compaction_story import CompactionStory, compacted, only_compacted
 from support.worlds.broker_world import BrokerWorld, run_with_broker
 from support.worlds.policy_levels import SMALL_LEDGERS, run_quietly
 
@@ -19,11 +19,7 @@ from support.worlds.policy_levels import SMALL_LEDGERS, run_quietly
 @pytest.mark.parametrize(("start", "begins"), [(EARLIEST, 0), (None, 9), (LATEST, 9), (3, 3), (8, 8)])
 def test_a_reader_begins_where_it_asked_to_also_in_what_was_trimmed(start: Position | int | None, begins: int) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        story = CompactionStory(world)
-        await story.hold()
-        await story.publish(*((f"k{number}", "v") for number in range(9)))
-        await story.compact()
-        assert await story.trim() == 0
+        story = await only_compacted(world, *((f"k{number}", "v") for number in range(9)))
         topic = await story.topic()
         wanted = story.sent[start].position if isinstance(start, int) else start
         cursor = topic.ledger.new_non_durable_cursor("r", LATEST if wanted is None else wanted)
@@ -59,11 +55,7 @@ def test_a_durable_one_that_acknowledged_goes_on_from_there_and_not_from_the_beg
 @pytest.mark.parametrize("held", [True, False])
 def test_a_durable_one_is_moved_into_what_is_only_compacted(held: bool) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        story = CompactionStory(world)
-        await story.hold()
-        await story.publish(*((f"k{number}", f"v{number}") for number in range(9)))
-        await story.compact()
-        assert await story.trim() == 0
+        story = await only_compacted(world, *((f"k{number}", f"v{number}") for number in range(9)))
         if held:  # by what was not compacted
             await story.publish(("k9", "v9"))
         client = await transacting(world)
@@ -124,11 +116,7 @@ def test_all_that_was_kept_of_a_batch_is_acknowledged_message_by_message(in_tran
 @pytest.mark.parametrize("is_cumulative", [False, True])
 def test_what_is_only_compacted_is_acknowledged_in_a_transaction_as_without_one(is_cumulative: bool) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        story = CompactionStory(world)
-        await story.hold()
-        await story.publish(*((f"k{number}", f"v{number}") for number in range(9)))
-        await story.compact()
-        assert await story.trim() == 0
+        story = await only_compacted(world, *((f"k{number}", f"v{number}") for number in range(9)))
         await story.publish(("k9", "v9"))
         client = await transacting(world)
         await client.client.subscribe(read_compacted=True)
@@ -148,9 +136,7 @@ def test_what_is_only_compacted_is_acknowledged_in_a_transaction_as_without_one(
 
 async def consuming(world: BrokerWorld, permits: int) -> tuple[Transacting, list[Position]]:
     """Of six messages of as many keys, which were compacted, a durable consumer got so many."""
-    story = CompactionStory(world)
-    await story.publish(*((f"k{number}", f"v{number}") for number in range(6)))
-    await story.compact()
+    story = await compacted(world, *((f"k{number}", f"v{number}") for number in range(6)))
     client = await transacting(world)
     await client.client.subscribe(permits=permits, read_compacted=True)
     assert await client.read() == [f"v{number}".encode() for number in range(permits)]

@@ -212,8 +212,7 @@ def test_lookups_and_cache_are_counted() -> None:
 
 def test_a_cursor_tells_what_was_written_of_it_and_read_when_it_was_brought_back() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.subscribe()
         positions = [Position(*await client.publish(number)) for number in range(6)]
         cursor = (await topic_of(world)).subscriptions["sub"].cursor

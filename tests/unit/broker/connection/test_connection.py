@@ -10,6 +10,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import PING_FRAME, PONG_FRAME, encode_command
 from geminga.wire.pulsar.frame import encode_frame
 from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker, send_frame
+from support.worlds.policy_levels import seconds
 
 
 def connect_frame(version: int = 21) -> bytes:
@@ -76,9 +77,7 @@ def test_silent_client_is_pinged_then_closed() -> None:
         await client.expect(Type.PING)
         client.send_bytes(PONG_FRAME)
         await client.expect(Type.PING)
-        gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        asyncio.get_running_loop().call_later(31, gone.set_result, None)
-        await gone
+        await seconds(31)
         assert client.is_closed
 
     run_with_broker(scenario)
@@ -87,9 +86,7 @@ def test_silent_client_is_pinged_then_closed() -> None:
 def test_client_without_handshake_is_closed() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client = Client(world.broker)
-        gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        asyncio.get_running_loop().call_later(31, gone.set_result, None)
-        await gone
+        await seconds(31)
         assert client.is_closed
 
     run_with_broker(scenario)
@@ -106,8 +103,7 @@ def test_ping_is_answered() -> None:
 
 def test_sends_of_one_read_are_one_append_and_one_write() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.publish(0)
         calls = world.bookie.add_calls
         writes = []
@@ -125,8 +121,7 @@ def test_sends_of_one_read_are_one_append_and_one_write() -> None:
 
 def test_bytes_one_by_one_give_the_same_receipts() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         for byte in b"".join(send_frame(index) for index in range(3)):
             client.send_bytes(bytes((byte,)))
         assert [(await client.receipt()).sequence_id for _ in range(3)] == [0, 1, 2]
@@ -177,8 +172,7 @@ def test_dead_connection_is_found_by_a_liveness_check() -> None:
 
 def test_lost_connection_takes_its_producers_along() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         topic = world.broker.topics[TOPIC]
         assert topic.producers
         client.lose()
@@ -191,8 +185,7 @@ def test_lost_connection_takes_its_producers_along() -> None:
 
 def test_closed_connection_that_can_not_write_is_cut_off() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         aborted: list[bool] = []
         client.transport.close = lambda: None  # what is buffered is never taken
         client.transport.abort = lambda: (aborted.append(True), client.connection.connection_lost(None))

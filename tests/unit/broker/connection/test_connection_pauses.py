@@ -12,8 +12,7 @@ from support.worlds.policy_levels import seconds
 
 def test_too_many_pending_publishes_pause_reading_until_half_are_answered() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.publish(0)
         world.bookie.holds_replies = True
         client.send_bytes(b"".join(send_frame(index) for index in range(1, 11)))
@@ -33,8 +32,7 @@ def test_too_many_pending_publishes_pause_reading_until_half_are_answered() -> N
 
 def test_full_publish_buffer_pauses_publishers_until_it_is_half_empty() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.publish(0)
         world.bookie.holds_replies = True
         client.send_message(1, b"x" * (1 << 20))

@@ -93,8 +93,7 @@ def test_turn_ends_after_its_time(step_s: float, commands_a_turn: int) -> None:
 def test_sends_of_several_producers_end_the_turn_after_its_time_too() -> None:
     async def scenario(world: BrokerWorld) -> None:
         let_time_pass(world.broker, 2 * TURN_S_MAX)
-        client = await world.client()
-        await client.create_producer(producer_id=1)
+        client = await world.publisher(producer_id=1)
         await client.create_producer(producer_id=2)
         sends = [send_frame(index // 2, producer_id=1 + index % 2) for index in range(9)]
         broken = send_frame(5, b"damaged", producer_id=1)[:-1] + b"!"
@@ -110,8 +109,7 @@ def test_sends_of_several_producers_end_the_turn_after_its_time_too() -> None:
 
 def test_sends_of_a_full_read_stay_one_append() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.publish(0)
         calls = world.bookie.add_calls
         frame = send_frame(1, b"x" * 100)
@@ -213,8 +211,7 @@ def test_lost_connection_leaves_after_what_it_sent_is_handled() -> None:
         assert topic.producers == {}
         assert not world.broker.connections.open
         assert not await is_alive
-        reader = await world.client()
-        await reader.subscribe()
+        reader = await world.subscriber()
         payloads = [(await reader.expect_with_payload(Type.MESSAGE))[1] for _ in range(10)]
         assert len(payloads) == 10
         assert world.broker.publish_buffer.size_bytes == 0

@@ -72,8 +72,7 @@ def test_who_stops_in_the_middle_of_a_frame_is_closed_while_others_wait() -> Non
             client.send_bytes(half)
         await seconds(20)
         assert not any(client.is_closed for client in stopped)  # nobody else needs the room
-        other = await world.client()
-        await other.create_producer()
+        other = await world.publisher()
         frame = send_frame(7, b"y" * PAYLOAD_BYTES)
         other.send_bytes(frame[:READ_BYTES])
         assert other.transport.is_reading_paused

@@ -38,8 +38,7 @@ def entry(sequence_id: int, **metadata) -> bytes:
 
 async def fill(world: BrokerWorld, count: int, **metadata) -> int:
     """Entries in the topic; the id of their ledger."""
-    client = await world.client()
-    await client.create_producer()
+    client = await world.publisher()
     topic = next(iter(world.broker.topics.values()))
     results = []
     topic.ledger.append([entry(i, **metadata) for i in range(count)], results.append)
@@ -78,8 +77,7 @@ def close_consumer_frame(request_id: int, consumer_id: int = 1) -> bytes:
 async def holding(world: BrokerWorld, count: int, sub_type=Shared, **metadata) -> tuple[Client, int]:
     """A client whose consumer was sent ``count`` entries, and their ledger."""
     ledger_id = await fill(world, count, **metadata)
-    client = await world.client()
-    await client.subscribe(subType=sub_type, permits=count * metadata.get("num_messages_in_batch", 1))
+    client = await world.subscriber(subType=sub_type, permits=count * metadata.get("num_messages_in_batch", 1))
     while sum(command.type == Type.MESSAGE for command, _ in client.received) < count:
         await turn()
     client.received.clear()
@@ -146,8 +144,7 @@ def test_ack_sets_take_no_more_memory_than_their_batches(batch) -> None:
     async def scenario(world: BrokerWorld) -> None:
         size = {"compression": pb.ZLIB, "uncompressed_size": 6 * batch}
         ledger_id = await fill(world, ENTRIES, num_messages_in_batch=batch, **size)
-        client = await world.client()
-        await client.subscribe(permits=0)
+        client = await world.subscriber(permits=0)
         words = [1] * (1 << 14)
         frames = [
             ack_frame([(ledger_id, i, words) for i in range(first, first + 100)], request_id=first)
@@ -177,8 +174,7 @@ def test_sets_of_several_frames_are_charged_at_their_size() -> None:
     async def scenario(world: BrokerWorld) -> None:
         size = {"compression": pb.ZLIB, "uncompressed_size": 6 << 20}
         ledger_id = await fill(world, 4, num_messages_in_batch=1 << 20, **size)
-        client = await world.client()
-        await client.subscribe(permits=0)
+        client = await world.subscriber(permits=0)
         cursor = cursor_of(world)
         client.send_bytes(ack_frame([(ledger_id, i, [-1] * (1 << 14)) for i in range(4)], request_id=1))
         await client.expect(Type.ACK_RESPONSE)

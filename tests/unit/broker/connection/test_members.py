@@ -14,8 +14,7 @@ from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broke
 
 def test_late_messages_of_a_producer_that_the_broker_closed_are_dropped() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await world.broker.registry.unload(TopicName.parse(TOPIC))
         await client.expect(Type.CLOSE_PRODUCER)
         client.send_message(0)
@@ -41,8 +40,7 @@ def test_closed_producers_are_remembered_up_to_a_number() -> None:
 
 def test_what_a_departing_consumer_is_asked_is_answered_behind_its_end() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.subscribe()
+        client = await world.subscriber()
         connection = client.connection
         departure = Departure(lambda _: True)
         topic = world.broker.topics[TOPIC]

@@ -100,8 +100,7 @@ def test_client_with_too_many_requests_under_way_is_not_read_until_half_are_answ
 
 def test_publisher_that_is_not_read_counts_as_alive() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.publish(0)
         world.bookie.holds_replies = True
         for sequence_id in range(1, 12):
@@ -120,9 +119,7 @@ def test_connection_beyond_the_limit_is_told_why() -> None:
     async def scenario(world: BrokerWorld) -> None:
         await world.client()
         second = Client(world.broker)
-        error = await second.error()
-        assert error.error == pb.NotAllowedError
-        assert "brokerMaxConnections" in error.message
+        await second.check_error(pb.NotAllowedError, "brokerMaxConnections")
         assert second.is_closed
 
     run_with_broker(scenario, connections_max=1)
@@ -206,8 +203,7 @@ def test_messages_sent_while_the_topic_is_unloaded_are_stored_or_not_acknowledge
     async def scenario(world: BrokerWorld) -> None:
         acknowledged: set[tuple[int, int]] = set()
         for before_unload in range(25):
-            client = await world.client()
-            await client.create_producer()
+            client = await world.publisher()
             for sequence_id in range(5):
                 client.send_message(sequence_id)
             await turns(before_unload)
@@ -220,8 +216,7 @@ def test_messages_sent_while_the_topic_is_unloaded_are_stored_or_not_acknowledge
             assert any(command.type == Type.CLOSE_PRODUCER for command, _ in client.received)
             client.lose()
         assert acknowledged
-        reader = await world.client()
-        await reader.subscribe(permits=1000)
+        reader = await world.subscriber(permits=1000)
         received = set()
         while len(received) < 25 * 5 and acknowledged - received:
             message = (await reader.expect(Type.MESSAGE)).message.message_id
@@ -233,8 +228,7 @@ def test_messages_sent_while_the_topic_is_unloaded_are_stored_or_not_acknowledge
 
 def test_unsubscribing_that_fails_sends_the_consumer_back() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.subscribe()
+        client = await world.subscriber()
         subscription = world.broker.topics[TOPIC].subscriptions["sub"]
         world.broker.topics[TOPIC].ledger = _FailingLedger(subscription.topic.ledger)
         request = pb.CommandUnsubscribe(consumer_id=1, request_id=9)
@@ -264,8 +258,7 @@ class _FailingLedger:
 
 def test_floods_of_flow_and_negative_permits_change_nothing_but_the_count() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.subscribe(permits=1)
+        client = await world.subscriber(permits=1)
         (consumer,) = world.broker.topics[TOPIC].subscriptions["sub"].consumers
         for permits in (0, FLOW_PERMITS_MAX + 1, (1 << 32) - 1):
             client.send(pb.BaseCommand(type=Type.FLOW, flow=pb.CommandFlow(consumer_id=1, messagePermits=permits)))
@@ -285,8 +278,7 @@ def test_acknowledgments_outside_of_the_topic_are_answered_and_leave_nothing(
     sub_type: int, is_cumulative: bool
 ) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         ledger_id, _ = await client.publish(0)
         await client.subscribe(subType=sub_type)
         await client.expect(Type.MESSAGE)
@@ -329,8 +321,7 @@ def test_subscription_without_a_name_is_refused() -> None:
 
 def test_ack_set_larger_than_any_batch_is_refused() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         ledger_id, entry_id = await client.publish(0)
         await client.subscribe(subType=Sub.Shared)
         await client.expect(Type.MESSAGE)
@@ -350,8 +341,7 @@ def test_ack_set_larger_than_any_batch_is_refused() -> None:
 @pytest.mark.parametrize("sub_type", [Sub.Exclusive, Sub.Shared, Sub.Key_Shared])
 def test_acknowledgment_right_before_the_consumer_closes_counts(sub_type: int) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         positions = [await client.publish(sequence_id) for sequence_id in range(3)]
         await client.subscribe(subType=sub_type)
         for _ in positions:
@@ -365,8 +355,7 @@ def test_acknowledgment_right_before_the_consumer_closes_counts(sub_type: int) -
         assert answers_to(client, 51) == [Type.SUCCESS]
         client.received.clear()
         await world.restart()
-        other = await world.client()
-        await other.subscribe(subType=sub_type)
+        other = await world.subscriber(subType=sub_type)
         again = [(await other.expect(Type.MESSAGE)).message.message_id.entryId for _ in range(2)]
         assert again == [1, 2]
 
@@ -397,8 +386,7 @@ def test_crash_of_the_exclusive_producer_passes_its_place_on_and_on(lost_turns: 
 
 def test_topic_deleted_by_force_sends_producers_and_consumers_away_and_keeps_nothing() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.publish(0)
         await client.subscribe()
         await client.expect(Type.MESSAGE)

@@ -45,8 +45,7 @@ def subscribe(client: Client, name: str) -> None:
 
 
 async def fill(world: BrokerWorld) -> None:
-    producer = await world.client()
-    await producer.create_producer()
+    producer = await world.publisher()
     for i in range(ENTRIES):
         await producer.publish(i, b"x" * ENTRY_BYTES)
 
@@ -72,8 +71,7 @@ def test_stuck_consumers_hold_little_together_and_others_go_on() -> None:
         clients = await many_stuck(world)
         group = BrokerConfig().dispatcher_max_read_size_bytes + ENTRY_BYTES
         assert unsent(clients) <= 2 * UNSENT_MAX + group
-        reader = await world.client()
-        await reader.subscribe(subscription="reader")
+        reader = await world.subscriber(subscription="reader")
         loop = asyncio.get_running_loop()
         began = loop.time()
         for _ in range(ENTRIES):

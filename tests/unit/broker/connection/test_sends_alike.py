@@ -34,8 +34,7 @@ def raw(sequence_id: int, extra: bytes) -> bytes:
 @pytest.mark.parametrize("first", [0, 120, 16_300, 2_097_100, (1 << 62) + 100])
 def test_each_of_a_long_row_has_its_own_receipt(first: int) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         client.send_bytes(b"".join(send_frame(first + index) for index in range(300)))
         assert await answers(client, 300) == [(first + index, first + index) for index in range(300)]
         assert world.broker.topics[TOPIC].publishing.messages_in == 300
@@ -45,8 +44,7 @@ def test_each_of_a_long_row_has_its_own_receipt(first: int) -> None:
 
 def test_what_differs_in_more_is_decoded() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.create_producer(TOPIC + "-other", producer_id=2)
         damaged = send_frame(206, b"damaged")
         row = [
@@ -76,8 +74,7 @@ def test_what_differs_in_more_is_decoded() -> None:
 
 def test_the_last_of_two_sequence_ids_counts() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         client.send_bytes(b"".join(raw(sequence_id, b"\x10\x07") for sequence_id in range(300, 310)))
         assert await answers(client, 10) == [(7, 7)] * 10
 
@@ -86,8 +83,7 @@ def test_the_last_of_two_sequence_ids_counts() -> None:
 
 def test_metadata_of_64_kib_are_looked_at_for_impossible_numbers_too() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         metadata = pb.MessageMetadata(producer_name="producer", sequence_id=1, publish_time=1, num_messages_in_batch=-1)
         metadata.properties.add(key="k", value="x" * (65_536 - metadata.ByteSize() - 8))
         assert 65_536 <= metadata.ByteSize() < 65_546  # the last two bytes of the size say: nearly nothing

@@ -127,8 +127,7 @@ async def ask_everything(client: Client) -> list[pb.BaseCommand]:
 @pytest.mark.parametrize("is_metadata_gone", [False, True])
 def test_failing_storage_is_told_without_its_names(error, is_metadata_gone) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.subscribe()
         await client.publish(0)
         await client.expect(Type.MESSAGE)

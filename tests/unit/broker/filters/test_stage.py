@@ -48,8 +48,7 @@ async def publish(topic, *verdicts, key=None):
 def test_rejected_entries_are_acknowledged_and_others_are_sent_in_order(sub_type):
     async def scenario(topic, processes, pool):
         await publish(topic, ACCEPT, REJECT, REJECT, ACCEPT, REJECT, key="k")
-        connection = topic.connect()
-        await topic.join(connection, sub_type)
+        connection = await topic.joined(sub_type)
         assert connection.texts() == ["0ACC", "3ACC"]
         subscription = topic.subscriptions["sub"]
         assert subscription.cursor.backlog_count == 2
@@ -76,8 +75,7 @@ def test_entries_of_one_read_go_over_in_one_batch():
 def test_markers_are_not_asked_about():
     async def scenario(topic, processes, pool):
         await topic.publish("marker", marker_type=10)
-        connection = topic.connect()
-        await topic.join(connection, Sub.Exclusive)
+        connection = await topic.joined(Sub.Exclusive)
         assert topic.subscriptions["sub"].cursor.backlog_count == 0
         assert processes.children == [], "nothing is asked about markers alone"
         await topic.publish("marker", marker_type=10)
@@ -103,8 +101,7 @@ def test_a_batch_is_counted_in_messages():
 def test_rescheduled_keeps_the_order_of_a_single_consumer(sub_type):
     async def scenario(topic, processes, pool):
         await publish(topic, ACCEPT, RESCHEDULE, ACCEPT, REJECT)
-        connection = topic.connect()
-        await topic.join(connection, sub_type)
+        connection = await topic.joined(sub_type)
         assert connection.texts() == ["0ACC"]
         await settle(0.9)
         assert connection.texts() == ["0ACC"]
@@ -120,8 +117,7 @@ def test_rescheduled_keeps_the_order_of_a_single_consumer(sub_type):
 def test_rescheduled_lets_others_pass_on_shared():
     async def scenario(topic, processes, pool):
         await publish(topic, RESCHEDULE, ACCEPT)
-        connection = topic.connect()
-        await topic.join(connection, Sub.Shared)
+        connection = await topic.joined(Sub.Shared)
         assert connection.texts() == ["1ACC"]
         await settle(1.1)
         assert topic.subscriptions["sub"].filter.rescheduled == 2
@@ -137,8 +133,7 @@ def test_rescheduled_holds_what_has_its_key_on_key_shared():
     async def scenario(topic, processes, pool):
         await publish(topic, RESCHEDULE, ACCEPT, key="a")
         await publish(topic, ACCEPT, key="b")
-        connection = topic.connect()
-        await topic.join(connection, Sub.Key_Shared)
+        connection = await topic.joined(Sub.Key_Shared)
         assert connection.texts() == ["2ACC"]
         core = topic.subscriptions["sub"].dispatch.core
         core.check_invariants()
@@ -159,8 +154,7 @@ def test_rescheduled_waits_for_its_delivery_time_all_the_same(sub_type):
         due_ms = topic.services.runtime.clock.wall_ms() + 5_000
         later = [{"key": "verdict", "value": "RESCHEDULE"}]
         await topic.publish("delayed", key="a", properties=later, deliver_at_time=due_ms)
-        connection = topic.connect()
-        await topic.join(connection, sub_type)
+        connection = await topic.joined(sub_type)
         processes.filters["f"] = lambda _: ACCEPT
         await settle(3)
         assert connection.texts() == []
@@ -181,8 +175,7 @@ def test_rescheduled_is_sent_once_though_it_was_known_to_wait_before(sub_type):
         consumer.close()
         await settle(4.4)
         processes.filters["f"] = lambda entry: RESCHEDULE if entry.properties else ACCEPT
-        connection = topic.connect()
-        await topic.join(connection, sub_type)
+        connection = await topic.joined(sub_type)
         core = topic.subscriptions["sub"].dispatch.core
         await settle(0.1)
         assert topic.subscriptions["sub"].filter.rescheduled == 1
@@ -227,8 +220,7 @@ def test_dispatch_waits_while_filters_fail_and_goes_on_when_they_answer(sub_type
         else:
             processes.filters["f"] = fails if how == "raises" else lambda _: "ACCEPT"
         await publish(topic, ACCEPT, REJECT)
-        connection = topic.connect()
-        await topic.join(connection, sub_type)
+        connection = await topic.joined(sub_type)
         await settle(1.5)
         subscription = topic.subscriptions["sub"]
         told = {
@@ -257,8 +249,7 @@ def test_delivery_unfiltered_is_counted_where_it_is_chosen():
     async def scenario(topic, processes, pool):
         processes.stalled.add("f")
         await publish(topic, ACCEPT, REJECT)
-        connection = topic.connect()
-        await topic.join(connection, Sub.Exclusive)
+        connection = await topic.joined(Sub.Exclusive)
         await settle(1.5)
         assert len(connection.texts()) == 2
         found = topic.subscriptions["sub"].filter
@@ -272,8 +263,7 @@ def test_dispatch_goes_on_at_once_when_the_filters_that_fail_are_removed():
     async def scenario(topic, processes, pool):
         processes.stalled.add("f")
         await publish(topic, ACCEPT, REJECT)
-        connection = topic.connect()
-        await topic.join(connection, Sub.Shared)
+        connection = await topic.joined(Sub.Shared)
         await settle(1.5)
         assert connection.texts() == []
         topic.filters = None
@@ -289,16 +279,14 @@ def test_nobody_waits_for_a_filter_when_the_consumer_leaves(sub_type):
     async def scenario(topic, processes, pool):
         processes.stalled.add("f")
         await publish(topic, ACCEPT)
-        connection = topic.connect()
-        await topic.join(connection, sub_type)
+        connection = await topic.joined(sub_type)
         subscription = topic.subscriptions["sub"]
         connection.drop()
         await settle()
         await subscription.fence()
         subscription.unfence()
         processes.stalled.clear()
-        again = topic.connect()
-        await topic.join(again, sub_type)
+        again = await topic.joined(sub_type)
         await settle(3)
         assert again.texts() == ["0ACC"]
 

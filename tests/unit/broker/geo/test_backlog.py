@@ -17,8 +17,7 @@ async def kept(world: BrokerWorld, count: int) -> tuple[OtherCluster, Client]:
     """So many entries for a cluster that is away."""
     other = join(world)
     other.away = StorageError("away")
-    client = await world.client()
-    await client.create_producer(producer_name="producer")
+    client = await world.publisher(producer_name="producer")
     await replicate(world, "standalone", "west")
     for number in range(count):
         await client.publish(number, b"%d" % number)
@@ -27,8 +26,7 @@ async def kept(world: BrokerWorld, count: int) -> tuple[OtherCluster, Client]:
 
 async def late(world: BrokerWorld, payload: bytes) -> None:
     """Published by another client, as one that is silent for a minute is cut off."""
-    client = await world.client()
-    await client.create_producer(producer_name="late")
+    client = await world.publisher(producer_name="late")
     now_ms = world.topic.services.runtime.clock.wall_ms()
     client.send_bytes(send_frame(0, payload, metadata={"publish_time": now_ms}))
     await client.receipt()

@@ -80,8 +80,7 @@ def test_a_namespace_that_is_taken_out_is_unloaded_refused_and_whole_when_it_com
     async def scenario(world: BrokerWorld) -> None:
         join(world)
         await prepared(world)
-        client = await world.client()
-        await client.create_producer(producer_name="producer")
+        client = await world.publisher(producer_name="producer")
         await client.publish(0, b"kept")
         assert await asked(world, "POST", f"{NAMESPACE}/replication", ["far"]) == 200
         assert world.broker.topics == {}
@@ -145,8 +144,7 @@ def test_what_is_heard_of_the_store_alone_unloads_it_too() -> None:
     """As of a configuration store that clusters share."""
 
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_name="producer")
+        client = await world.publisher(producer_name="producer")
         await world.resources.namespaces.set_policy("public/default", "replication_clusters", ["far"])
         async with asyncio.timeout(5):
             await client.expect(Type.CLOSE_PRODUCER)
@@ -161,8 +159,7 @@ def test_who_looks_at_a_topic_of_a_namespace_that_was_taken_out_changes_nothing_
     async def scenario(world: BrokerWorld) -> None:
         other = join(world)
         await prepared(world)
-        client = await world.client()
-        await client.create_producer(producer_name="producer")
+        client = await world.publisher(producer_name="producer")
         assert await asked(world, "POST", f"{NAMESPACE}/replication", [*LOCAL, "far"]) == 200
         if not is_copied:
             other.refused.add(b"kept")

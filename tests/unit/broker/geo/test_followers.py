@@ -38,16 +38,14 @@ from unit.broker.geo.test_subscriptions import (
     part_of,
     publish,
     receive,
+    replicated,
     sub_of,
 )
 
 
 def test_what_is_deleted_stays_deleted_though_updates_are_on_their_way() -> None:
     async def scenario(mesh: ClusterMesh) -> None:
-        clients = await loaded(mesh)
-        client = clients["east"]
-        consumer = await mesh.client("east")
-        await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
+        client, consumer = await replicated(mesh)
         await publish(client, *range(3))
         first = await receive(consumer, 3)
         acknowledge(consumer, *first)
@@ -72,10 +70,7 @@ def test_what_is_deleted_stays_deleted_though_updates_are_on_their_way() -> None
 
 def test_markers_are_no_backlog_of_who_has_no_consumer_nor_the_last_message() -> None:
     async def scenario(mesh: ClusterMesh) -> None:
-        clients = await loaded(mesh)
-        client = clients["east"]
-        consumer = await mesh.client("east")
-        await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
+        client, consumer = await replicated(mesh)
         for name in mesh.worlds:
             await mesh.topic(name).create_subscription("idle", LATEST)
             await mesh.topic(name).create_subscription("behind", EARLIEST)
@@ -101,9 +96,7 @@ def test_markers_are_no_backlog_of_who_has_no_consumer_nor_the_last_message() ->
 
 def test_who_left_before_a_snapshot_is_told_of_though_nothing_new_comes() -> None:
     async def scenario(mesh: ClusterMesh) -> None:
-        client = (await loaded(mesh))["east"]
-        consumer = await mesh.client("east")
-        await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
+        client, consumer = await replicated(mesh)
         # The second time a snapshot of what was acknowledged before is told by then.
         for start in (0, 10):
             await publish(client, *range(start, start + 5))
@@ -124,9 +117,7 @@ def test_what_comes_while_an_answer_is_on_its_way_has_a_snapshot_of_its_own() ->
     """The answer says nothing of it, though it is before the answer here."""
 
     async def scenario(mesh: ClusterMesh) -> None:
-        client = (await loaded(mesh))["east"]
-        consumer = await mesh.client("east")
-        await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
+        client, consumer = await replicated(mesh)
         mesh.cut.add(("west", "east"))
         await publish(client, 0)
         await seconds(31)
@@ -197,9 +188,7 @@ def test_a_subscription_before_what_is_lost_keeps_no_other_from_being_told_of() 
 
 def test_a_subscription_that_storage_did_not_let_be_made_is_made_later_though_nothing_new_comes() -> None:
     async def scenario(mesh: ClusterMesh) -> None:
-        client = (await loaded(mesh))["east"]
-        consumer = await mesh.client("east")
-        await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
+        client, consumer = await replicated(mesh)
         await publish(client, *range(10))
         ids = await receive(consumer, 10)
         await seconds(5)

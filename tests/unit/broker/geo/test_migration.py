@@ -71,6 +71,14 @@ async def moving(world: BrokerWorld) -> TopicMigration:
     return part
 
 
+async def moved(world: BrokerWorld) -> Green:
+    """Where the topic is now."""
+    green = ready(world, Green())
+    await moving(world)
+    await wait_ms(100)
+    return green
+
+
 def moved_of(command: pb.BaseCommand) -> tuple[int, int, str]:
     moved = command.topicMigrated
     return moved.resource_type, moved.resource_id, moved.brokerServiceUrl
@@ -96,9 +104,7 @@ def test_a_producer_is_told_when_everything_there_is_made_and_its_messages_are_a
 
 def test_who_comes_to_a_topic_that_moved_is_led_there() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        ready(world, Green())
-        await moving(world)
-        await wait_ms(100)
+        await moved(world)
         client = await world.client()
         client.request_producer()
         assert moved_of(await client.expect(Type.TOPIC_MIGRATED)) == (0, 1, GREEN["brokerServiceUrl"])
@@ -186,15 +192,12 @@ def test_a_consumer_is_told_when_its_subscription_has_acknowledged_everything() 
 
 def test_a_topic_that_no_longer_moves_goes_on_here() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        ready(world, Green())
-        await moving(world)
-        await wait_ms(100)
+        await moved(world)
         await world.resources.clusters.change_policies(
             "standalone", lambda _: {"migrated": False, "migratedClusterUrl": GREEN}
         )
         await wait_ms(100)
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.publish(0)
         topic = await topic_of(world)
         assert topic.parts.find(TopicMigration) is None
@@ -225,9 +228,7 @@ def test_a_topic_that_is_loading_when_its_cluster_is_told_to_move_follows() -> N
 
 def test_the_next_owner_of_a_topic_that_moved_takes_nothing() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        ready(world, Green())
-        await moving(world)
-        await wait_ms(100)
+        await moved(world)
         green = Green("it is away now")
         await world.restart()
         ready(world, green)
@@ -242,9 +243,7 @@ def test_a_new_subscription_of_a_topic_that_moved_is_made_there_alone() -> None:
     async def scenario(world: BrokerWorld) -> None:
         topic = await topic_of(world)
         await world.broker.registry.unload(topic.name)
-        ready(world, Green())
-        await moving(world)
-        await wait_ms(100)
+        await moved(world)
         client = await world.client()
         request = pb.CommandSubscribe(
             topic=TOPIC, subscription="new", subType=pb.CommandSubscribe.Shared, consumer_id=7, request_id=9

@@ -24,7 +24,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
 from support.worlds.policy_levels import set_namespace, topic_of
 from support.worlds.rest_world import ask, rest_application
-from unit.broker.geo.test_migration import GREEN, PLACE, Asked, Green, moved_of, moving, part_of, ready
+from unit.broker.geo.test_migration import GREEN, PLACE, Asked, Green, moved, moved_of, moving, part_of, ready
 
 OTHER = {"serviceUrl": "http://other:8080", "brokerServiceUrl": "pulsar://other:6650"}
 OTHER_PLACE = MovedTo("http://other:8080", "", "pulsar://other:6650", "")
@@ -65,9 +65,7 @@ def test_who_moved_is_led_to_another_place_when_everything_is_made_there(is_load
 
 def test_a_move_that_was_undone_while_nobody_loaded_the_topic_is_made_anew_for_another_place() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        green = ready(world, Green())
-        await moving(world)
-        await wait_ms(100)
+        green = await moved(world)
         await world.broker.registry.unload((await topic_of(world)).name)
         await move(world, to=GREEN, is_moved=False)
         green.prepared.clear()
@@ -86,8 +84,7 @@ def test_a_place_that_clients_can_not_go_to_is_none() -> None:
         await set_namespace(world, "migrated", True)
         await move(world, to={"serviceUrl": GREEN["serviceUrl"]}, is_moved=False)
         await wait_ms(1000)
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.publish(0)
         assert (green.prepared, world.broker.topic_services.moves.place_of(topic.rules)) == ([], None)
         await move(world, to=GREEN, is_moved=False)
@@ -107,8 +104,7 @@ def test_a_place_that_changes_while_the_last_is_made_is_where_everything_is_made
             await prepare_now(topic, place)
 
         green.prepare = prepare_slowly  # type: ignore[method-assign]
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         part = await moving(world)
         await wait_ms(1500)
         assert (part.stage, green.prepared) == (Stage.DRAINING, [(TOPIC, PLACE)])
@@ -121,9 +117,7 @@ def test_a_place_that_changes_while_the_last_is_made_is_where_everything_is_made
 
 def test_what_says_where_it_moved_is_no_property_of_users_and_goes_when_nothing_moves() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        ready(world, Green())
-        await moving(world)
-        await wait_ms(100)
+        await moved(world)
         application, path = rest_application(world.broker), "/admin/v2/persistent/public/default/topic/properties"
         assert (await ask(application, "PUT", path, b'{"a":"1"}')).status == 204
         assert json.loads((await ask(application, "GET", path)).body) == {"a": "1"}
@@ -174,8 +168,7 @@ def test_who_left_in_the_midst_of_a_message_is_not_remembered_while_the_topic_ca
         ready(world, Green("it does not answer"))
         part = await moving(world)
         for number in range(30):
-            client = await world.client()
-            await client.create_producer(producer_name=f"{number % 3}")
+            client = await world.publisher(producer_name=f"{number % 3}")
             client.send_message(0, **part_of(0))
             await client.receipt()
             client.lose()

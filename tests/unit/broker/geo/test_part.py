@@ -26,8 +26,7 @@ def cursors(world: BrokerWorld) -> set[str]:
 
 
 async def published(world: BrokerWorld, count: int = 3) -> None:
-    client = await world.client()
-    await client.create_producer(producer_name="producer")
+    client = await world.publisher(producer_name="producer")
     for number in range(count):
         await client.publish(number, b"%d" % number)
     client.lose()
@@ -42,8 +41,7 @@ def test_it_begins_where_the_topic_is_or_at_its_beginning(is_earliest: bool) -> 
         await replicate(world, "standalone", "west")
         # What is published from the answer on is copied, whatever the other cluster does meanwhile.
         assert cursors(world) == {WEST}
-        client = await world.client()
-        await client.create_producer(producer_name="other")
+        client = await world.publisher(producer_name="other")
         await client.publish(0, b"later")
         await seconds(1)
         assert other.payloads == [b"0", b"1", b"later"] if is_earliest else [b"later"]

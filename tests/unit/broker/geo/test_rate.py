@@ -17,8 +17,7 @@ async def several(world: BrokerWorld, count: int) -> OtherCluster:
     """So many entries of a topic that is copied from its beginning."""
     other = join(world)
     other.starts_at_earliest = True
-    client = await world.client()
-    await client.create_producer(producer_name="producer")
+    client = await world.publisher(producer_name="producer")
     for number in range(count):
         await client.publish(number, b"%d" % number)
     return other

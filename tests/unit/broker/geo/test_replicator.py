@@ -29,8 +29,7 @@ async def copied(world: BrokerWorld, other: OtherCluster | None = None) -> tuple
     """A topic whose messages go to ``west``, and a producer of it."""
     other = join(world, other)
     await replicate(world, "standalone", "west")
-    client = await world.client()
-    await client.create_producer(producer_name="producer")
+    client = await world.publisher(producer_name="producer")
     return other, client
 
 
@@ -141,8 +140,7 @@ def test_it_goes_on_where_it_was(kind: str) -> None:
         else:
             await world.broker.registry.unload(world.topic.name)
         assert other.links == 0
-        client = await world.client()
-        await client.create_producer(producer_name="producer", epoch=1)
+        client = await world.publisher(producer_name="producer", epoch=1)
         sent += await publish(client, *range(5, 9))
         await seconds(1)
         assert replicator_of(world).backlog == 4

@@ -56,6 +56,14 @@ async def loaded(mesh: ClusterMesh) -> dict[str, Client]:
     return clients
 
 
+async def replicated(mesh: ClusterMesh) -> tuple[Client, Client]:
+    """A producer's client in the east, and a consumer's there, whose subscription is in all clusters."""
+    client = (await loaded(mesh))["east"]
+    consumer = await mesh.client("east")
+    await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
+    return client, consumer
+
+
 async def brought(mesh: ClusterMesh, name: str, *frames: bytes) -> None:
     """Stored in a cluster as a replicator's of yet another one that says what it likes."""
     client = await mesh.client(name)
@@ -90,10 +98,7 @@ async def entries(mesh: ClusterMesh, name: str) -> list[tuple[int, str]]:
 
 def test_a_position_is_told_and_the_subscription_made_from_the_beginning() -> None:
     async def scenario(mesh: ClusterMesh) -> None:
-        clients = await loaded(mesh)
-        client = clients["east"]
-        consumer = await mesh.client("east")
-        await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
+        client, consumer = await replicated(mesh)
         await publish(client, *range(10))
         ids = await receive(consumer, 10)
         acknowledge(consumer, *ids[:5])
@@ -125,9 +130,7 @@ def test_a_marker_that_is_not_stored_is_written_again_though_nothing_new_comes(k
     """A snapshot counts when its marker is stored, what was acknowledged is told when the update is."""
 
     async def scenario(mesh: ClusterMesh) -> None:
-        client = (await loaded(mesh))["east"]
-        consumer = await mesh.client("east")
-        await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
+        client, consumer = await replicated(mesh)
         refused = refuse(mesh.worlds["east"].bookie, kind, 2)
         await publish(client, *range(10))
         acknowledge(consumer, *await receive(consumer, 10))
@@ -190,10 +193,7 @@ def test_three_clusters_follow_and_a_position_never_goes_back() -> None:
 
 def test_no_snapshot_while_a_cluster_is_away_and_the_reason_says_which() -> None:
     async def scenario(mesh: ClusterMesh) -> None:
-        clients = await loaded(mesh)
-        client = clients["east"]
-        consumer = await mesh.client("east")
-        await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
+        client, consumer = await replicated(mesh)
         held, completed, completed_ms = COUNTS.held, COUNTS.completed, COUNTS.completed_ms
         admin = SimAdmin(rest_application(mesh.worlds["east"].broker))
         mesh.cut_off("west")
@@ -243,10 +243,7 @@ def test_a_broker_that_makes_no_snapshots_is_told_of() -> None:
 
 def test_a_snapshot_without_an_answer_is_given_up_and_asked_for_again() -> None:
     async def scenario(mesh: ClusterMesh) -> None:
-        clients = await loaded(mesh)
-        client = clients["east"]
-        consumer = await mesh.client("east")
-        await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
+        client, consumer = await replicated(mesh)
         # West hears what is asked, and its answer does not come back.
         mesh.cut.add(("west", "east"))
         await publish(client, *range(3))
@@ -349,9 +346,7 @@ def test_a_snapshot_that_is_not_of_what_is_before_it_keeps_no_other_from_countin
     """Whoever may publish can write one: all that came later would be taken for older ones, and none be made."""
 
     async def scenario(mesh: ClusterMesh) -> None:
-        client = (await loaded(mesh))["east"]
-        consumer = await mesh.client("east")
-        await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
+        client, consumer = await replicated(mesh)
         made_up = Snapshot("made up", Position(1 << 62, 0), (InCluster("west", Position(0, -1)),))
         await brought(mesh, "east", send_frame(0, entry=encode_local_snapshot(made_up, "east", 0)))
         await seconds(1)

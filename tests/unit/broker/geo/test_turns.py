@@ -85,8 +85,7 @@ def test_a_replicator_that_stands_still_begins_anew_and_is_counted() -> None:
     async def scenario(world: BrokerWorld) -> None:
         other, watch = join(world), StandstillWatch()
         other.is_silent = True
-        client = await world.client()
-        await client.create_producer(producer_name="producer")
+        client = await world.publisher(producer_name="producer")
         await replicate(world, "standalone", "west")
         (replicator,) = other.replicators
         clock = world.topic.services.runtime.clock

@@ -8,15 +8,13 @@ from geminga.broker.geo.updates import Updates
 from geminga.wire.pulsar.subscription_markers import UPDATE
 from support.worlds.cluster_mesh import ClusterMesh, run_mesh
 from support.worlds.policy_levels import seconds
-from unit.broker.geo.test_subscriptions import SHARED, acknowledge, entries, loaded, part_of, publish, receive, refuse
+from unit.broker.geo.test_subscriptions import acknowledge, entries, part_of, publish, receive, refuse, replicated
 
 
 @pytest.mark.parametrize("goes", [False, True])
 def test_an_update_that_was_not_stored_is_told_again_unless_its_subscription_went(*, goes: bool) -> None:
     async def scenario(mesh: ClusterMesh) -> None:
-        client = (await loaded(mesh))["east"]
-        consumer = await mesh.client("east")
-        await consumer.subscribe(subType=SHARED, replicate_subscription_state=True)
+        client, consumer = await replicated(mesh)
         refused = refuse(mesh.worlds["east"].bookie, UPDATE, 1)
         await publish(client, *range(3))
         acknowledge(consumer, *await receive(consumer, 3))

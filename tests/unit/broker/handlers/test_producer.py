@@ -46,9 +46,7 @@ def test_same_name_twice_is_busy() -> None:
         second.request_producer(producer_name="p")
         await first.expect(Type.PING)
         first.send(pb.BaseCommand(type=Type.PONG, pong=pb.CommandPong()))
-        error = await second.error()
-        assert error.error == pb.ProducerBusy
-        assert "'p' is already connected" in error.message
+        await second.check_error(pb.ProducerBusy, "'p' is already connected")
 
     run_with_broker(scenario)
 
@@ -66,8 +64,7 @@ def test_same_name_on_a_dead_connection_gives_way() -> None:
 
 def test_newer_epoch_on_the_same_connection_takes_over() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_name="p", epoch=0)
+        client = await world.publisher(producer_name="p", epoch=0)
         old = world.topic.producers["p"]
         client.connection.members.producer_closed_by_broker(1)
         await client.create_producer(producer_name="p", epoch=1)
@@ -103,8 +100,7 @@ def test_creation_in_a_missing_namespace_is_topic_not_found() -> None:
 
 def test_close_waits_for_answers_under_way() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.publish(0)
         world.bookie.holds_replies = True
         client.send_message(1)
@@ -139,8 +135,7 @@ def test_close_during_creation_ends_both() -> None:
 
 def test_initial_subscription_is_created() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(initial_subscription_name="init")
+        client = await world.publisher(initial_subscription_name="init")
         await client.create_producer(producer_id=2, initial_subscription_name="init")
         assert set(world.topic.subscriptions) == {"init"}
 
@@ -233,17 +228,14 @@ def test_fencing_disconnects_the_holder_for_good_also_after_a_restart() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client, other = await world.client(), await world.client()
         epoch = (await client.create_producer(producer_access_mode=EXCLUSIVE)).topic_epoch
-        waiting = await world.client()
-        await waiting.create_producer(producer_access_mode=WAIT)
+        waiting = await world.publisher(producer_access_mode=WAIT)
         assert (await other.create_producer(producer_access_mode=FENCING)).topic_epoch == epoch + 1
         await client.expect(Type.CLOSE_PRODUCER)
         assert (await waiting.error()).error == pb.ProducerFenced
         await world.restart()
         client = await world.client()
         client.request_producer(producer_access_mode=EXCLUSIVE, topic_epoch=epoch)
-        error = await client.error()
-        assert error.error == pb.ProducerFenced
-        assert "epoch has already moved" in error.message
+        await client.check_error(pb.ProducerFenced, "epoch has already moved")
 
     run_with_broker(scenario)
 
@@ -253,8 +245,7 @@ def test_fencing_disconnects_the_holder_for_good_also_after_a_restart() -> None:
 
 def test_bad_checksum_is_answered_in_its_place_and_not_stored() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         damaged = bytearray(send_frame(1))
         damaged[-1] ^= 1
         client.send_bytes(send_frame(0) + bytes(damaged) + send_frame(2))
@@ -269,8 +260,7 @@ def test_bad_checksum_is_answered_in_its_place_and_not_stored() -> None:
 
 def test_message_without_checksum_is_stored() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         entry = encode_entry(pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1), b"x")[6:]
         send = pb.BaseCommand(type=Type.SEND, send=pb.CommandSend(producer_id=1, sequence_id=0))
         client.send_bytes(encode_frame_head(send.SerializeToString(), len(entry)) + entry)
@@ -281,8 +271,7 @@ def test_message_without_checksum_is_stored() -> None:
 
 def test_too_big_a_message_closes_the_connection() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         client.send_message(0, b"x" * 20_000)
         assert client.is_closed
 
@@ -291,8 +280,7 @@ def test_too_big_a_message_closes_the_connection() -> None:
 
 def test_transactional_message_is_not_allowed() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         client.send_message(0, txnid_most_bits=1, txnid_least_bits=1)
         error = (await client.expect(Type.SEND_ERROR)).send_error
         assert error.error == pb.NotAllowedError
@@ -303,8 +291,7 @@ def test_transactional_message_is_not_allowed() -> None:
 
 def test_terminated_topic_refuses_messages_and_producers() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.publish(0)
         position = await world.broker.registry.terminate(TopicName.parse(TOPIC))
         assert position.entry_id == 0
@@ -317,8 +304,7 @@ def test_terminated_topic_refuses_messages_and_producers() -> None:
 
 def test_failed_write_is_answered_and_the_producer_disconnected_then_it_goes_on() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_name="p")
+        client = await world.publisher(producer_name="p")
         await world.topic.create_subscription("keeper", EARLIEST)
         await client.publish(0)
         world.bookie.add_error = DiskFullError("no space left on device")
@@ -347,8 +333,7 @@ def test_failed_write_is_answered_and_the_producer_disconnected_then_it_goes_on(
 
 def test_what_comes_in_the_turn_of_a_failure_does_not_overtake_what_failed() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_name="p")
+        client = await world.publisher(producer_name="p")
         await world.topic.create_subscription("keeper", EARLIEST)
         await client.publish(0)
         world.bookie.add_error, world.bookie.holds_replies = DiskFullError("no space left on device"), True
@@ -390,8 +375,7 @@ def test_broker_entry_metadata_is_prepended_and_goes_on_after_a_restart() -> Non
 
     async def scenario(world: BrokerWorld) -> None:
         for first in (0, 1):
-            client = await world.client()
-            await client.create_producer()
+            client = await world.publisher()
             client.send_message(first, metadata={"num_messages_in_batch": 3}, num_messages=3)
             await client.receipt()
             if first == 0:
@@ -407,8 +391,7 @@ def test_broker_entry_metadata_is_prepended_and_goes_on_after_a_restart() -> Non
 
 def test_index_goes_on_where_nothing_is_stored_any_more() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         client.send_message(0, metadata={"num_messages_in_batch": 3}, num_messages=3)
         await client.receipt()
         ledger = world.topic.ledger
@@ -419,8 +402,7 @@ def test_index_goes_on_where_nothing_is_stored_any_more() -> None:
         assert ledger.stored.properties["index"] == "2"
         for number in (1, 2):
             await world.restart()
-            client = await world.client()
-            await client.create_producer()
+            client = await world.publisher()
             client.send_message(number)
             await client.receipt()
             ledger = world.topic.ledger
@@ -447,8 +429,7 @@ def test_encryption_can_be_required() -> None:
 
 def test_counters_count_messages_and_bytes() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_name="p")
+        client = await world.publisher(producer_name="p")
         client.send_message(0, num_messages=10)
         await client.receipt()
         topic = world.topic
@@ -477,8 +458,7 @@ def test_non_persistent_messages_get_receipts_and_reach_consumers() -> None:
 @pytest.mark.parametrize("limit", [1])
 def test_producers_per_topic_are_limited(limit: int) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         client.request_producer(producer_id=2)
         assert (await client.error()).error == pb.ProducerBusy
 

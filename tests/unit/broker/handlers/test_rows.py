@@ -211,8 +211,7 @@ def state(world: BrokerWorld, client: Client) -> dict[str, object]:
 
 async def settled(world: BrokerWorld) -> Client:
     """A client with a producer, a message and a consumer of it."""
-    client = await world.client()
-    await client.create_producer()
+    client = await world.publisher()
     await client.publish(0)
     await client.subscribe()
     await client.expect(Type.MESSAGE)

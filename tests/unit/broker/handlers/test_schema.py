@@ -36,8 +36,7 @@ async def get_or_create(
 
 def test_schemas_are_given_by_version_or_newest() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(schema=FIRST.to_wire())
+        client = await world.publisher(schema=FIRST.to_wire())
         await client.create_producer(producer_id=2, schema=SECOND.to_wire())
         newest = await get_schema(client)
         assert newest.schema_version == bytes(7) + b"\1"
@@ -105,8 +104,7 @@ def test_who_asks_for_schemas_and_takes_none_is_given_no_more_of_them() -> None:
     count = 200
 
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(schema=large.to_wire())
+        client = await world.publisher(schema=large.to_wire())
         transport, take = client.transport, client.transport.on_write
 
         def untaken(data: bytes) -> None:

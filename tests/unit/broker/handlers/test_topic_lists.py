@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 from geminga.broker.handlers import topic_lists
 from geminga.broker.handlers.rows import by_command
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from support.house.python_programs import run_python
 
 PROGRAM = """
 import sys
@@ -22,5 +20,5 @@ def test_handlers_are_loaded_with_the_first_command_only() -> None:
         pb.BaseCommand.WATCH_TOPIC_LIST,
         pb.BaseCommand.WATCH_TOPIC_LIST_CLOSE,
     }
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    done = run_python(PROGRAM)
     assert done.stdout.strip() == "False"

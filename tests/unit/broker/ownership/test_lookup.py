@@ -86,9 +86,7 @@ def test_producer_and_consumer_of_a_topic_elsewhere_are_told_to_look_up_again_an
         for table.default in ("b", None):
             for topic in (TOPIC, f"{TOPIC}-partition-0", "non-persistent://public/default/passing"):
                 client.request_producer(topic)
-                error = await client.error()
-                assert error.error == ServerError.SERVICE_NOT_READY
-                assert "look it up again" in error.message
+                await client.check_error(ServerError.SERVICE_NOT_READY, "look it up again")
                 request = pb.CommandSubscribe(
                     topic=topic,
                     subscription="sub",

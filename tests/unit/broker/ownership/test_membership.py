@@ -84,6 +84,14 @@ class Cluster:
     async def member(self, name: str, faults: MetadataFaults | None = None) -> Member:
         return await Member(self, name, faults).join()
 
+    async def two(self) -> tuple[Member, Member]:
+        """Members a, who leads, and b, who know of each other."""
+        a = await self.member("a")
+        await wait_ms(1)
+        b = await self.member("b")
+        await wait_ms(10)
+        return a, b
+
 
 def run(main: Callable[[Cluster], Awaitable[Any]], seed: int = 5) -> None:
     async def scenario(world: sim.SimWorld) -> None:
@@ -94,10 +102,7 @@ def run(main: Callable[[Cluster], Awaitable[Any]], seed: int = 5) -> None:
 
 def test_brokers_see_each_other_come_and_go_and_follow_the_first() -> None:
     async def main(cluster: Cluster) -> None:
-        a = await cluster.member("a")
-        await wait_ms(1)
-        b = await cluster.member("b")
-        await wait_ms(10)
+        a, b = await cluster.two()
         assert (a.sees, b.sees) == (["a", "b"], ["a", "b"])
         assert (a.election.is_leader, b.election.is_leader) == (True, False)
         assert b.election.leader == Leader("a:8080", "http://a:8080")
@@ -242,10 +247,7 @@ def test_a_damaged_registration_is_passed_over_and_nobody_leads_by_a_damaged_nod
 
 def test_the_leader_chooses_once_and_the_others_send_to_it() -> None:
     async def main(cluster: Cluster) -> None:
-        a = await cluster.member("a")
-        await wait_ms(1)
-        b = await cluster.member("b")
-        await wait_ms(10)
+        a, b = await cluster.two()
         chosen = [await a.place(bundle) for bundle in BUNDLES]
         assert chosen == ["a", "b"] * 8
         assert [await a.place(bundle) for bundle in BUNDLES] == chosen
@@ -269,10 +271,7 @@ def test_the_leader_chooses_once_and_the_others_send_to_it() -> None:
 
 def test_an_administrators_destination_comes_before_the_rule() -> None:
     async def main(cluster: Cluster) -> None:
-        a = await cluster.member("a")
-        await wait_ms(1)
-        b = await cluster.member("b")
-        await wait_ms(10)
+        a, b = await cluster.two()
         for bundle in BUNDLES[:4]:
             a.placement.send(bundle, "b:8080")
         assert [await a.place(bundle) for bundle in BUNDLES[:4]] == ["b"] * 4

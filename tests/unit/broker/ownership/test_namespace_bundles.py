@@ -23,6 +23,13 @@ from support.clusters.owning_pair import Pair, run_pair
 from support.house.python_calls import counted_calls
 
 
+def run_on_node(story: Callable[[SimNode], Awaitable[None]]) -> None:
+    async def main(world: SimWorld) -> None:
+        await world.node("broker").run(story)
+
+    run_simulated(main, seed=1)
+
+
 def test_news_of_one_bundle_has_not_all_namespaces_held_against_all_bundles():
     """A broker with bundles of 2,000 namespaces stood still for seconds whenever it heard of one, and every round."""
 
@@ -60,11 +67,7 @@ def test_as_many_namespaces_are_remembered_as_may_be_and_the_oldest_goes(monkeyp
         bundles.close()
         assert not store._watches._of_nodes
 
-    async def main(world: SimWorld) -> None:
-        node = world.node("broker")
-        await node.run(lambda _: on_node(node))
-
-    run_simulated(main, seed=1)
+    run_on_node(on_node)
 
 
 class ReadSlowly(MemoryMetadataStore):
@@ -106,11 +109,7 @@ def test_who_reads_a_namespace_first_takes_no_split_of_another_broker_back() -> 
         here.close()
         there.close()
 
-    async def main(world: SimWorld) -> None:
-        node = world.node("broker")
-        await node.run(lambda _: on_node(node))
-
-    run_simulated(main, seed=1)
+    run_on_node(on_node)
 
 
 @pytest.mark.parametrize("reads", [1, 2])
@@ -138,11 +137,7 @@ def test_bundles_that_are_split_while_they_are_read_are_not_remembered_as_they_w
         here.close()
         there.close()
 
-    async def main(world: SimWorld) -> None:
-        node = world.node("broker")
-        await node.run(lambda _: on_node(node))
-
-    run_simulated(main, seed=1)
+    run_on_node(on_node)
 
 
 def test_what_a_broker_watches_of_others_leaves_room_for_its_own_bundles() -> None:

@@ -19,6 +19,7 @@ from geminga.runtime.ports import ServerTls
 from geminga.runtime.tls.contexts import server_context
 from geminga.runtime.tls.peer import peer_certificate
 from geminga.runtime.tls.settings import Material, Named, PeerCertificate, Rules
+from support.house.real_runtimes import close_runtime
 from support.processes.certificates import Authority
 
 BOTH = Endpoint("i", "pulsar://h:1", "pulsar+ssl://h:2", "http://h:3/", "https://h:4")
@@ -72,8 +73,7 @@ async def asked(directory: Path, links: PeerLinks, scheme: str = "https") -> tup
         return await http.request("GET", f"{scheme}://127.0.0.1:{listener.port}/admin/v2/clusters"), heard
     finally:
         await listener.close()
-        await runtime.threads.close()
-        await runtime.disk.close()
+        await close_runtime(runtime)
 
 
 def test_token_file_of_two_lines_is_told_to_nobody(tmp_path: Path) -> None:
@@ -121,8 +121,7 @@ async def shown_by(links: PeerLinks) -> Credentials | None:
     try:
         return await links.credentials(runtime)
     finally:
-        await runtime.threads.close()
-        await runtime.disk.close()
+        await close_runtime(runtime)
 
 
 def test_credentials_are_those_of_the_moment_and_a_certificate_is_that_which_tls_shows(tmp_path: Path) -> None:

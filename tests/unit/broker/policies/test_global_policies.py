@@ -106,8 +106,7 @@ def test_what_came_from_another_cluster_holds_and_does_not_go_back() -> None:
         await set_for_all(world, TTL, None)
         await seconds(1)
         other.stored.clear()
-        client = await world.client()
-        await client.create_producer(str(EVENTS))
+        client = await world.publisher(str(EVENTS))
         fields = {"replicated_from": "west", "partition_key": metadata.partition_key}
         client.send_message(0, payload, metadata={**fields, "schema_version": encode_version(0)})
         await client.receipt()

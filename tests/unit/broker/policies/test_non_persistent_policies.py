@@ -57,8 +57,7 @@ def test_limits_hold_at_once_and_after_a_restart_and_go_with_the_topic() -> None
 def test_rates_sizes_and_idleness_follow_the_topic() -> None:
     async def scenario(world: BrokerWorld) -> None:
         topic = await loaded(world)
-        client = await world.client()
-        await client.create_producer(TOPIC)
+        client = await world.publisher(TOPIC)
         await set_topic(world, "publishRate", {"publishThrottlingRateInMsg": 7, "publishThrottlingRateInByte": 0}, NAME)
         assert [throttle.rate.messages for throttle in topic.throttles.publish] == [7]
         await set_topic(world, "publishRate", None, NAME)

@@ -311,8 +311,7 @@ def test_policy_that_changes_while_its_topic_loads_is_followed() -> None:
 def test_entries_larger_than_the_topic_takes_are_refused_and_no_others(deduplication: bool) -> None:
     async def answers(world: BrokerWorld) -> list[bool]:
         """Of messages of four sizes that come with one read, whether they are stored."""
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         for sequence_id, size in enumerate((10, 2000, 10, 3000)):
             client.send_message(sequence_id, b"x" * size)
         found = []
@@ -348,8 +347,7 @@ def test_entries_larger_than_the_topic_takes_are_refused_and_no_others(deduplica
 def test_messages_that_wait_for_too_long_are_refused_and_no_others(level: str) -> None:
     async def look(world: BrokerWorld) -> object:
         """Of messages that come with one read and wait for 0, 2, 5 and 6 s: what they are answered."""
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         now_ms = world.runtime.clock.wall_ms()
         for sequence_id, delay_ms in enumerate((0, 2000, 5000, 6000)):
             metadata = {"publish_time": now_ms, "deliver_at_time": now_ms + delay_ms}
@@ -495,8 +493,7 @@ def test_who_comes_back_while_dispatch_is_paused_gets_what_is_between_the_ranges
         client.send(pb.BaseCommand(type=Type.ACK, ack=ack))
         await seconds(1)
         await world.restart()
-        client = await world.client()
-        await client.subscribe(subscription="s", subType=pb.CommandSubscribe.Shared, permits=6)
+        client = await world.subscriber(subscription="s", subType=pb.CommandSubscribe.Shared, permits=6)
         again = [(await client.expect(Type.MESSAGE)).message.message_id for _ in range(3)]
         assert again == ids[::2]
         await seconds(1)
@@ -558,8 +555,7 @@ def test_what_a_topic_still_needs_keeps_it_whatever_its_policies_say(hold: str) 
         topic = await topic_of(world)
         subscription = await topic.create_subscription("s", EARLIEST)
         if hold in ("backlog", "delayed"):
-            client = await world.client()
-            await client.create_producer()
+            client = await world.publisher()
             later = world.runtime.clock.wall_ms() + 10_000_000
             client.send_message(0, metadata={"deliver_at_time": later} if hold == "delayed" else {})
             await client.receipt()

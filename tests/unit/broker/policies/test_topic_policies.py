@@ -303,8 +303,7 @@ def test_events_that_another_broker_wrote_without_our_cursor_are_not_trimmed() -
         (await events_topic(world)).ledger.trimmer.set_retention(retention_ms=-1, retention_bytes=-1)
         await (await events_topic(world)).ledger.delete_cursor(EVENTS_CURSOR)
         await world.restart()
-        client = await world.client()
-        await client.subscribe(str(EVENTS), durable=False)
+        await world.subscriber(str(EVENTS), durable=False)
         await seconds(3600)
         topic = await events_topic(world)
         assert EVENTS_CURSOR not in topic.ledger.cursors
@@ -320,8 +319,7 @@ def test_events_that_another_broker_wrote_without_our_cursor_are_not_trimmed() -
 def test_events_that_anybody_may_have_written_are_passed_over() -> None:
     async def scenario(world: BrokerWorld) -> None:
         await world.broker.policies.topics.update(TopicName.parse(TOPIC), lambda _: {"messageTTLInSeconds": 7})
-        client = await world.client()
-        await client.create_producer("persistent://public/default/__change_events")
+        client = await world.publisher("persistent://public/default/__change_events")
         for sequence_id, metadata in enumerate(
             (
                 {"null_value": True},

@@ -35,8 +35,7 @@ def test_whatever_is_set_and_removed_the_most_particular_level_holds_for_who_is_
 
     async def scenario(world: BrokerWorld) -> None:
         topic = await topic_of(world)
-        consumer = await world.client()
-        await consumer.subscribe(subType=pb.CommandSubscribe.Shared)
+        await world.subscriber(subType=pb.CommandSubscribe.Shared)
         publisher = await Publisher.open(world)
         for _ in range(MESSAGES):
             await publisher.publish()

@@ -216,8 +216,7 @@ def test_subscription_nobody_uses_expires_and_one_in_use_stays(level: str) -> No
         topic = await topic_of(world)
         await set_level(world, level, "subscription_expiration_time_minutes", "", minutes)
         await topic.create_subscription("idle", EARLIEST)
-        user = await world.client()
-        await user.subscribe(subscription="used")
+        user = await world.subscriber(subscription="used")
         await seconds((minutes - 1) * MINUTE_S)
         assert set(topic.subscriptions) == {"idle", "used"}
         await seconds(7 * MINUTE_S)

@@ -21,8 +21,7 @@ RATE = {"publishThrottlingRateInMsg": 10, "publishThrottlingRateInByte": 0}
 
 async def eager(world: BrokerWorld, count: int, *, producer_id: int = 1, topic: str = str(NAME), **fields) -> Client:
     """A client that sends ``count`` messages as fast as it is read."""
-    client = await world.client()
-    await client.create_producer(topic, producer_id)
+    client = await world.publisher(topic, producer_id)
     EagerClient(client).start([send_frame(n, producer_id=producer_id, **fields) for n in range(count)])
     await seconds(0)
     return client
@@ -248,8 +247,7 @@ def test_whatever_rates_come_and_go_every_message_is_stored_once_and_in_order(se
         topic = await topic_of(world)
         assert [feed.is_done for feed in feeds] == [True] * 3
         assert [client.connection.gate.reasons for client in clients] == [PauseReason.NONE] * 3
-        reader = await world.client()
-        await reader.subscribe(permits=10_000)
+        reader = await world.subscriber(permits=10_000)
         found: dict[bytes, list[int]] = {}
         for _ in range(1200):
             number, producer_id, n = (await next_text(reader)).split(b"-")
@@ -263,8 +261,7 @@ def test_whatever_rates_come_and_go_every_message_is_stored_once_and_in_order(se
 
 def test_what_was_read_of_a_lost_connection_is_stored_in_order() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.subscribe(consumer_id=2)
         other = await world.client()
         # One read with a hundred messages, then the end.

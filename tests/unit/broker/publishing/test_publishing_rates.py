@@ -183,8 +183,7 @@ def test_statistics_and_metrics_tell_who_was_held() -> None:
 
 def test_rate_of_a_single_subscription_is_kept_and_holds_only_that_one() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        publisher = await world.client()
-        await publisher.create_producer()
+        publisher = await world.publisher()
         for number in range(20):
             publisher.send_message(number)
             await publisher.receipt()
@@ -197,8 +196,7 @@ def test_rate_of_a_single_subscription_is_kept_and_holds_only_that_one() -> None
         await set_topic(world, "subscriptionPolicies", {"slow": {"dispatchRate": rate}})
         for _ in range(2):
             for name, count in (("slow", 3), ("fast", 20)):
-                client = await world.client()
-                await client.subscribe(subscription=name)
+                client = await world.subscriber(subscription=name)
                 await seconds(1)
                 assert sum(command.type == Type.MESSAGE for command, _ in client.received) == count
                 client.lose()

@@ -103,8 +103,7 @@ def test_first_send_to_a_new_topic_reads_five_nodes_and_writes_three() -> None:
 
 def test_load_of_a_topic_that_is_there_writes_nothing() -> None:
     async def scenario(world: BrokerWorld, store: CountingMetadata) -> None:
-        client = await world.client()
-        await client.create_producer(TOPIC)
+        client = await world.publisher(TOPIC)
         await client.publish(0)
         await world.broker.registry.unload(TopicName.parse(TOPIC))
         store.take()

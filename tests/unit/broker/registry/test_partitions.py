@@ -44,8 +44,7 @@ def test_partitions_are_made_without_being_loaded() -> None:
         await world.broker.partitions.create(NAME, 300)
         assert await stored(world) == list(range(300))
         assert not world.broker.topics
-        client = await world.client()
-        await client.create_producer(f"{TOPIC}-partition-299")
+        client = await world.publisher(f"{TOPIC}-partition-299")
         await client.publish(0)
         assert list(world.broker.topics) == [f"{TOPIC}-partition-299"]
 
@@ -175,8 +174,7 @@ def test_half_created_topic_is_deleted_by_what_is_there() -> None:
 def test_topic_with_a_client_on_one_partition_is_deleted_only_by_force() -> None:
     async def scenario(world: BrokerWorld) -> None:
         await world.broker.partitions.create(NAME, 3)
-        client = await world.client()
-        await client.create_producer(f"{TOPIC}-partition-1")
+        await world.publisher(f"{TOPIC}-partition-1")
         with pytest.raises(PreconditionFailedError):
             await world.broker.partitions.delete(NAME)
         assert await stored(world) == [0, 1, 2]
@@ -257,8 +255,7 @@ def test_others_are_served_while_many_partitions_are_made_listed_and_deleted() -
     count = 5000
 
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer("persistent://public/default/other")
+        client = await world.publisher("persistent://public/default/other")
         works = [
             world.broker.partitions.create(NAME, count),
             world.broker.registry.list("public/default"),
@@ -437,8 +434,7 @@ def test_deletion_that_fails_half_way_is_not_served_and_finished_by_the_same_req
 def test_refused_deletion_leaves_the_topic_served() -> None:
     async def scenario(world: BrokerWorld) -> None:
         await world.broker.partitions.create(NAME, 3)
-        client = await world.client()
-        await client.create_producer(f"{TOPIC}-partition-1")
+        client = await world.publisher(f"{TOPIC}-partition-1")
         with pytest.raises(PreconditionFailedError):
             await world.broker.partitions.delete(NAME)
         assert await world.broker.registry.partitioned_count(NAME) == 3
@@ -570,8 +566,7 @@ def test_refused_deletion_of_a_topic_that_could_not_be_unmarked_has_it_served_ag
 
     async def scenario(world: BrokerWorld) -> None:
         await world.broker.partitions.create(NAME, 3)
-        client = await world.client()
-        await client.create_producer(str(NAME.with_partition(2)))
+        await world.publisher(str(NAME.with_partition(2)))
         # A refusal that could not write so.
         await world.resources.partitioned_topics.mark_deleted(NAME, True, partitions=3)
         for index in range(gone):

@@ -74,8 +74,7 @@ def run_two(scenario: Callable[[BrokerWorld, BrokerWorld, OwnershipTable], Await
 
 def test_taken_topic_is_closed_before_another_one_has_finished_loading() -> None:
     async def scenario(world: BrokerWorld, table: OwnershipTable) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.publish(0)
         world.metadata.faults.delay_ms_max = 20
         loading = asyncio.ensure_future(world.broker.registry.get(OTHER, create=True))
@@ -146,8 +145,7 @@ def test_topic_that_ended_loading_is_closed_while_another_one_is_stuck() -> None
 
 def test_taken_topic_is_unloaded_and_its_clients_look_it_up_again() -> None:
     async def scenario(world: BrokerWorld, table: OwnershipTable) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.subscribe(consumer_id=7)
         await client.publish(0)
         await world.broker.registry.get(OTHER, create=True)

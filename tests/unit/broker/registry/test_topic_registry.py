@@ -186,8 +186,7 @@ def test_explicit_creation_refuses_what_exists() -> None:
 
 def test_unload_sends_clients_away_and_loses_nothing() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.subscribe()
+        client = await world.subscriber()
         await client.create_producer()
         await client.publish(0, b"kept")
         await client.expect(Type.MESSAGE)
@@ -264,8 +263,7 @@ def test_gets_during_an_unload_wait_for_a_fresh_topic() -> None:
 
 def test_topic_in_use_is_deleted_only_by_force() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         with pytest.raises(PreconditionFailedError, match="connected producers"):
             await world.broker.registry.delete(NAME)
         await client.close_producer()

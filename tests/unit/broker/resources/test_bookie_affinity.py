@@ -8,35 +8,24 @@ import pytest
 
 from geminga.broker.core.coercion import BodyError, Json
 from geminga.broker.ownership.core.local_policies import local_policies_path
-from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
+from geminga.broker.resources import Resources
 from geminga.broker.resources.bookie_affinity import GROUPS_CHARACTERS_MAX, PRIMARY, SECONDARY, checked_affinity
 from geminga.metadata import MemoryMetadataStore
 from geminga.model.errors import NotFoundError, PreconditionFailedError
-from geminga.sim import SimWorld, run
 from geminga.wire.bookkeeper.isolation import IsolationGroups
+from support.worlds.cluster_resources import run_with_resources, stored
 
 NAMESPACE = "public/default"
 
 
 def test_all_else_in_local_policies_stays() -> None:
-    async def story(world: SimWorld) -> None:
-        await world.node("b").run(lambda node: on_node(MemoryMetadataStore(node.runtime)))
-
-    async def on_node(store: MemoryMetadataStore) -> None:
-        resources = Resources(store)
-        await initialize_cluster(resources, ClusterSetup("c", {"serviceUrl": "http://a:8080"}))
+    async def story(resources: Resources, store: MemoryMetadataStore) -> None:
         affinity, path = resources.bookie_affinity, local_policies_path(NAMESPACE)
-
-        async def stored() -> dict[str, object]:
-            node = await store.get(path)
-            assert node is not None
-            return json.loads(node.value)
-
         await affinity.set(NAMESPACE, None)
         assert await store.get(path) is None
         assert (await affinity.get(NAMESPACE), await resources.namespaces.bookies(NAMESPACE)) == (None, None)
         await affinity.set(NAMESPACE, {PRIMARY: "a,b", SECONDARY: "c"})
-        first = await stored()
+        first = await stored(store, path)
         # As a cluster makes them: with the bundles that the namespace's policies have.
         assert first["bundles"]["numBundles"] == 4  # type: ignore[index]
         assert first["bookieAffinityGroup"] == {PRIMARY: "a,b", SECONDARY: "c"}
@@ -45,10 +34,10 @@ def test_all_else_in_local_policies_stays() -> None:
         await resources.anti_affinity.set(NAMESPACE, "racks")
         await affinity.set(NAMESPACE, {PRIMARY: "d"})
         others = {"later": 1, "namespaceAntiAffinityGroup": "racks"}
-        assert await stored() == {**first, **others, "bookieAffinityGroup": {PRIMARY: "d"}}
+        assert await stored(store, path) == {**first, **others, "bookieAffinityGroup": {PRIMARY: "d"}}
         await affinity.set(NAMESPACE, None)
         del first["bookieAffinityGroup"]
-        assert await stored() == {**first, **others}
+        assert await stored(store, path) == {**first, **others}
         for call in (affinity.get("public/nowhere"), affinity.set("public/nowhere", {PRIMARY: "x"})):
             with pytest.raises(NotFoundError):
                 await call
@@ -57,7 +46,7 @@ def test_all_else_in_local_policies_stays() -> None:
         await resources.namespaces.create(NAMESPACE, {})
         assert await affinity.get(NAMESPACE) is None, "bookies of a namespace of before"
 
-    run(story, seed=1)
+    run_with_resources(story)
 
 
 @pytest.mark.parametrize(

@@ -7,45 +7,34 @@ import json
 import pytest
 
 from geminga.broker.ownership.core.local_policies import local_policies_path
-from geminga.broker.resources import ClusterSetup, Resources, initialize_cluster
+from geminga.broker.resources import Resources
 from geminga.metadata import MemoryMetadataStore
 from geminga.model.errors import NotFoundError
-from geminga.sim import SimWorld, run
+from support.worlds.cluster_resources import run_with_resources, stored
 
 NAMESPACE = "public/default"
 
 
 def test_all_else_in_local_policies_stays() -> None:
-    async def story(world: SimWorld) -> None:
-        await world.node("b").run(lambda node: on_node(MemoryMetadataStore(node.runtime)))
-
-    async def on_node(store: MemoryMetadataStore) -> None:
-        resources = Resources(store)
-        await initialize_cluster(resources, ClusterSetup("c", {"serviceUrl": "http://a:8080"}))
+    async def story(resources: Resources, store: MemoryMetadataStore) -> None:
         groups, path = resources.anti_affinity, local_policies_path(NAMESPACE)
-
-        async def stored() -> dict[str, object]:
-            node = await store.get(path)
-            assert node is not None
-            return json.loads(node.value)
-
         await groups.set(NAMESPACE, None)
         assert await store.get(path) is None
         assert await groups.get(NAMESPACE) is None
         await groups.set(NAMESPACE, "Racks")
         # As a cluster makes them: with the bundles that the namespace's policies have.
-        first = await stored()
+        first = await stored(store, path)
         assert first["namespaceAntiAffinityGroup"] == "Racks"
         assert first["bundles"]["numBundles"] == 4
         await store.put(path, json.dumps({**first, "later": 1}).encode(), expected_version=None)
         await groups.set(NAMESPACE, "other")
-        assert await stored() == {**first, "later": 1, "namespaceAntiAffinityGroup": "other"}
+        assert await stored(store, path) == {**first, "later": 1, "namespaceAntiAffinityGroup": "other"}
         assert await groups.namespaces_of("public", "OTHER") == [NAMESPACE]
         await groups.set(NAMESPACE, None)
-        assert "namespaceAntiAffinityGroup" not in await stored()
+        assert "namespaceAntiAffinityGroup" not in await stored(store, path)
         assert await groups.namespaces_of("public", "other") == []
         for call in (groups.get("public/nowhere"), groups.set("public/nowhere", "x")):
             with pytest.raises(NotFoundError):
                 await call
 
-    run(story, seed=1)
+    run_with_resources(story)

@@ -92,8 +92,7 @@ def test_a_bundle_of_a_broker_that_is_alone_is_split_and_its_topics_stay_open() 
         first = ["0x00000000", "0x20000000", "0x40000000", "0x80000000", "0xc0000000", "0xffffffff"]
         assert await split("0x00000000_0x40000000") == first
         assert await split("LARGEST") == sorted([*first, "0x60000000"])
-        client = await world.client()
-        await client.create_producer(str(third))
+        client = await world.publisher(str(third))
         stats = f"/admin/v2/persistent/public/default/{third.local_name}/stats"
         for number in range(2):
             # A rate is between two looks.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from support.house.python_programs import run_python
 
 PROGRAM = """
 import sys
@@ -14,5 +13,5 @@ print([name for name in ("starlette", "uvicorn") if name in sys.modules])
 
 
 def test_context_and_server_do_not_import_the_http_software() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    done = run_python(PROGRAM)
     assert done.stdout.strip() == "[]"

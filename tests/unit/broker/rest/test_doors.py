@@ -97,8 +97,7 @@ def test_denied_request_is_refused_and_has_changed_nothing(is_slow: bool) -> Non
     authorizer = Denying(is_slow=is_slow)
 
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.publish(0)
         await client.subscribe()
         application = rest_application(world.broker)
@@ -128,8 +127,7 @@ def test_only_what_is_denied_is_refused() -> None:
 
 def let_through(routes: Sequence[Route], authorizer: Denying) -> Callable[[BrokerWorld], Awaitable[None]]:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.subscribe()
         application = rest_application(world.broker)
         for route in routes:

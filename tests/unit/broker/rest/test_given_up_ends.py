@@ -13,8 +13,7 @@ from support.worlds.policy_levels import seconds
 
 
 async def publish(world: HoleBroker, count: int) -> None:
-    client = await world.client()
-    await client.create_producer()
+    client = await world.publisher()
     for sequence_id in range(count):
         client.send_message(sequence_id, b"%d" % sequence_id)
         await client.receipt()

@@ -17,7 +17,7 @@ from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import TxnId
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import broker_entry_metadata
-from support.clusters.transacting import Transacting, transacting
+from support.clusters.transacting import Transacting, publishing
 from support.worlds.broker_world import TOPIC, Client, Type
 from support.worlds.hole_world import BOOKIE_LEDGERS, Ground, HoleBroker, run_lives
 from support.worlds.policy_levels import seconds
@@ -133,8 +133,7 @@ def test_a_reader_gets_all_before_the_hole_is_told_and_goes_on_once_it_is_skippe
     ground, taken = Ground(), []
 
     async def second(world: HoleBroker) -> None:
-        client = await world.client()
-        await client.subscribe()
+        client = await world.subscriber()
         got = [(await client.expect(Type.MESSAGE)).message.message_id for _ in range(3)]
         assert {each.ledgerId for each in got} == {min(await ledger_ids(world))}
         await seconds(5)
@@ -164,8 +163,7 @@ def test_a_reader_gets_all_before_the_hole_is_told_and_goes_on_once_it_is_skippe
         await behind(world)
 
     async def behind(world: HoleBroker) -> None:
-        client = await world.client()
-        await client.subscribe()
+        client = await world.subscriber()
         got = [(await client.expect(Type.MESSAGE)).message.message_id for _ in range(7)]
         assert taken[0] not in {each.ledgerId for each in got}
         topic = await world.topic()
@@ -374,16 +372,21 @@ def test_a_lost_ledger_of_the_topic_of_policies_is_given_up_as_any_other() -> No
     run_lives(first, second, ground=ground, ledger_config=BOOKIE_LEDGERS)
 
 
+async def writing(world: HoleBroker) -> Transacting:
+    """A client with a producer, that a coordinator serves."""
+    transacting = Transacting(await world.client())
+    await transacting.connect()
+    await transacting.client.create_producer()
+    return transacting
+
+
 def test_a_transaction_whose_end_may_be_in_a_hole_stays_open_until_that_is_known() -> None:
     """Its coordinator has forgotten it: aborted, its messages would be gone though it was committed."""
     ground, taken = Ground(), []
 
     async def first(world: HoleBroker) -> None:
-        client = await world.client()
         await (await world.topic()).create_subscription("sub", EARLIEST)
-        transacting = Transacting(client)
-        await transacting.connect()
-        await client.create_producer()
+        transacting = await writing(world)
         txn_id = await transacting.begin()
         await transacting.add_partition(txn_id)
         for number in range(3):
@@ -406,11 +409,7 @@ def test_a_transaction_whose_end_may_be_in_a_hole_stays_open_until_that_is_known
         await seconds(300)
         assert len(topic.transaction_buffer.state.open) == 1
         # Another one ends, with which everything before it is said to be over.
-        other = await transacting(world)
-        await other.client.create_producer()
-        txn_id = await other.begin()
-        await other.add_partition(txn_id)
-        await other.publish(b"another", txn_id)
+        other, txn_id = await publishing(world, b"another")
         await other.finish(txn_id, commit=True)
         assert len(topic.transaction_buffer.state.open) == 1
         assert topic.max_read_position.entry_id == -1
@@ -447,11 +446,8 @@ def test_a_transaction_that_ends_while_its_messages_are_lost_has_ended_when_they
     lost: dict[str, object] = {}
 
     async def first(world: HoleBroker) -> None:
-        client = await world.client()
         await (await world.topic()).create_subscription("sub", EARLIEST)
-        transacting = Transacting(client)
-        await transacting.connect()
-        await client.create_producer()
+        transacting = await writing(world)
         for number in range(3):
             await transacting.publish(b"early %d" % number)
         txn_id = await transacting.begin(timeout_ms=600_000)
@@ -490,10 +486,7 @@ def test_a_topic_with_transactions_waits_for_a_ledger_that_is_only_out_of_reach(
     ground = Ground()
 
     async def first(world: HoleBroker) -> None:
-        client = await world.client()
-        transacting = Transacting(client)
-        await transacting.connect()
-        await client.create_producer()
+        transacting = await writing(world)
         txn_id = await transacting.begin(timeout_ms=600_000)
         await transacting.add_partition(txn_id)
         for number in range(10):
@@ -523,8 +516,7 @@ def test_a_damaged_log_of_acknowledgments_keeps_only_its_own_subscription_waitin
 
     async def first(world: HoleBroker) -> None:
         await fill(world)
-        client = await world.client()
-        await client.subscribe()
+        client = await world.subscriber()
         await client.expect(Type.MESSAGE)
         transacting = Transacting(client)
         await transacting.connect()
@@ -536,20 +528,18 @@ def test_a_damaged_log_of_acknowledgments_keeps_only_its_own_subscription_waitin
         await cas.update(world.metadata, log, lambda _: b"\xff damaged")
 
     async def second(world: HoleBroker) -> None:
-        client = await world.client()
-        await client.subscribe(subscription="other", consumer_id=2)
+        client = await world.subscriber(subscription="other", consumer_id=2)
         assert (await client.expect(Type.MESSAGE)).message.message_id.entryId == 0
         request = pb.CommandSubscribe(
             topic=TOPIC, subscription="sub", subType=pb.CommandSubscribe.Shared, consumer_id=3, request_id=77
         )
         client.send(pb.BaseCommand(type=Type.SUBSCRIBE, subscribe=request))
-        error = await client.error()
-        assert error.error == pb.ServiceNotReady
-        assert "What transactions acknowledged on subscription sub can not be read" in error.message
+        await client.check_error(
+            pb.ServiceNotReady, "What transactions acknowledged on subscription sub can not be read"
+        )
         # Once it is back its first message is held, and does not come again.
         await cas.update(world.metadata, log, lambda _: kept[0])
-        reader = await world.client()
-        await reader.subscribe()
+        reader = await world.subscriber()
         assert (await reader.expect(Type.MESSAGE)).message.message_id.entryId == 1
 
     run_lives(first, second, ground=ground, ledger_config=BOOKIE_LEDGERS, transaction_coordinator_enabled=True)
@@ -560,8 +550,7 @@ def test_what_can_not_be_sent_again_does_not_keep_up_the_rest_of_a_shared_subscr
 
     async def second(world: HoleBroker) -> None:
         ids = await ledger_ids(world)
-        client = await world.client()
-        await client.subscribe(subType=pb.CommandSubscribe.Shared)
+        client = await world.subscriber(subType=pb.CommandSubscribe.Shared)
         got = [(await client.expect(Type.MESSAGE)).message.message_id.ledgerId for _ in range(10)]
         assert got.count(ids[1]) == 3
         kept = ground.bookies["bookie-1"]._ledgers[ids[1]]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from support.house.python_programs import run_python
 
 PROGRAM = """
 import sys
@@ -16,5 +15,5 @@ print(before, "starlette" in sys.modules)
 
 
 def test_http_software_is_imported_when_the_application_is_made() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    done = run_python(PROGRAM)
     assert done.stdout.strip() == "[] True"

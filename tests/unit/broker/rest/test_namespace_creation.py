@@ -10,7 +10,7 @@ from geminga.broker.core.coercion import Json
 from geminga.model.limits import PARTITIONS_MAX
 from support.worlds.broker_world import BrokerWorld
 from support.worlds.policy_levels import run_quietly
-from support.worlds.rest_world import ask, rest_application
+from support.worlds.rest_world import TWO_CLUSTERS, ask, done, rest_application
 
 CLUSTERS = "/admin/v2/clusters"
 NAMESPACES = "/admin/v2/namespaces/public"
@@ -26,12 +26,7 @@ ELSEWHERE: Json = {"managedLedgerOffloadDriver": "filesystem", "fileSystemURI": 
 async def prepared(world: BrokerWorld):
     """Two other clusters, one of which the tenant may use."""
     application = rest_application(world.broker)
-    for method, path, body in (
-        ("PUT", f"{CLUSTERS}/far", {"serviceUrl": "http://far:8080"}),
-        ("PUT", f"{CLUSTERS}/strange", {"serviceUrl": "http://strange:8080"}),
-        ("POST", "/admin/v2/tenants/public", {"allowedClusters": ["standalone", "far"]}),
-    ):
-        assert (await ask(application, method, path, json.dumps(body).encode())).status in (200, 204)
+    await done(application, *TWO_CLUSTERS)
     return application
 
 

@@ -6,14 +6,14 @@ import json
 from collections.abc import Awaitable, Callable
 
 import pytest
-from starlette.types import ASGIApp, Message, Scope
+from starlette.types import ASGIApp, Message
 
 from geminga.broker.ownership.endpoints import Endpoint, Endpoints
 from geminga.broker.ownership.ports import Elsewhere
 from geminga.model.topic_name import TopicName
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 from support.worlds.ownership import OwnershipTable, endpoints_of
-from support.worlds.rest_world import rest_application
+from support.worlds.rest_world import http_scope, rest_application
 
 TOPIC_PATH = "/admin/v2/persistent/public/default/topic"
 Ask = Callable[..., Awaitable[tuple[int, str, object]]]
@@ -22,7 +22,6 @@ Ask = Callable[..., Awaitable[tuple[int, str, object]]]
 def asker(application: ASGIApp) -> Ask:
     async def ask(method: str, target: str, body: bytes = b"", scheme: str = "http") -> tuple[int, str, object]:
         """Status, ``Location`` and JSON of the answer."""
-        path, _, query = target.partition("?")
         sent: list[Message] = []
 
         async def receive() -> Message:
@@ -31,21 +30,12 @@ def asker(application: ASGIApp) -> Ask:
         async def send(message: Message) -> None:
             sent.append(message)
 
-        scope: Scope = {
-            "type": "http",
-            "method": method,
-            "scheme": scheme,
-            "server": ("a", 8080),
-            "path": path,
-            "raw_path": path.encode(),
-            "root_path": "",
-            "headers": [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))],
-            "query_string": query.encode(),
-        }
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        scope = {**http_scope(method, target, headers), "scheme": scheme, "server": ("a", 8080)}
         await application(scope, receive, send)
-        headers = {name.decode().lower(): value.decode() for name, value in sent[0]["headers"]}
+        told = {name.decode().lower(): value.decode() for name, value in sent[0]["headers"]}
         text = b"".join(message.get("body", b"") for message in sent[1:])
-        return sent[0]["status"], headers.get("location", ""), json.loads(text) if text else None
+        return sent[0]["status"], told.get("location", ""), json.loads(text) if text else None
 
     return ask
 

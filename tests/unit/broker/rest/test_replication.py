@@ -10,7 +10,7 @@ import pytest
 from geminga.broker.core.coercion import Json
 from support.worlds.broker_world import BrokerWorld
 from support.worlds.policy_levels import run_quietly
-from support.worlds.rest_world import ask, rest_application
+from support.worlds.rest_world import TWO_CLUSTERS, ask, done, rest_application
 
 NAMESPACE = "/admin/v2/namespaces/public/default"
 NOWHERE = "/admin/v2/namespaces/public/nowhere"
@@ -75,17 +75,14 @@ def test_clusters_that_exist_and_are_allowed_are_taken(path: str, body: Json, st
 async def prepared(world: BrokerWorld):
     """A tenant that may use another cluster, a topic, one with partitions, and a subscription of both."""
     application = rest_application(world.broker)
-    for method, path, body in (
-        ("PUT", f"{CLUSTERS}/far", {"serviceUrl": "http://far:8080"}),
-        ("PUT", f"{CLUSTERS}/strange", {"serviceUrl": "http://strange:8080"}),
-        ("POST", "/admin/v2/tenants/public", {"allowedClusters": ["standalone", "far"]}),
+    await done(
+        application,
+        *TWO_CLUSTERS,
         ("PUT", f"{TOPIC}/several/partitions", 2),
         ("PUT", f"{TOPIC}/t", None),
         ("PUT", f"{TOPIC}/t/subscription/s", None),
         ("PUT", f"{TOPIC}/several/subscription/s", None),
-    ):
-        answer = await ask(application, method, path, b"" if body is None else json.dumps(body).encode())
-        assert answer.status in (200, 204), (path, answer)
+    )
     return application
 
 

@@ -43,8 +43,7 @@ def test_an_operator_passes_over_some_all_or_what_is_old() -> None:
 def test_copying_begins_where_an_operator_made_the_cursor() -> None:
     async def scenario(world: BrokerWorld) -> None:
         other = join(world)
-        client = await world.client()
-        await client.create_producer(producer_name="producer")
+        client = await world.publisher(producer_name="producer")
         for number in range(3):
             await client.publish(number, b"%d" % number)
 

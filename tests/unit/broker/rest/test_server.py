@@ -15,6 +15,7 @@ from geminga.runtime import real_runtime, wait_ms
 from geminga.sim import run
 from geminga.sim.node import SimNode
 from geminga.sim.world import SimWorld
+from support.house.real_runtimes import close_runtime
 
 GET: Final = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 LIMITS: Final = TimeoutLimits(10, 10, 10)
@@ -248,8 +249,7 @@ def test_the_proxy_header_says_where_a_connection_came_from() -> None:
             assert from_header == b"('192.0.2.7', 51234)"
             assert without.startswith(b"('127.0.0.1', ")
         await server.close()
-        await runtime.threads.close()
-        await runtime.disk.close()
+        await close_runtime(runtime)
 
     asyncio.run(main())
 

@@ -37,8 +37,7 @@ async def _stats(world: BrokerWorld) -> dict:
 
 def test_rates_begin_anew_with_a_topic_that_was_unloaded() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(TOPIC)
+        client = await world.publisher(TOPIC)
         await _stats(world)
         for sequence_id in range(20):
             await client.publish(sequence_id)
@@ -81,8 +80,7 @@ def test_a_fresh_topic_is_open_and_has_a_ledger() -> None:
             (ledger,) = stats["ledgers"]
             assert (stats["state"], ledger["entries"]) == ("LedgerOpened", 0)
             assert stats["lastConfirmedEntry"] == f"{ledger['ledgerId']}:-1"
-        client = await world.client()
-        await client.create_producer(TOPIC)
+        client = await world.publisher(TOPIC)
         assert await client.publish(0) == (ledger["ledgerId"], 0)
 
     run_with_broker(scenario)
@@ -90,8 +88,7 @@ def test_a_fresh_topic_is_open_and_has_a_ledger() -> None:
 
 def test_internal_statistics_follow_the_current_ledger() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(TOPIC)
+        client = await world.publisher(TOPIC)
         await client.subscribe(TOPIC)
         opened_ms = world.runtime.clock.wall_ms()
         for sequence_id in range(3):

@@ -101,8 +101,7 @@ def test_partitions_share_their_topics_schemas() -> None:
 
 def test_schemas_survive_a_restart_and_die_with_the_topic() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(schema=FIRST)
+        client = await world.publisher(schema=FIRST)
         await world.restart()
         client = await world.client()
         client.request_producer(producer_id=1, schema=STRING)
@@ -144,8 +143,7 @@ def test_a_namespace_takes_schemas_without_topics_with_it() -> None:
 
 def test_the_first_consumer_of_an_unused_topic_adds_its_schema() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.subscribe(schema=FIRST)
+        client = await world.subscriber(schema=FIRST)
         assert await world.broker.schemas.registry.has_schema("public/default/topic")
         client.request_producer(schema=STRING)
         await refused(client)
@@ -155,8 +153,7 @@ def test_the_first_consumer_of_an_unused_topic_adds_its_schema() -> None:
 
 def test_auto_consume_brings_no_schema_and_does_not_count() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.subscribe(schema=AUTO_CONSUME, subType=pb.CommandSubscribe.Shared)
+        client = await world.subscriber(schema=AUTO_CONSUME, subType=pb.CommandSubscribe.Shared)
         assert not await world.broker.schemas.registry.has_schema("public/default/topic")
         await client.subscribe(schema=FIRST, consumer_id=2, subType=pb.CommandSubscribe.Shared)
         assert await world.broker.schemas.registry.has_schema("public/default/topic")
@@ -182,8 +179,7 @@ def test_a_topic_in_use_without_schema_takes_no_consumer_with_one(use: str) -> N
 
 def test_consumers_must_fit_the_topics_schema() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(schema=FIRST)
+        client = await world.publisher(schema=FIRST)
         assert "field b" in await subscribe_refused(client, schema=UNFIT)
         assert "STRING" in await subscribe_refused(client, schema=STRING)
         await client.subscribe(schema=SECOND, consumer_id=1, subType=pb.CommandSubscribe.Shared)
@@ -223,8 +219,7 @@ async def set_policy(world: BrokerWorld, key: str, value: object) -> None:
 
 def test_the_namespaces_strategy_comes_before_the_brokers() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_id=1, schema=FIRST)
+        client = await world.publisher(producer_id=1, schema=FIRST)
         client.request_producer(producer_id=2, schema=SECOND)
         assert "ALWAYS_INCOMPATIBLE" in await refused(client)
         await set_policy(world, "schema_compatibility_strategy", "FORWARD")
@@ -238,8 +233,7 @@ def test_the_namespaces_strategy_comes_before_the_brokers() -> None:
 
 def test_undefined_everywhere_is_full() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_id=1, schema=FIRST)
+        client = await world.publisher(producer_id=1, schema=FIRST)
         client.request_producer(producer_id=2, schema=UNFIT)
         assert "FULL" in await refused(client)
 
@@ -281,8 +275,7 @@ def test_replicators_may_add_where_they_are_told_to_and_others_may_not() -> None
 
 def test_replicator_that_brought_nothing_yet_keeps_no_consumer_with_a_schema_out() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_id=1, producer_name="pulsar.repl.west-->standalone")
+        client = await world.publisher(producer_id=1, producer_name="pulsar.repl.west-->standalone")
         await client.subscribe(consumer_id=1, schema=FIRST)
         # One of its own without a schema does, as before: nobody knows what it sends.
         await client.create_producer(TOPIC + "2", producer_id=2)

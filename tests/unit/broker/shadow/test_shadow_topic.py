@@ -67,8 +67,7 @@ async def received(client, count: int) -> list[tuple[tuple[int, int], bytes]]:
 def test_messages_of_the_source_come_with_their_ids() -> None:
     async def scenario(world: BrokerWorld) -> None:
         await set_namespace(world, "retention_policies", {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1})
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         sent = [(await client.publish(number, f"m{number}".encode()), f"m{number}".encode()) for number in range(4)]
         await paired(world)
         await client.subscribe(SHADOW)
@@ -104,8 +103,7 @@ def test_whoever_moves_topics_is_told_that_a_shadow_stays(caplog: pytest.LogCapt
 
 def test_nothing_is_shown_before_the_source_says_so() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.publish(0)
         shadow = await made(world.broker)
         with pytest.raises(UnavailableError, match="does not name it"):
@@ -126,16 +124,13 @@ def test_no_schema_is_shown_before_the_source_says_so() -> None:
     """Whoever may make topics in a namespace of his own would read the schemas of everybody's."""
 
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(schema=SCHEMA)
+        client = await world.publisher(schema=SCHEMA)
         await made(world.broker)
         assert (await get_schema(client, SHADOW)).error_code == pb.ServiceNotReady
         # Nor is told by what a consumer's own is compared with.
         other = pb.Schema(name="s", type=pb.Schema.String, schema_data=b"")
         client.request_subscribe(SHADOW, schema=other)
-        error = await client.error()
-        assert error.error == pb.ServiceNotReady
-        assert "does not name it" in error.message
+        await client.check_error(pb.ServiceNotReady, "does not name it")
         await set_topic(world, "shadowTopics", [SHADOW])
         assert (await get_schema(client, SHADOW)).schema.schema_data == SCHEMA.schema_data
         client.request_subscribe(SHADOW, schema=other)
@@ -146,8 +141,7 @@ def test_no_schema_is_shown_before_the_source_says_so() -> None:
 
 def test_a_subscription_at_the_latest_begins_behind_what_the_source_has() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.publish(0)
         shadow = await paired(world)
         subscription = await shadow.create_subscription("s", LATEST)
@@ -161,8 +155,7 @@ def test_a_subscription_at_the_latest_begins_behind_what_the_source_has() -> Non
 
 def test_a_shadow_that_is_named_no_longer_sends_its_consumers_away() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.publish(0)
         shadow = await paired(world)
         await client.subscribe(SHADOW)
@@ -177,8 +170,7 @@ def test_a_shadow_that_is_named_no_longer_sends_its_consumers_away() -> None:
 def test_who_publishes_to_a_shadow_is_refused() -> None:
     async def scenario(world: BrokerWorld) -> None:
         await paired(world)
-        client = await world.client()
-        await client.create_producer(SHADOW)
+        client = await world.publisher(SHADOW)
         client.send_message(0)
         refused = (await client.expect(Type.SEND_ERROR)).send_error
         assert (refused.error, refused.message) == (pb.NotAllowedError, "Cannot send messages to a shadow topic")
@@ -201,8 +193,7 @@ def test_what_only_the_source_does_is_refused_by_name() -> None:
 
 def test_a_shadow_goes_without_its_source_and_the_other_way() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.publish(0, b"m0")
         shadow = await paired(world)
         await shadow.create_subscription("s", EARLIEST)
@@ -233,8 +224,7 @@ def test_a_source_with_shadows_is_not_removed_as_unused() -> None:
 
 def test_statistics_say_what_is_shown_and_to_whom() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         ledger_id, _ = await client.publish(0)
         shadow = await paired(world)
         await wait_ms(100)

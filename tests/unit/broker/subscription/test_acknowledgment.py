@@ -30,8 +30,7 @@ def test_acknowledged_entries_do_not_come_again(sub_type):
 
 def test_cumulative_acknowledges_everything_before():
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection, Sub.Exclusive)
+        connection = await topic.joined(Sub.Exclusive)
         positions = await topic.publish("a", "b", "c", "d")
         acknowledge(connection, [positions[2]], ack_type=pb.CommandAck.Cumulative, request_id=5)
         await settle(2)
@@ -45,8 +44,7 @@ def test_cumulative_acknowledges_everything_before():
 @pytest.mark.parametrize("sub_type", [Sub.Shared, Sub.Key_Shared])
 def test_f26_cumulative_on_shared_and_key_shared_changes_nothing_and_says_so(sub_type):
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection, sub_type)
+        connection = await topic.joined(sub_type)
         positions = await topic.publish("a", "b")
         acknowledge(connection, [positions[1]], ack_type=pb.CommandAck.Cumulative, request_id=5)
         assert topic.subscriptions["sub"].cursor.backlog_count == 2
@@ -81,8 +79,7 @@ def test_part_of_a_batch_comes_again_with_what_is_left():
 @pytest.mark.parametrize("sub_type", [Sub.Exclusive, Sub.Shared])
 def test_part_of_a_batch_without_batch_index_is_dropped_until_the_whole(sub_type):
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection, sub_type)
+        connection = await topic.joined(sub_type)
         positions = await topic.publish("batch", batch=3)
         acknowledge(connection, positions, ack_set=[0b110], request_id=1)
         cursor = topic.subscriptions["sub"].cursor
@@ -140,8 +137,7 @@ def test_acknowledgment_after_negative_one_stops_the_redelivery():
 
 def test_response_comes_after_the_cursor_is_durable():
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection, Sub.Shared)
+        connection = await topic.joined(Sub.Shared)
         positions = await topic.publish("m")
         acknowledge(connection, positions, request_id=9)
         assert responses(connection) == []
@@ -153,8 +149,7 @@ def test_response_comes_after_the_cursor_is_durable():
 
 def test_unknown_positions_validation_errors_and_transactions_harm_nothing():
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection, Sub.Shared)
+        connection = await topic.joined(Sub.Shared)
         positions = await topic.publish("m")
         far = type(positions[0])(999_999, 3)
         acknowledge(connection, [far])

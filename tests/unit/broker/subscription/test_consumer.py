@@ -48,8 +48,7 @@ def test_disconnect_tells_the_client_once_and_gives_back():
 
 def test_limits_of_consumers_and_subscriptions_hold():
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection, consumer_id=1)
+        connection = await topic.joined(consumer_id=1)
         await topic.join(connection, consumer_id=2)
         with pytest.raises(ConsumerBusyError):
             await topic.join(connection, consumer_id=3)
@@ -67,8 +66,7 @@ def test_consumers_that_wait_for_a_seek_are_no_more_than_there_may_be(limit: str
     """Each found that there was room, waited, and joined with the others."""
 
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection, consumer_id=1)
+        connection = await topic.joined(consumer_id=1)
         subscription = topic.subscriptions["sub"]
         await subscription.fence()
         waiting = [asyncio.ensure_future(topic.join(connection, consumer_id=2 + number)) for number in range(5)]

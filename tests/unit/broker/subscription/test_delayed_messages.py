@@ -25,8 +25,7 @@ async def publish_delayed(topic, *texts, delay_ms=None, **fields):
 @pytest.mark.parametrize(("is_strict", "early_s", "late_s"), [(False, 1.0, 0.1), (True, 0.0, 0.6)])
 def test_shared_types_wait_within_the_bounds(sub_type, is_strict, early_s, late_s):
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection, sub_type)
+        connection = await topic.joined(sub_type)
         await publish_delayed(topic, "later", 5000, key="k")
         await topic.publish("now", key="j")
         assert connection.texts() == ["now"]
@@ -47,8 +46,7 @@ def test_message_whose_time_comes_while_the_timer_is_handled_is_not_forgotten(se
 
     async def scenario(topic):
         let_timers_be_early(topic.services, SystemRng(seed))
-        connection = topic.connect()
-        await topic.join(connection)
+        connection = await topic.joined()
         for number in range(10):
             await publish_delayed(topic, f"m{number}", 2000)
             await settle(4.0)
@@ -60,8 +58,7 @@ def test_message_whose_time_comes_while_the_timer_is_handled_is_not_forgotten(se
 @pytest.mark.parametrize("sub_type", [Sub.Exclusive, Sub.Failover])
 def test_exclusive_types_deliver_at_once(sub_type):
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection, sub_type)
+        connection = await topic.joined(sub_type)
         await publish_delayed(topic, "later", 60_000)
         assert connection.texts() == ["later"]
 
@@ -70,8 +67,7 @@ def test_exclusive_types_deliver_at_once(sub_type):
 
 def test_delayed_delivery_switched_off_delivers_at_once():
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection)
+        connection = await topic.joined()
         await publish_delayed(topic, "later", 60_000)
         assert connection.texts() == ["later"]
 
@@ -94,8 +90,7 @@ def test_earliest_time_comes_first_and_takes_no_permits_while_waiting():
 
 def test_due_messages_wait_for_permits():
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection, permits=1)
+        connection = await topic.joined(permits=1)
         for i in range(4):
             await publish_delayed(topic, f"m{i}", 2000)
         await settle(5)
@@ -109,13 +104,11 @@ def test_due_messages_wait_for_permits():
 
 def test_index_is_rebuilt_when_consumers_come_back():
     async def scenario(topic):
-        first = topic.connect()
-        await topic.join(first)
+        first = await topic.joined()
         await publish_delayed(topic, "later", 5000)
         first.drop()
         await settle(1)
-        second = topic.connect()
-        await topic.join(second)
+        second = await topic.joined()
         assert second.texts() == []
         await settle(5)
         assert second.texts() == ["later"]
@@ -126,8 +119,7 @@ def test_index_is_rebuilt_when_consumers_come_back():
 
 def test_skipped_delayed_message_never_comes():
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection)
+        connection = await topic.joined()
         await publish_delayed(topic, "later", 5000)
         await topic.subscriptions["sub"].cursor.clear_backlog()
         await settle(10)
@@ -169,13 +161,11 @@ def test_ten_subscriptions_share_one_index():
 
 def test_subscription_that_joins_later_is_given_what_waits_and_what_is_due():
     async def scenario(topic):
-        first = topic.connect()
-        await topic.join(first, subscription="early")
+        first = await topic.joined(subscription="early")
         await publish_delayed(topic, "soon", 3000)
         await publish_delayed(topic, "later", 9000)
         await settle(5)
-        second = topic.connect()
-        await topic.join(second, subscription="late")
+        second = await topic.joined(subscription="late")
         assert second.texts() == ["soon"]
         await settle(5)
         assert first.texts() == second.texts() == ["soon", "later"]
@@ -206,8 +196,7 @@ def test_slow_subscription_keeps_only_what_it_was_not_given():
 def test_delayed_message_is_never_early_by_default_and_at_most_a_tick_late(sub_type, delay_ms):
     async def scenario(topic):
         wall_ms = topic.services.runtime.clock.wall_ms
-        connection = topic.connect()
-        await topic.join(connection, sub_type)
+        connection = await topic.joined(sub_type)
         for number in range(10):
             await settle(0.0377 * number)  # at any place of a bucket
             due_ms = wall_ms() + delay_ms
@@ -227,8 +216,7 @@ def test_coming_at_their_time_costs_no_more_turns_than_coming_early():
     for is_strict in (False, True):
 
         async def scenario(topic, is_strict=is_strict):
-            connection = topic.connect()
-            await topic.join(connection)
+            connection = await topic.joined()
             rng = SystemRng(7)
             for number in range(600):
                 await publish_delayed(topic, f"m{number}", 1000 + rng.below(3_000_000))
@@ -279,16 +267,14 @@ def test_tick_property_that_is_no_tick_is_passed_over(text):
 
 def test_consumers_that_come_back_do_not_read_what_waits():
     async def scenario(topic):
-        first = topic.connect()
-        await topic.join(first)
+        first = await topic.joined()
         for i in range(3):
             await publish_delayed(topic, *[f"d{i}-{j}" for j in range(60)], delay_ms=60_000 + i)
             await topic.publish(f"now{i}")
         first.drop()
         cache = topic.cache
         seen = cache.hits + cache.misses
-        second = topic.connect()
-        await topic.join(second)
+        second = await topic.joined()
         assert second.texts() == ["now0", "now1", "now2"]
         assert cache.hits + cache.misses - seen < 20
         await settle(61)
@@ -299,8 +285,7 @@ def test_consumers_that_come_back_do_not_read_what_waits():
 
 def test_clock_set_forward_gives_what_is_due_by_it():
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection)
+        connection = await topic.joined()
         await publish_delayed(topic, "later", 3_600_000)
         topic.services.runtime.clock.jump(3_700_000)
         # Nothing wakes for a clock that was set; it is looked at every ten seconds.

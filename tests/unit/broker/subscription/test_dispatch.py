@@ -67,8 +67,7 @@ def test_seek_waits_for_the_read_under_way():
         await topic.create_subscription("sub")
         await topic.publish(*TEXTS)
         topic.bookie.holds_replies = True
-        connection = topic.connect()
-        await topic.join(connection)
+        connection = await topic.joined()
         subscription = topic.subscriptions["sub"]
         seeking = spawn(subscription.fence(), name="seek")
         await settle()
@@ -110,8 +109,7 @@ def test_reader_called_off_rewinds_and_says_when_it_is_idle():
 @pytest.mark.parametrize("sub_type", [Sub.Shared, Sub.Exclusive])
 def test_long_backlog_lets_others_have_their_turn(sub_type):
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection, sub_type, permits=1)
+        connection = await topic.joined(sub_type, permits=1)
         await topic.publish("first")  # from here on the cursor reads from memory
         await topic.publish(*[f"m{i}" for i in range(3000)])
         handlers.handle_flow(connection, 1, 3000)

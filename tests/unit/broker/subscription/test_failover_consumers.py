@@ -36,8 +36,7 @@ def test_failover_standby_takes_over_unacknowledged():
 
 def test_failover_consumer_is_told_that_it_is_active_only_after_its_client_knows_it():
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection, Sub.Failover, permits=0)
+        connection = await topic.joined(Sub.Failover, permits=0)
         # The Go client drops what comes before it has read the answer to SUBSCRIBE.
         assert active_changes(connection) == []
         handlers.handle_flow(connection, 1, 10)
@@ -89,8 +88,7 @@ def test_failover_first_consumer_waits_for_the_delay_if_there_is_one(delay_ms):
     async def scenario(topic):
         await topic.create_subscription("sub")
         await topic.publish("m0")
-        connection = topic.connect()
-        await topic.join(connection, Sub.Failover)
+        connection = await topic.joined(Sub.Failover)
         await topic.publish("m1")
         handlers.handle_flow(connection, 1, 10)
         await settle(delay_ms / 1000 - 0.01 if delay_ms else 0)

@@ -26,8 +26,7 @@ def test_count_goes_on_when_the_only_consumer_is_cut_off_and_comes_back(sub_type
     async def scenario(topic):
         await topic.publish("a", "b", key="k")
         for life in range(4):
-            connection = topic.connect()
-            await topic.join(connection, sub_type)
+            connection = await topic.joined(sub_type)
             assert counts(connection) == {"a": [life], "b": [life]}
             connection.drop()
             await settle(life)
@@ -60,8 +59,7 @@ def test_count_of_a_batch_stays_while_parts_of_it_are_acknowledged():
     async def scenario(topic):
         positions = await topic.publish("batch", batch=3)
         for life in range(3):
-            connection = topic.connect()
-            await topic.join(connection)
+            connection = await topic.joined()
             assert counts(connection) == {"batch": [life]}
             acknowledge(connection, positions, ack_set=[0b111 & ~(1 << life)])
             connection.drop()
@@ -86,14 +84,12 @@ def test_what_was_read_and_not_sent_does_not_count():
 
 def test_seek_starts_to_count_anew():
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection)
+        connection = await topic.joined()
         positions = await topic.publish("a")
         redeliver(connection, positions)
         await settle()
         await seek.seek(topic.subscriptions["sub"], EARLIEST)
-        again = topic.connect()
-        await topic.join(again)
+        again = await topic.joined()
         assert counts(again) == {"a": [0]}
 
     with_topic(scenario)
@@ -101,14 +97,12 @@ def test_seek_starts_to_count_anew():
 
 def test_counts_are_dropped_by_a_type_that_has_none():
     async def scenario(topic):
-        shared = topic.connect()
-        await topic.join(shared)
+        shared = await topic.joined()
         await topic.publish("a")
         shared.drop()
         subscription = topic.subscriptions["sub"]
         assert subscription.redeliveries._tracker is not None
-        exclusive = topic.connect()
-        await topic.join(exclusive, Sub.Exclusive)
+        exclusive = await topic.joined(Sub.Exclusive)
         assert counts(exclusive) == {"a": [0]}
         assert subscription.redeliveries._tracker is None
 
@@ -118,8 +112,7 @@ def test_counts_are_dropped_by_a_type_that_has_none():
 @pytest.mark.parametrize("is_connected", [False, True])
 def test_what_is_skipped_is_forgotten(is_connected):
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection)
+        connection = await topic.joined()
         positions = await topic.publish("a", "b", "c")
         subscription = topic.subscriptions["sub"]
         connection.drop()
@@ -136,8 +129,7 @@ def test_what_is_skipped_is_forgotten(is_connected):
 
 def test_subscription_whose_messages_were_all_acknowledged_keeps_nothing():
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection)
+        connection = await topic.joined()
         positions = await topic.publish("a", "b")
         redeliver(connection, positions)
         await settle()

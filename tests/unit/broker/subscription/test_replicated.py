@@ -9,8 +9,7 @@ from support.worlds.broker_world import BrokerWorld, run_with_broker
 
 def test_it_is_stored_and_taken_back_and_other_properties_stay() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_name="producer")
+        client = await world.publisher(producer_name="producer")
         subscription = await world.topic.create_subscription("sub", EARLIEST)
         await subscription.cursor.set_properties({"other": 5})
         assert not is_replicated(subscription)

@@ -21,8 +21,7 @@ def test_consumer_of_any_type_gets_backlog_and_tail_in_order(sub_type):
     async def scenario(topic):
         await topic.create_subscription("sub")
         await topic.publish(*TEXTS[:5], key="k")
-        connection = topic.connect()
-        await topic.join(connection, sub_type)
+        connection = await topic.joined(sub_type)
         await topic.publish(*TEXTS[5:], key="k")
         assert connection.texts() == TEXTS
 
@@ -65,11 +64,9 @@ def test_exclusive_consumers_with_key_ranges_get_their_keys_only():
 
 def test_exclusive_consumer_on_dead_connection_gives_way():
     async def scenario(topic):
-        dead = topic.connect()
-        await topic.join(dead, Sub.Exclusive)
+        dead = await topic.joined(Sub.Exclusive)
         dead.is_alive = False
-        connection = topic.connect()
-        await topic.join(connection, Sub.Exclusive)
+        connection = await topic.joined(Sub.Exclusive)
         await topic.publish("m")
         assert connection.texts() == ["m"]
         assert dead.texts() == []
@@ -102,8 +99,7 @@ def test_exclusive_consumer_never_waits():
 
 def test_negative_acknowledgment_brings_the_message_again_with_count():
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection, Sub.Shared)
+        connection = await topic.joined(Sub.Shared)
         positions = await topic.publish("a", "b")
         for _ in range(3):
             redeliver(connection, positions[:1])
@@ -116,8 +112,7 @@ def test_negative_acknowledgment_brings_the_message_again_with_count():
 
 def test_exclusive_redelivery_of_one_brings_all_unacknowledged():
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection, Sub.Exclusive, consumer_epoch=0)
+        connection = await topic.joined(Sub.Exclusive, consumer_epoch=0)
         positions = await topic.publish(*TEXTS[:4])
         acknowledge(connection, positions[:1])
         redeliver(connection, positions[2:3], epoch=1)
@@ -148,8 +143,7 @@ def test_permits_are_messages_and_a_batch_is_never_cut():
 @pytest.mark.parametrize("sub_type", [Sub.Exclusive, Sub.Shared])
 def test_queue_of_zero_gets_one_message_per_permit(sub_type):
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection, sub_type, permits=0)
+        connection = await topic.joined(sub_type, permits=0)
         await topic.publish(*TEXTS)
         for expected in range(1, 4):
             handlers.handle_flow(connection, 1, 1)
@@ -161,8 +155,7 @@ def test_queue_of_zero_gets_one_message_per_permit(sub_type):
 
 def test_connection_that_is_not_writable_stops_dispatch_until_it_is():
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection, Sub.Shared)
+        connection = await topic.joined(Sub.Shared)
         connection.output.is_writable = False
         await topic.publish("m")
         assert connection.texts() == []
@@ -221,8 +214,7 @@ def test_reader_rolled_back_by_seconds_starts_at_that_time():
         await settle(100)
         await topic.publish("new")
         await settle(20)
-        connection = topic.connect()
-        await topic.join(connection, Sub.Exclusive, durable=False, start_message_rollback_duration_sec=60)
+        connection = await topic.joined(Sub.Exclusive, durable=False, start_message_rollback_duration_sec=60)
         assert connection.texts() == ["new"]
 
     with_topic(scenario)
@@ -265,8 +257,7 @@ def test_non_durable_on_a_durable_subscription_is_not_allowed():
 
 def test_markers_are_skipped_and_acknowledged():
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection, Sub.Shared)
+        connection = await topic.joined(Sub.Shared)
         await topic.publish("marker", marker_type=10)
         positions = await topic.publish("m")
         assert connection.texts() == ["m"]
@@ -280,8 +271,7 @@ def test_markers_are_skipped_and_acknowledged():
 def test_dispatch_of_many_entries_is_few_writes():
     async def scenario(topic):
         await topic.publish(*[f"m{i}" for i in range(100)])
-        connection = topic.connect()
-        await topic.join(connection, Sub.Exclusive)
+        connection = await topic.joined(Sub.Exclusive)
         assert len(connection.messages) == 100
         assert connection.write_calls <= 2
 
@@ -290,8 +280,7 @@ def test_dispatch_of_many_entries_is_few_writes():
 
 def test_terminated_topic_tells_consumers_once_everything_is_acknowledged():
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection, Sub.Shared)
+        connection = await topic.joined(Sub.Shared)
         positions = await topic.publish("m")
         await topic.ledger.terminate()
         topic.subscriptions["sub"].wake()
@@ -309,8 +298,7 @@ def test_many_ledgers_are_dispatched_through():
         await topic.create_subscription("sub")
         for text in TEXTS:
             await topic.publish(text)
-        connection = topic.connect()
-        await topic.join(connection, Sub.Shared, permits=3)
+        connection = await topic.joined(Sub.Shared, permits=3)
         handlers.handle_flow(connection, 1, 100)
         await settle()
         assert connection.texts() == TEXTS

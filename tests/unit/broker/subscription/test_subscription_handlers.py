@@ -147,8 +147,7 @@ def test_initial_position_latest_skips_what_was_published():
 @pytest.mark.parametrize("sub_type", [Sub.Exclusive, Sub.Shared])
 def test_seek_disconnects_and_starts_over_at_the_id(sub_type):
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection, sub_type)
+        connection = await topic.joined(sub_type)
         positions = await topic.publish(*TEXTS)
         target = pb.MessageIdData(ledgerId=positions[6].ledger_id, entryId=positions[6].entry_id)
         await call(connection, seek=pb.CommandSeek(consumer_id=1, request_id=3, message_id=target))
@@ -164,8 +163,7 @@ def test_seek_disconnects_and_starts_over_at_the_id(sub_type):
 @pytest.mark.parametrize(("entry", "expected"), [(-1, TEXTS), ((1 << 63) - 1, [])])
 def test_seek_to_the_ends(entry, expected):
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection)
+        connection = await topic.joined()
         await topic.publish(*TEXTS)
         target = pb.MessageIdData(ledgerId=entry & UINT64_MINUS_ONE, entryId=entry & UINT64_MINUS_ONE)
         await call(connection, seek=pb.CommandSeek(consumer_id=1, request_id=3, message_id=target))
@@ -177,8 +175,7 @@ def test_seek_to_the_ends(entry, expected):
 
 def test_seek_by_time_finds_the_first_published_then():
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection)
+        connection = await topic.joined()
         for i, text in enumerate(TEXTS):
             await topic.publish(text, publish_time=1000 + 10 * i)
         for time, first in ((1050, 5), (1051, 6), (5, 0)):
@@ -196,8 +193,7 @@ def test_seek_by_time_finds_the_first_published_then():
 )
 def test_a_time_to_seek_to_is_a_signed_number_as_clients_mean_it(time, expected):
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection)
+        connection = await topic.joined()
         await topic.publish(*TEXTS)
         asked = time & UINT64_MINUS_ONE
         await call(connection, seek=pb.CommandSeek(consumer_id=1, request_id=3, message_publish_time=asked))
@@ -210,8 +206,7 @@ def test_a_time_to_seek_to_is_a_signed_number_as_clients_mean_it(time, expected)
 
 def test_seek_inside_a_batch_brings_the_rest_of_it():
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection)
+        connection = await topic.joined()
         positions = await topic.publish("batch", batch=4)
         target = pb.MessageIdData(ledgerId=positions[0].ledger_id, entryId=positions[0].entry_id, ack_set=[0b1100])
         await call(connection, seek=pb.CommandSeek(consumer_id=1, request_id=3, message_id=target))
@@ -260,8 +255,7 @@ def test_unsubscribe_needs_to_be_alone_unless_forced():
 
 def test_last_message_id_names_batch_index_and_skips_markers():
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection)
+        connection = await topic.joined()
 
         async def last():
             await call(connection, getLastMessageId=pb.CommandGetLastMessageId(consumer_id=1, request_id=3))
@@ -286,8 +280,7 @@ def test_last_message_id_names_batch_index_and_skips_markers():
 
 def test_consumer_stats_tells_of_the_consumer_or_of_none():
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection, name="me")
+        connection = await topic.joined(name="me")
         await topic.publish(*TEXTS)
         await call(connection, consumerStats=pb.CommandConsumerStats(consumer_id=1, request_id=3))
         await call(connection, consumerStats=pb.CommandConsumerStats(consumer_id=2, request_id=4))
@@ -301,8 +294,7 @@ def test_consumer_stats_tells_of_the_consumer_or_of_none():
 
 def test_subscription_statistics_have_pulsars_names_and_rates():
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection, Sub.Key_Shared, name="me")
+        connection = await topic.joined(Sub.Key_Shared, name="me")
         stats = subscription_stats(topic.subscriptions["sub"])
         assert stats["msgRateOut"] == 0
         await topic.publish(*TEXTS)
@@ -355,8 +347,7 @@ def test_ledgers_of_a_topic_are_told_as_many_as_there_are_up_to_the_limit(monkey
     monkeypatch.setattr(handlers, "LEDGERS_TOLD_MAX", 3)
 
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection)
+        connection = await topic.joined()
         for text in TEXTS:
             await topic.publish(text)
             await settle(1)
@@ -398,8 +389,7 @@ def test_administration_skips_clears_expires_and_peeks():
 
 def test_stats_count_the_hashes_that_drain():
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection, Sub.Key_Shared, consumer_id=1, name="old")
+        connection = await topic.joined(Sub.Key_Shared, consumer_id=1, name="old")
         for index in range(20):
             await topic.publish("a", "b", key=f"key-{index}")
         await topic.join(connection, Sub.Key_Shared, consumer_id=2, name="new")

@@ -29,8 +29,7 @@ def fastest(call) -> float:
 
 def test_statistics_of_ten_million_holes_are_there_at_once_and_backlog_is_exact():
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection, Sub.Shared)
+        await topic.joined(Sub.Shared)
         subscription = topic.subscriptions["sub"]
         cursor = subscription.cursor
         own, topic.ledger.ledgers = (

@@ -42,8 +42,7 @@ def test_dispatch_rate_sends_one_burst_and_then_exactly_the_rate_in_order(sub_ty
     async def scenario(topic: RecordedTopic) -> None:
         texts = await fill(topic)
         topic.hold_to(**{level: Rate(messages=10)})
-        connection = topic.connect()
-        await topic.join(connection, sub_type)
+        connection = await topic.joined(sub_type)
         assert connection.texts() == texts[:10]
         for second in range(1, 11):
             await settle(1)
@@ -62,8 +61,7 @@ def test_without_the_rate_everything_goes_at_once(sub_type) -> None:
     async def scenario(topic: RecordedTopic) -> None:
         texts = await fill(topic, 500)
         topic.hold_to(dispatch=Rate(messages=1), subscription=Rate(messages=2))
-        connection = topic.connect()
-        await topic.join(connection, sub_type)
+        connection = await topic.joined(sub_type)
         assert connection.texts() == texts[:1]
         topic.hold_to(subscription=Rate(messages=20, period_s=10))
         await settle(0.1)
@@ -139,8 +137,7 @@ def test_batches_count_by_their_messages_and_bytes_by_the_entry(sub_type, level)
     async def scenario(topic: RecordedTopic) -> None:
         await topic.publish(*[f"b{n}" for n in range(5)], batch=1000)
         topic.hold_to(**{level: Rate(messages=1)})
-        connection = topic.connect()
-        await topic.join(connection, sub_type, permits=100_000)
+        connection = await topic.joined(sub_type, permits=100_000)
         assert len(connection.messages) == 1
         await settle(998)
         assert len(connection.messages) == 1
@@ -164,8 +161,7 @@ def test_what_comes_again_and_what_is_due_keep_the_rate_too(sub_type) -> None:
         texts = await fill(topic, 30)
         delayed = [f"d{n}" for n in range(30)]
         await topic.publish(*delayed, key="k", deliver_at_time=now_ms + 20_000)
-        connection = topic.connect()
-        await topic.join(connection, sub_type)
+        connection = await topic.joined(sub_type)
         assert connection.texts() == texts
         topic.hold_to(dispatch=Rate(messages=10))
         connection.messages.clear()
@@ -194,8 +190,7 @@ def test_what_comes_again_and_what_is_due_keep_the_rate_too(sub_type) -> None:
 def test_tail_keeps_the_rate_and_acknowledged_backlog_needs_none(sub_type) -> None:
     async def scenario(topic: RecordedTopic) -> None:
         topic.hold_to(dispatch=Rate(messages=5))
-        connection = topic.connect()
-        await topic.join(connection, sub_type)
+        connection = await topic.joined(sub_type)
         for _ in range(3):
             await fill(topic, 5)
         assert len(connection.messages) == 5
@@ -214,8 +209,7 @@ def test_consumer_that_leaves_while_it_waits_leaves_nothing_behind() -> None:
         await fill(topic, 100)
         topic.hold_to(dispatch=Rate(messages=3), subscription=Rate(messages=2))
         for sub_type in TYPES:
-            connection = topic.connect()
-            await topic.join(connection, sub_type)
+            connection = await topic.joined(sub_type)
             await settle(0.5)
             assert (
                 topic.throttles.dispatch[0].waiting_count + topic.subscriptions["sub"].throttles()[1].waiting_count == 1
@@ -237,8 +231,7 @@ def test_reconnecting_does_not_bring_a_new_burst() -> None:
         topic.hold_to(subscription=Rate(messages=10))
         total = 0
         for _ in range(20):
-            connection = topic.connect()
-            await topic.join(connection, Sub.Shared)
+            connection = await topic.joined(Sub.Shared)
             total += len(connection.messages)
             connection.drop()
             await settle(0.1)
@@ -251,8 +244,7 @@ def test_reconnecting_does_not_bring_a_new_burst() -> None:
 def test_subscriptions_that_have_caught_up_are_spared_where_the_broker_is_told_so(spares) -> None:
     async def scenario(topic: RecordedTopic) -> None:
         topic.hold_to(dispatch=Rate(messages=1))
-        connection = topic.connect()
-        await topic.join(connection, Sub.Exclusive, permits=10_000)
+        connection = await topic.joined(Sub.Exclusive, permits=10_000)
         await fill(topic, 900)
         assert len(connection.messages) == (900 if spares else 1)
         if spares:
@@ -267,8 +259,7 @@ def test_entries_count_instead_of_messages_where_the_broker_is_told_so() -> None
     async def scenario(topic: RecordedTopic) -> None:
         await topic.publish(*[f"b{n}" for n in range(50)], batch=100)
         topic.hold_to(dispatch=Rate(messages=10))
-        connection = topic.connect()
-        await topic.join(connection, Sub.Shared, permits=100_000)
+        connection = await topic.joined(Sub.Shared, permits=100_000)
         assert len(connection.messages) == 10
         await settle(2)
         assert 29 <= len(connection.messages) <= 31
@@ -280,8 +271,7 @@ def test_rate_relative_to_the_publish_rate_is_added_to_it() -> None:
     async def scenario(topic: RecordedTopic) -> None:
         await fill(topic, 2000)
         topic.hold_to(dispatch=Rate(messages=10, is_relative=True))
-        connection = topic.connect()
-        await topic.join(connection, Sub.Shared, permits=5000)
+        connection = await topic.joined(Sub.Shared, permits=5000)
         await settle(5)
         alone = len(connection.messages)
         assert 55 <= alone <= 62
@@ -379,8 +369,7 @@ def test_read_that_fails_gives_its_room_back(sub_type) -> None:
         await fill(topic, 10)
         topic.bookie.read_error = DiskIOError("broken")
         topic.hold_to(dispatch=Rate(messages=5, period_s=1000))
-        connection = topic.connect()
-        await topic.join(connection, sub_type)
+        connection = await topic.joined(sub_type)
         (throttle,) = topic.throttles.dispatch
         assert throttle.left(throttle.now_ns())[1] == 5
         topic.bookie.read_error = None
@@ -395,8 +384,7 @@ def test_of_two_rates_the_lower_one_holds(dispatch: int, subscription: int) -> N
     async def scenario(topic: RecordedTopic) -> None:
         texts = await fill(topic, 200)
         topic.hold_to(dispatch=Rate(messages=dispatch), subscription=Rate(messages=subscription))
-        connection = topic.connect()
-        await topic.join(connection)
+        connection = await topic.joined()
         assert connection.texts() == texts[:10]
 
     with_topic(scenario)

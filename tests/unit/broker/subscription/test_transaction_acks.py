@@ -20,7 +20,7 @@ from geminga.runtime import spawn, wait_ms
 from geminga.transaction.core.pending_acks import WHOLE
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.managed_ledger import LedgerRecord, decode_managed_ledger_info, encode_managed_ledger_info
-from support.clusters.transacting import Transacting, transacting
+from support.clusters.transacting import Transacting, producing, transacting
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker, send_frame
 
 NAME = TopicName.parse(TOPIC)
@@ -72,8 +72,7 @@ def test_a_batch_is_shared_out_between_transactions(sub_type: int) -> None:
         again.messages()
         assert not (await again.acknowledge([part(batch, 0b011)])).HasField("error")
         await client.end(two, commit=True)
-        topic = await world.broker.registry.get(NAME, create=False)
-        assert topic.subscriptions["sub"].cursor.backlog_count == 0
+        assert world.topic.subscriptions["sub"].cursor.backlog_count == 0
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
 
@@ -93,8 +92,7 @@ def test_who_names_every_message_does_not_take_what_another_transaction_had() ->
         rest = pb.MessageIdData(ledgerId=batch.ledgerId, entryId=batch.entryId)
         assert not (await client.acknowledge([rest], three)).HasField("error")
         await client.end(three, commit=True)
-        topic = await world.broker.registry.get(NAME, create=False)
-        assert topic.subscriptions["sub"].cursor.backlog_count == 0
+        assert world.topic.subscriptions["sub"].cursor.backlog_count == 0
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
 
@@ -109,8 +107,7 @@ def test_who_names_every_message_of_an_entry_has_all_of_it(is_cumulative: bool) 
             answer = await client.acknowledge([part(batch, 0)], txn_id, is_cumulative=is_cumulative)
             assert not answer.HasField("error")
         await client.end(txn_id, commit=True)
-        topic = await world.broker.registry.get(NAME, create=False)
-        assert topic.subscriptions["sub"].cursor.backlog_count == 0
+        assert world.topic.subscriptions["sub"].cursor.backlog_count == 0
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
 
@@ -119,8 +116,7 @@ def test_nothing_is_held_of_entries_that_are_not_there() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client, batch = await with_batch(world, pb.CommandSubscribe.Shared)
         await world.broker.registry.unload(NAME)
-        client = await transacting(world)
-        await client.client.create_producer()
+        client = await producing(world)
         await client.client.subscribe(subType=pb.CommandSubscribe.Shared)
         await client.publish(b"in the next ledger")
         await wait_ms(50)

@@ -92,8 +92,7 @@ def test_batch_may_pass_the_limit_and_its_parts_count_when_acknowledged():
 
 def test_skipping_what_is_held_sets_free():
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection)
+        connection = await topic.joined()
         await topic.publish(*TEXTS)
         assert connection.texts() == TEXTS[:4]
         await seek.skip(topic.subscriptions["sub"], 3)
@@ -112,8 +111,7 @@ def test_changed_limit_holds_at_once(sub_type, index):
         return (value, 0) if index == 0 else (0, value)
 
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection, sub_type)
+        connection = await topic.joined(sub_type)
         limit(topic, *both(4))
         positions = await topic.publish(*TEXTS, key="k")
         assert connection.texts() == TEXTS[:4]
@@ -137,8 +135,7 @@ def test_changed_limit_holds_at_once(sub_type, index):
 @pytest.mark.parametrize("sub_type", [Sub.Exclusive, Sub.Failover])
 def test_types_that_acknowledge_in_order_have_no_limit(sub_type):
     async def scenario(topic):
-        connection = topic.connect()
-        await topic.join(connection, sub_type)
+        connection = await topic.joined(sub_type)
         await topic.publish(*TEXTS)
         limit(topic, 2, 2)
         await settle()

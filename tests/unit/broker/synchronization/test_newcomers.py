@@ -12,7 +12,7 @@ from geminga.broker.synchronization.newcomers import LOOK_S, NAMED_S, NewCluster
 from geminga.broker.synchronization.paths import digest_at
 from geminga.broker.synchronization.stored_records import ROOT, StoredRecords
 from geminga.metadata.memory import MemoryMetadataStore
-from support.worlds.event_topics import NAME, Alike, run_alike
+from support.worlds.event_topics import NAME, Alike, Place, run_alike, run_two_alike
 
 PATH = "/admin/policies/t/n"
 TENANT = "/admin/policies/t"
@@ -141,8 +141,7 @@ def test_cluster_that_begins_to_listen_later_is_told_what_it_did_not_hear() -> N
                 await place.set(f"/admin/clusters/{cluster}", of=name)
         alike["west"].leads = False
 
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
+    async def story(alike: Alike, east: Place, west: Place) -> None:
         await east.set(GROUP, rate=1)
         await alike.rest(100)
         await east.set(PATH, a=1)
@@ -156,7 +155,7 @@ def test_cluster_that_begins_to_listen_later_is_told_what_it_did_not_hear() -> N
         await alike.rest(2_000)
         assert (len(west.topic.log), len(east.topic.log)) == told
 
-    run_alike(story, before=before)
+    run_two_alike(story, before=before)
 
 
 def test_cluster_that_lost_its_store_has_its_own_changes_back() -> None:
@@ -169,8 +168,7 @@ def test_cluster_that_lost_its_store_has_its_own_changes_back() -> None:
             for cluster in alike.places:
                 await place.set(f"/admin/clusters/{cluster}", of=name)
 
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
+    async def story(alike: Alike, east: Place, west: Place) -> None:
         await west.set(GROUP, rate=1)
         await east.set(PATH, a=1)
         await alike.rest(60)
@@ -198,18 +196,16 @@ def test_cluster_that_lost_its_store_has_its_own_changes_back() -> None:
         assert await alike.everywhere(PATH) == [{"a": 2}] * 2
         assert await alike.everywhere(GROUP) == [None] * 2
 
-    run_alike(story, before=before)
+    run_two_alike(story, before=before)
 
 
 def test_what_a_backup_had_makes_no_change_elsewhere(caplog: pytest.LogCaptureFixture) -> None:
     """Records and nodes that were copied at different moments, into another store."""
 
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
+    async def story(alike: Alike, east: Place, west: Place) -> None:
         await east.set(GROUP, rate=1)
         await east.set(PATH, a=1)
-        await east.set(f"{GROUP}2", a=1)
-        await alike.rest()
+        await alike.told(east, f"{GROUP}2", a=1)
         west.leads = False
         await alike.rest()
         # The record of the one is older than the node, that of the other newer, of a third there is none.
@@ -219,18 +215,16 @@ def test_what_a_backup_had_makes_no_change_elsewhere(caplog: pytest.LogCaptureFi
         told = await StoredRecords(west.metadata).told()
         await StoredRecords(west.metadata).write_told(told._replace(made_ms=told.made_ms - 1))
         west.leads = True
-        await alike.rest()
-        assert await alike.everywhere(GROUP) == [{"rate": 1}, {"rate": 2}]
+        assert await alike.settled(GROUP) == [{"rate": 1}, {"rate": 2}]
         assert await alike.everywhere(PATH) == [{"a": 1}, {"a": 0}]
         assert sum("were restored" in text for text in caplog.messages) == 1
         await east.set(GROUP, rate=3)
         await west.set(PATH, a=5)
         await east.set(f"{GROUP}2", a=2)
         await west.restart()
-        await alike.rest()
-        assert await alike.everywhere(GROUP) == [{"rate": 3}] * 2
+        assert await alike.settled(GROUP) == [{"rate": 3}] * 2
         assert await alike.everywhere(PATH) == [{"a": 5}] * 2
         assert await alike.everywhere(f"{GROUP}2") == [{"a": 2}] * 2
         assert sum("were restored" in text for text in caplog.messages) == 1
 
-    run_alike(story)
+    run_two_alike(story)

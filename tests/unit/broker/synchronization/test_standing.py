@@ -13,7 +13,7 @@ from geminga.broker.synchronization.core.stamps import Stamp
 from geminga.broker.synchronization.standing import DIFFERING_MAX, GIVEN_UP_MAX, NAMED_MAX, SyncStanding
 from geminga.runtime import wait_ms
 from support.worlds.broker_world import BrokerWorld, run_with_broker
-from support.worlds.event_topics import NAME, Alike, Place, run_alike
+from support.worlds.event_topics import NAME, Alike, Place, run_alike, run_two_alike
 from support.worlds.rest_world import Answer, ask, rest_application
 from unit.broker.ownership.test_membership import Cluster, Member
 
@@ -38,26 +38,22 @@ def test_what_differs_since_before_is_known_to_each_leader_until_somebody_says_i
         await alike["east"].set(PATH, clusters="east")
         await alike["west"].set(PATH, clusters="west")
 
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
+    async def story(alike: Alike, east: Place, west: Place) -> None:
         for place, other in ((east, "west"), (west, "east")):
             assert [*(await differing(place))] == [PATH]
             assert f"cluster {other} had one before" in (await differing(place))[PATH]
         await west.restart()
         await alike.rest()
         assert [*(await differing(west))] == [PATH]
-        await east.set(PATH, clusters="both")
-        await alike.rest()
+        await alike.told(east, PATH, clusters="both")
         assert await differing(east) == await differing(west) == {}
 
-    run_alike(story, before=before)
+    run_two_alike(story, before=before)
 
 
 def test_what_is_held_is_known_until_it_goes() -> None:
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
-        await east.set(PATH, a=1)
-        await alike.rest()
+    async def story(alike: Alike, east: Place, west: Place) -> None:
+        await alike.told(east, PATH, a=1)
         await west.set(STORED)
         await east.delete(PATH)
         await alike.rest()
@@ -70,20 +66,17 @@ def test_what_is_held_is_known_until_it_goes() -> None:
         assert await west.get(PATH) is None
         assert await differing(west) == {}
 
-    run_alike(story)
+    run_two_alike(story)
 
 
 def test_what_is_too_large_differs_until_it_is_not() -> None:
     async def story(alike: Alike) -> None:
         east = alike["east"]
-        await east.set(GROUP, a="x" * 1_000_000)
-        await alike.rest()
+        await alike.told(east, GROUP, a="x" * 1_000_000)
         assert "is not told to other clusters" in (await differing(east))[GROUP]
-        await east.set(GROUP, a="x")
-        await alike.rest()
+        await alike.told(east, GROUP, a="x")
         assert await differing(east) == {}
-        await east.set(f"{GROUP}2", a="x" * 1_000_000)
-        await alike.rest()
+        await alike.told(east, f"{GROUP}2", a="x" * 1_000_000)
         await east.delete(f"{GROUP}2")
         await alike.rest()
         assert await differing(east) == {}
@@ -92,20 +85,16 @@ def test_what_is_too_large_differs_until_it_is_not() -> None:
 
 
 def test_last_events_troubles_and_what_came_to_nothing_are_told() -> None:
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
-        await east.set(GROUP, rate=1)
-        await alike.rest()
+    async def story(alike: Alike, east: Place, west: Place) -> None:
+        await alike.told(east, GROUP, rate=1)
         told, followed = (await state(east))["lastTold"], (await state(west))["lastFollowed"]
         assert (told["path"], told["cluster"]) == (followed["path"], followed["cluster"]) == (GROUP, "east")
         assert told["changedMs"] == followed["changedMs"] <= told["atMs"] <= followed["atMs"]
         assert (await state(west))["topic"] == str(NAME)
         east.topic.is_away = True
-        await east.set(GROUP, rate=2)
-        await alike.rest()
+        await alike.told(east, GROUP, rate=2)
         assert "nobody serves it" in (await state(east))["troubles"]["tell"]
-        await west.set(GROUP, rate=3)
-        await alike.rest()
+        await alike.told(west, GROUP, rate=3)
         east.topic.is_away = False
         await alike.rest(120)
         assert (await state(east))["troubles"] == {}
@@ -115,7 +104,7 @@ def test_last_events_troubles_and_what_came_to_nothing_are_told() -> None:
         await alike.rest()
         assert (await state(east))["isLeading"] is False
 
-    run_alike(story)
+    run_two_alike(story)
 
 
 def test_deletion_that_another_cluster_has_from_before_is_forgotten_like_any(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,8 +112,7 @@ def test_deletion_that_another_cluster_has_from_before_is_forgotten_like_any(mon
 
     async def story(alike: Alike) -> None:
         east = alike["east"]
-        await east.set(GROUP, rate=1)
-        await alike.rest()
+        await alike.told(east, GROUP, rate=1)
         await east.delete(GROUP)
         await alike.rest()
         record = await east.record(GROUP)

@@ -10,7 +10,7 @@ from geminga.broker.synchronization.core.events import SyncEvent, fields_of
 from geminga.broker.synchronization.core.stamps import Stamp
 from geminga.metadata.core.faults import WriteFault
 from geminga.runtime import next_turn
-from support.worlds.event_topics import Alike, run_alike
+from support.worlds.event_topics import Alike, Place, run_alike, run_two_alike
 
 GROUP = "/admin/resourcegroups/g"
 TENANT, PATH = "/admin/policies/t", "/admin/policies/t/n"
@@ -24,8 +24,7 @@ BEFORE, AFTER = WriteFault.UNKNOWN_BEFORE, WriteFault.UNKNOWN_AFTER
 def test_change_is_told_and_made_whatever_write_fails(fault: WriteFault, writes: int, ends: bool) -> None:
     """Of the cluster that tells it, and of the one that makes it; who began may end there."""
 
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
+    async def story(alike: Alike, east: Place, west: Place) -> None:
         for number in range(2):
             await east.set(GROUP, rate=number)
             for place in (east, west):
@@ -42,14 +41,12 @@ def test_change_is_told_and_made_whatever_write_fails(fault: WriteFault, writes:
                 place.metadata.faults.next_writes.clear()
             assert (await east.record(GROUP)).stamp == (await west.record(GROUP)).stamp
 
-    run_alike(story)
+    run_two_alike(story)
 
 
 def test_two_changes_of_one_moment_are_two_though_the_first_had_no_receipt() -> None:
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
-        await east.set(GROUP, rate=0)
-        await alike.rest()
+    async def story(alike: Alike, east: Place, west: Place) -> None:
+        await alike.told(east, GROUP, rate=0)
         events = len(west.topic.log)
         east.topic.loses_receipts = True
         await east.set(GROUP, rate=1)
@@ -59,31 +56,25 @@ def test_two_changes_of_one_moment_are_two_though_the_first_had_no_receipt() -> 
         await east.set(GROUP, rate=2)
         east.topic.loses_receipts = False
         await east.restart()
-        await alike.rest()
-        assert await alike.everywhere(GROUP) == [{"rate": 2}] * 2
+        assert await alike.settled(GROUP) == [{"rate": 2}] * 2
 
-    run_alike(story)
+    run_two_alike(story)
 
 
 def test_change_that_is_made_is_made_for_good_before_its_event_is_acknowledged() -> None:
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
-        await east.set(GROUP, rate=0)
-        await alike.rest()
+    async def story(alike: Alike, east: Place, west: Place) -> None:
+        await alike.told(east, GROUP, rate=0)
         west.metadata.faults.watch_lost_percent = 100
-        await east.set(GROUP, rate=1)
-        await alike.rest()
+        await alike.told(east, GROUP, rate=1)
         record = await west.record(GROUP)
         assert record == record.settled()
 
-    run_alike(story)
+    run_two_alike(story)
 
 
 def test_change_in_the_midst_of_another_cluster_s_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
-        await east.set(GROUP, rate=1)
-        await alike.rest()
+    async def story(alike: Alike, east: Place, west: Place) -> None:
+        await alike.told(east, GROUP, rate=1)
         # The record is written, the change is not; then an administrator comes.
         west.metadata.faults.next_writes.extend([WriteFault.NONE, BEFORE])
         await east.set(GROUP, rate=2)
@@ -91,34 +82,28 @@ def test_change_in_the_midst_of_another_cluster_s_is_told(caplog: pytest.LogCapt
         record = await west.record(GROUP)
         assert record.before is not None
         await west.set(GROUP, rate=3)
-        await alike.rest()
-        assert await alike.everywhere(GROUP) == [{"rate": 3}] * 2
+        assert await alike.settled(GROUP) == [{"rate": 3}] * 2
         assert "comes to nothing: that of cluster east" in caplog.text
 
-    run_alike(story)
+    run_two_alike(story)
 
 
 def test_event_that_comes_to_what_is_being_deleted_here_is_followed() -> None:
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
+    async def story(alike: Alike, east: Place, west: Place) -> None:
         topic = "/admin/partitioned-topics/t/n/persistent/x"
-        await east.set(topic, partitions=2)
-        await alike.rest()
-        await west.set(topic, partitions=2, deleted=True)
-        await alike.rest()
+        await alike.told(east, topic, partitions=2)
+        await alike.told(west, topic, partitions=2, deleted=True)
         assert await east.get(topic) == {"partitions": 2}
         await east.set(topic, partitions=3)
-        await alike.rest()
-        assert await alike.everywhere(topic) == [{"partitions": 3}] * 2
+        assert await alike.settled(topic) == [{"partitions": 3}] * 2
 
-    run_alike(story)
+    run_two_alike(story)
 
 
 def test_what_is_below_may_come_before_what_is_above() -> None:
     """From different clusters, each by its own way."""
 
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
+    async def story(alike: Alike, east: Place, west: Place) -> None:
         tenant, namespace = "/admin/policies/t", "/admin/policies/t/n"
         now_ms = east.node.runtime.clock.wall_ms()
         for path in (namespace, tenant):
@@ -129,7 +114,7 @@ def test_what_is_below_may_come_before_what_is_above() -> None:
         assert await alike.everywhere(tenant) == await alike.everywhere(namespace) == [{"a": 1}] * 2
         assert (east.count("published"), west.count("published")) == (0, 0)
 
-    run_alike(story)
+    run_two_alike(story)
 
 
 def test_record_of_the_newer_leader_stays(caplog: pytest.LogCaptureFixture) -> None:
@@ -157,8 +142,7 @@ def test_record_of_the_newer_leader_stays(caplog: pytest.LogCaptureFixture) -> N
 def test_path_is_told_again_to_some_clusters_alone() -> None:
     async def story(alike: Alike) -> None:
         east = alike["east"]
-        await east.set(GROUP, rate=1)
-        await alike.rest()
+        await alike.told(east, GROUP, rate=1)
         synchronizer = east.synchronizer
         steps = await synchronizer._begin()
         before = len(alike["north"].topic.log), len(alike["west"].topic.log)
@@ -178,35 +162,28 @@ def test_path_is_told_again_to_some_clusters_alone() -> None:
 
 
 def test_tenant_that_has_a_namespace_elsewhere_is_made_again(caplog: pytest.LogCaptureFixture) -> None:
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
+    async def story(alike: Alike, east: Place, west: Place) -> None:
         await east.set(TENANT, a=1)
-        await east.set(PATH, a=1)
-        await alike.rest()
+        await alike.told(east, PATH, a=1)
         west.topic.is_cut = True
-        await west.set(f"{TENANT}/more", a=2)
-        await alike.rest()
+        await alike.told(west, f"{TENANT}/more", a=2)
         for path in (PATH, TENANT):
             await east.delete(path)
-        await alike.rest()
-        assert await alike.everywhere(PATH) == [None] * 2
+        assert await alike.settled(PATH) == [None] * 2
         assert await alike.everywhere(TENANT) == [None, {"a": 1}]
         west.topic.is_cut = False
         west.topic.copy()
-        await alike.rest()
-        assert await alike.everywhere(TENANT) == [{"a": 1}] * 2
+        assert await alike.settled(TENANT) == [{"a": 1}] * 2
         assert await alike.everywhere(f"{TENANT}/more") == [{"a": 2}] * 2
         assert any("there is more below it" in text for text in caplog.messages)
 
-    run_alike(story)
+    run_two_alike(story)
 
 
 def test_tenant_whose_namespace_is_only_held_goes_after_it() -> None:
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
+    async def story(alike: Alike, east: Place, west: Place) -> None:
         await east.set(TENANT, a=1)
-        await east.set(PATH, a=1)
-        await alike.rest()
+        await alike.told(east, PATH, a=1)
         topic = "/managed-ledgers/t/n/persistent/x"
         await west.metadata.put(topic, b"", expected_version=None)
         for path in (PATH, TENANT):
@@ -218,34 +195,29 @@ def test_tenant_whose_namespace_is_only_held_goes_after_it() -> None:
         assert await west.metadata.get(TENANT) is None
         assert await alike.everywhere(TENANT) == [None] * 2
 
-    run_alike(story)
+    run_two_alike(story)
 
 
 def test_what_a_cluster_has_to_itself_below_what_is_deleted_elsewhere_is_kept() -> None:
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
+    async def story(alike: Alike, east: Place, west: Place) -> None:
         north = "/admin/clusters/north"
-        await east.set(north, a=1)
-        await alike.rest()
+        await alike.told(east, north, a=1)
         await west.set(f"{north}/policies", migrated=True)
         await east.delete(north)
-        await alike.rest()
-        assert await alike.everywhere(north) == [None, {"a": 1}]
+        assert await alike.settled(north) == [None, {"a": 1}]
         await west.delete(f"{north}/policies")
         await alike.rest(700)
         assert await alike.everywhere(north) == [None] * 2
 
-    run_alike(story)
+    run_two_alike(story)
 
 
 def test_what_is_left_of_parents_goes_with_what_was_in_them() -> None:
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
+    async def story(alike: Alike, east: Place, west: Place) -> None:
         domain = "/admin/clusters/north/failureDomain/d"
         await east.set("/admin/clusters/north", a=1)
         await east.set(domain, a=1)
-        await east.set(TOPIC, partitions=2)
-        await alike.rest()
+        await alike.told(east, TOPIC, partitions=2)
         # Deleted there with all that is below, of which no event comes.
         await east.delete(domain)
         await east.delete(domain.rpartition("/")[0])
@@ -255,4 +227,4 @@ def test_what_is_left_of_parents_goes_with_what_was_in_them() -> None:
         assert await west.metadata.get("/admin/clusters/north") is None
         assert await west.metadata.children("/admin/partitioned-topics") == []
 
-    run_alike(story)
+    run_two_alike(story)

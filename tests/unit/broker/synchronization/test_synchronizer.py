@@ -13,7 +13,7 @@ from geminga.broker.synchronization.core.stamps import Stamp
 from geminga.broker.synchronization.synchronizer import WALK_S
 from geminga.metadata.core.faults import MetadataFaults
 from geminga.model.errors import MetadataError, UnavailableError
-from support.worlds.event_topics import NAME, Alike, Place, run_alike
+from support.worlds.event_topics import NAME, Alike, Place, run_alike, run_two_alike
 
 PATH = "/admin/policies/t/n"
 TENANT = "/admin/policies/t"
@@ -45,13 +45,11 @@ def test_what_is_said_in_one_cluster_holds_in_all() -> None:
         await alike["east"].set(TENANT, allowedClusters=["east"])
         await alike["east"].set(PATH, ttl=1)
         await alike["north"].set(GROUP, rate=5)
-        await alike.rest()
-        assert await alike.everywhere(TENANT) == [{"allowedClusters": ["east"]}] * 3
+        assert await alike.settled(TENANT) == [{"allowedClusters": ["east"]}] * 3
         assert await alike.everywhere(PATH) == [{"ttl": 1}] * 3
         await alike["west"].set(PATH, ttl=2)
         await alike["west"].delete(GROUP)
-        await alike.rest()
-        assert await alike.everywhere(PATH) == [{"ttl": 2}] * 3
+        assert await alike.settled(PATH) == [{"ttl": 2}] * 3
         assert await alike.everywhere(GROUP) == [None] * 3
         # Nothing goes round: each change is one event, of which each cluster has a copy.
         assert {len(place.topic.log) for place in alike.places.values()} == {5}
@@ -88,49 +86,40 @@ def test_what_was_there_before_goes_where_there_is_nothing_and_changes_nothing(
         told = [text for text in warnings_of(caplog) if "since before they are kept alike" in text]
         assert len(told) == 2
         await alike["east"].set(PATH, clusters="both")
-        await alike.rest()
-        assert await alike.everywhere(PATH) == [{"clusters": "both"}] * 2
+        assert await alike.settled(PATH) == [{"clusters": "both"}] * 2
 
     run_alike(story, before=before)
 
 
 def test_later_one_of_two_changes_holds_and_the_other_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
-        await east.set(GROUP, rate=1)
-        await alike.rest()
+    async def story(alike: Alike, east: Place, west: Place) -> None:
+        await alike.told(east, GROUP, rate=1)
         east.topic.is_cut = west.topic.is_cut = True
-        await east.set(GROUP, rate=2)
-        await alike.rest()
-        await west.set(GROUP, rate=3)
-        await alike.rest()
+        await alike.told(east, GROUP, rate=2)
+        await alike.told(west, GROUP, rate=3)
         for place in (east, west):
             place.topic.is_cut = False
             place.topic.copy()
-        await alike.rest()
-        assert await alike.everywhere(GROUP) == [{"rate": 3}] * 2
+        assert await alike.settled(GROUP) == [{"rate": 3}] * 2
         assert (east.count("undone"), west.count("undone")) == (1, 1)
         told = [text for text in warnings_of(caplog) if "comes to nothing" in text]
         assert len(told) == 2
         assert all(GROUP in text and "cluster east" in text and "@west" in text for text in told)
 
-    run_alike(story)
+    run_two_alike(story)
 
 
 def test_deletion_outlives_a_write_that_comes_late() -> None:
     async def story(alike: Alike) -> None:
         east, west, north = alike["east"], alike["west"], alike["north"]
-        await east.set(GROUP, rate=1)
-        await alike.rest()
+        await alike.told(east, GROUP, rate=1)
         north.topic.is_cut = True
-        await north.set(GROUP, rate=2)
-        await alike.rest()
+        await alike.told(north, GROUP, rate=2)
         await east.delete(GROUP)
         await alike.rest(7_200)
         north.topic.is_cut = False
         north.topic.copy()
-        await alike.rest()
-        assert await alike.everywhere(GROUP) == [None] * 3
+        assert await alike.settled(GROUP) == [None] * 3
         assert west.count("undone") == 1
 
     run_alike(story, "east", "north", "west")
@@ -140,8 +129,7 @@ def test_change_waits_for_the_topic_and_for_the_leader() -> None:
     async def story(alike: Alike) -> None:
         east = alike["east"]
         east.topic.is_away = True
-        await east.set(GROUP, rate=1)
-        await alike.rest()
+        await alike.told(east, GROUP, rate=1)
         assert await alike["west"].get(GROUP) is None
         await east.restart()
         east.leads = False
@@ -170,8 +158,7 @@ def test_change_waits_for_the_topic_and_for_the_leader() -> None:
 def test_deletion_while_nobody_leads_is_found_by_the_walk() -> None:
     async def story(alike: Alike) -> None:
         east = alike["east"]
-        await east.set(PATH, ttl=1)
-        await alike.rest()
+        await alike.told(east, PATH, ttl=1)
         east.leads = False
         await alike.rest()
         await east.delete(PATH)
@@ -222,12 +209,10 @@ def test_clusters_end_alike_through_failing_stores_cuts_and_leaders_that_end(see
 def test_change_that_no_watch_tells_of_is_found_by_the_walk() -> None:
     async def story(alike: Alike) -> None:
         east = alike["east"]
-        await east.set(PATH, a=1)
-        await alike.rest()
+        await alike.told(east, PATH, a=1)
         east.metadata.faults.watch_lost_percent = 100
         await east.set(PATH, a=2)
-        await east.set(GROUP, a=2)
-        await alike.rest()
+        await alike.told(east, GROUP, a=2)
         assert await alike["west"].get(PATH) == {"a": 1}
         await alike.rest(WALK_S)
         assert await alike["west"].get(PATH) == await alike["west"].get(GROUP) == {"a": 2}
@@ -236,25 +221,21 @@ def test_change_that_no_watch_tells_of_is_found_by_the_walk() -> None:
 
 
 def test_bundles_of_a_namespace_that_is_gone_are_nothing_to_a_later_one() -> None:
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
-        await east.set(PATH, a=1)
-        await alike.rest()
+    async def story(alike: Alike, east: Place, west: Place) -> None:
+        await alike.told(east, PATH, a=1)
         local = "/admin/local-policies/t/n"
         await west.set(local, bundles=1)
         await east.delete(PATH)
         await alike.rest()
         assert await west.get(local) is None
 
-    run_alike(story)
+    run_two_alike(story)
 
 
 def test_namespace_with_topics_here_stays_until_they_are_gone(caplog: pytest.LogCaptureFixture) -> None:
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
+    async def story(alike: Alike, east: Place, west: Place) -> None:
         await east.set(PATH, a=1)
-        await east.set("/admin/clusters/west", a=1)
-        await alike.rest()
+        await alike.told(east, "/admin/clusters/west", a=1)
         topic = "/managed-ledgers/t/n/persistent/x"
         await west.metadata.put(topic, b"", expected_version=None)
         await east.delete(PATH)
@@ -268,38 +249,31 @@ def test_namespace_with_topics_here_stays_until_they_are_gone(caplog: pytest.Log
         await alike.rest(700)
         assert await west.get(PATH) is None
 
-    run_alike(story)
+    run_two_alike(story)
 
 
 def test_partitions_are_made_before_their_number_is_known_and_are_never_fewer() -> None:
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
-        await east.set(TOPIC, partitions=2)
-        await alike.rest()
+    async def story(alike: Alike, east: Place, west: Place) -> None:
+        await alike.told(east, TOPIC, partitions=2)
         assert west.made == []
-        await east.set(TOPIC, partitions=4)
-        await alike.rest()
+        await alike.told(east, TOPIC, partitions=4)
         assert west.made == [("persistent://t/n/x", 4)]
         await west.metadata.put(PARTITION, b"", expected_version=None)
         await east.delete(TOPIC)
         await alike.rest()
         assert await west.get(TOPIC) == {"partitions": 4}
         await east.set(TOPIC, partitions=3)
-        await alike.rest()
-        assert await alike.everywhere(TOPIC) == [{"partitions": 4}] * 2
+        assert await alike.settled(TOPIC) == [{"partitions": 4}] * 2
         await west.delete(PARTITION)
         await east.set(TOPIC, partitions=3)
-        await alike.rest()
-        assert await alike.everywhere(TOPIC) == [{"partitions": 3}] * 2
+        assert await alike.settled(TOPIC) == [{"partitions": 3}] * 2
 
-    run_alike(story)
+    run_two_alike(story)
 
 
 def test_partitions_that_can_not_be_made_hold_up_nothing_for_ever() -> None:
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
-        await east.set(TOPIC, partitions=2)
-        await alike.rest()
+    async def story(alike: Alike, east: Place, west: Place) -> None:
+        await alike.told(east, TOPIC, partitions=2)
         west.refusal = UnavailableError("nobody serves it")
         await east.set(TOPIC, partitions=4)
         await east.set(GROUP, rate=1)
@@ -309,14 +283,12 @@ def test_partitions_that_can_not_be_made_hold_up_nothing_for_ever() -> None:
         assert (await west.get(TOPIC), await west.get(GROUP)) == ({"partitions": 4}, {"rate": 1})
         assert 1 < len(west.made) < 10
 
-    run_alike(story)
+    run_two_alike(story)
 
 
 def test_mark_of_a_deletion_goes_nowhere() -> None:
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
-        await east.set(TOPIC, partitions=2, deleted=False)
-        await alike.rest()
+    async def story(alike: Alike, east: Place, west: Place) -> None:
+        await alike.told(east, TOPIC, partitions=2, deleted=False)
         await east.set(TOPIC, partitions=2, deleted=True)
         west.topic.add({**APACHE, "path": PATH, "value": b'{"deleted":true}', "lastUpdatedTimestamp": now_ms(west)})
         await alike.rest()
@@ -327,23 +299,19 @@ def test_mark_of_a_deletion_goes_nowhere() -> None:
         await alike.rest()
         assert await west.get(TOPIC) is None
 
-    run_alike(story)
+    run_two_alike(story)
 
 
 def test_bundles_of_a_namespace_are_each_cluster_s_own() -> None:
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
-        await east.set(PATH, ttl=1, bundles={"numBundles": 4})
-        await alike.rest()
+    async def story(alike: Alike, east: Place, west: Place) -> None:
+        await alike.told(east, PATH, ttl=1, bundles={"numBundles": 4})
         events = len(west.topic.log)
-        await west.set(PATH, ttl=1, bundles={"numBundles": 5})
-        await alike.rest()
+        await alike.told(west, PATH, ttl=1, bundles={"numBundles": 5})
         assert len(west.topic.log) == events
-        await east.set(PATH, ttl=2, bundles={"numBundles": 8})
-        await alike.rest()
+        await alike.told(east, PATH, ttl=2, bundles={"numBundles": 8})
         assert await west.get(PATH) == {"ttl": 2, "bundles": {"numBundles": 5}}
 
-    run_alike(story)
+    run_two_alike(story)
 
 
 def test_cluster_is_not_taken_out_of_a_namespace_by_who_does_not_know_it(caplog: pytest.LogCaptureFixture) -> None:
@@ -351,24 +319,19 @@ def test_cluster_is_not_taken_out_of_a_namespace_by_who_does_not_know_it(caplog:
         for name, place in alike.places.items():
             await place.set(PATH, replication_clusters=[name])
 
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
-        await east.set(PATH, replication_clusters=["east"], ttl=1)
-        await alike.rest()
+    async def story(alike: Alike, east: Place, west: Place) -> None:
+        await alike.told(east, PATH, replication_clusters=["east"], ttl=1)
         assert await west.get(PATH) == {"replication_clusters": ["west"]}
         assert any("would take this cluster out" in text for text in warnings_of(caplog))
         # Nor the other one by what is said here since.
-        await west.set(PATH, replication_clusters=["west"], ttl=2)
-        await alike.rest()
+        await alike.told(west, PATH, replication_clusters=["west"], ttl=2)
         assert await east.get(PATH) == {"replication_clusters": ["east"], "ttl": 1}
         await east.set(PATH, replication_clusters=["east", "west"], ttl=1)
-        await alike.rest()
-        assert await alike.everywhere(PATH) == [{"replication_clusters": ["east", "west"], "ttl": 1}] * 2
+        assert await alike.settled(PATH) == [{"replication_clusters": ["east", "west"], "ttl": 1}] * 2
         await west.set(PATH, replication_clusters=["west"], ttl=1)
-        await alike.rest()
-        assert await alike.everywhere(PATH) == [{"replication_clusters": ["west"], "ttl": 1}] * 2
+        assert await alike.settled(PATH) == [{"replication_clusters": ["west"], "ttl": 1}] * 2
 
-    run_alike(story, before=before)
+    run_two_alike(story, before=before)
 
 
 def test_what_was_alike_before_is_what_both_saw() -> None:
@@ -378,18 +341,14 @@ def test_what_was_alike_before_is_what_both_saw() -> None:
         for place in alike.places.values():
             await place.set(PATH, replication_clusters=both)
 
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
-        await east.set(PATH, replication_clusters=both, ttl=1)
-        await alike.rest()
-        await west.set(PATH, replication_clusters=both, ttl=2)
-        await alike.rest()
+    async def story(alike: Alike, east: Place, west: Place) -> None:
+        await alike.told(east, PATH, replication_clusters=both, ttl=1)
+        await alike.told(west, PATH, replication_clusters=both, ttl=2)
         await east.set(PATH, replication_clusters=["east"], ttl=2)
-        await alike.rest()
-        assert await alike.everywhere(PATH) == [{"replication_clusters": ["east"], "ttl": 2}] * 2
+        assert await alike.settled(PATH) == [{"replication_clusters": ["east"], "ttl": 2}] * 2
         assert [place.count(what) for place in (east, west) for what in ("undone", "held")] == [0] * 4
 
-    run_alike(story, before=before)
+    run_two_alike(story, before=before)
 
 
 def test_cluster_is_taken_out_by_the_first_change_after_what_was_alike() -> None:
@@ -460,17 +419,15 @@ def test_what_no_administrator_said_is_passed_over_and_told(
 
 
 def test_clock_ahead_within_its_limit_makes_no_later_change_lose() -> None:
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
+    async def story(alike: Alike, east: Place, west: Place) -> None:
         ahead = SyncEvent(GROUP, b'{"rate":1}', Stamp(now_ms(west) + AHEAD_MS_MAX, "north"), tells_replaced=True)
         for place in (east, west):
             place.topic.add(fields_of(ahead))
         await alike.rest()
         await west.set(GROUP, rate=2)
-        await alike.rest()
-        assert await alike.everywhere(GROUP) == [{"rate": 2}] * 2
+        assert await alike.settled(GROUP) == [{"rate": 2}] * 2
 
-    run_alike(story)
+    run_two_alike(story)
 
 
 def test_change_that_is_too_large_for_an_event_is_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -503,13 +460,10 @@ def test_topic_that_goes_nowhere_is_told_when_the_lead_begins(caplog: pytest.Log
 
 
 def test_path_that_can_not_be_told_keeps_no_other_waiting() -> None:
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
+    async def story(alike: Alike, east: Place, west: Place) -> None:
         east.topic.bytes_max = 100
-        await east.set("/admin/clusters/a", a="x" * 100)
-        await alike.rest()
-        await east.set(GROUP, rate=1)
-        await alike.rest()
+        await alike.told(east, "/admin/clusters/a", a="x" * 100)
+        await alike.told(east, GROUP, rate=1)
         assert await west.get(GROUP) == {"rate": 1}
         assert east.count("unsendable") > 0
         await east.restart()
@@ -517,12 +471,11 @@ def test_path_that_can_not_be_told_keeps_no_other_waiting() -> None:
         await alike.rest()
         assert await west.get(GROUP) is None
 
-    run_alike(story)
+    run_two_alike(story)
 
 
 def test_event_that_was_received_and_not_done_comes_to_the_next_leader() -> None:
-    async def story(alike: Alike) -> None:
-        east, west = alike["east"], alike["west"]
+    async def story(alike: Alike, east: Place, west: Place) -> None:
         west.metadata.faults.unknown_before_percent = 100
         await east.set(GROUP, rate=1)
         await alike.rest(1)
@@ -535,4 +488,4 @@ def test_event_that_was_received_and_not_done_comes_to_the_next_leader() -> None
         await alike.rest()
         assert await west.get(GROUP) == {"rate": 1}
 
-    run_alike(story)
+    run_two_alike(story)

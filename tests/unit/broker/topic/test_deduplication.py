@@ -20,8 +20,7 @@ NO_ID = (1 << 64) - 1
 
 def test_duplicates_get_a_receipt_without_id_and_are_not_stored() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_name="producer")
+        client = await world.publisher(producer_name="producer")
         await client.publish(5)
         client.send_bytes(send_frame(4) + send_frame(5) + send_frame(6) + send_frame(6))
         receipts = [await client.receipt() for _ in range(3)]
@@ -41,8 +40,7 @@ def test_duplicates_get_a_receipt_without_id_and_are_not_stored() -> None:
 
 def test_batches_count_up_to_their_highest_sequence_id() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_name="producer")
+        client = await world.publisher(producer_name="producer")
         client.send_message(0, highest_sequence_id=9, num_messages=10)
         receipt = await client.receipt()
         assert (receipt.sequence_id, receipt.highest_sequence_id) == (0, 9)
@@ -55,8 +53,7 @@ def test_batches_count_up_to_their_highest_sequence_id() -> None:
 
 def test_chunks_share_a_sequence_id_and_only_the_last_counts() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_name="producer")
+        client = await world.publisher(producer_name="producer")
 
         def chunk(index: int) -> bytes:
             metadata = {"uuid": "p-0", "num_chunks_from_msg": 3, "total_chunk_msg_size": 3, "chunk_id": index}
@@ -74,8 +71,7 @@ def test_chunks_share_a_sequence_id_and_only_the_last_counts() -> None:
 
 def test_sequence_ids_survive_a_restart_by_snapshot_and_replay() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_name="producer")
+        client = await world.publisher(producer_name="producer")
         await client.create_producer(producer_id=2, producer_name="q")
         for sequence_id in range(25):
             await client.publish(sequence_id)
@@ -100,8 +96,7 @@ def test_failed_write_that_was_stored_is_a_duplicate_afterwards() -> None:
     """Told that it failed, the producer sends it again; meanwhile recovery found it in the log."""
 
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_name="producer")
+        client = await world.publisher(producer_name="producer")
         await world.topic.create_subscription("keeper", EARLIEST)
         await client.publish(0)
         world.bookie.add_error, world.bookie.stores_before_error = DiskFullError("no answer in time"), True
@@ -126,8 +121,7 @@ def test_failed_write_that_was_stored_is_a_duplicate_afterwards() -> None:
 
 def test_tail_that_can_not_be_read_after_a_failed_write_is_read_later() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_name="producer")
+        client = await world.publisher(producer_name="producer")
         await client.publish(0)
         world.bookie.add_error = DiskFullError("no answer in time")
         # Neither is the ledger closed nor its end found, as long as the metadata store gives no answer.
@@ -145,8 +139,7 @@ def test_tail_that_can_not_be_read_after_a_failed_write_is_read_later() -> None:
 
 async def fail_without_an_end(world: BrokerWorld) -> Client:
     """A write failed, and where its ledger ends can not be found out at first."""
-    client = await world.client()
-    await client.create_producer(producer_name="producer")
+    client = await world.publisher(producer_name="producer")
     await client.create_producer(producer_id=2, producer_name="chunks")
     await client.publish(0)
     world.bookie.add_error = world.bookie.fence_error = DiskIOError("away")
@@ -192,8 +185,7 @@ def test_nothing_is_judged_after_a_failed_write_while_another_is_under_way() -> 
 
 def test_failed_write_that_was_not_stored_is_taken_afterwards() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_name="producer")
+        client = await world.publisher(producer_name="producer")
         await world.topic.create_subscription("keeper", EARLIEST)
         await client.publish(0)
         world.bookie.add_error = DiskFullError("no space left on device")
@@ -216,8 +208,7 @@ def test_failed_write_that_was_not_stored_is_taken_afterwards() -> None:
 
 def test_resend_while_the_first_is_being_written_is_unknown_and_never_acknowledged() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        first = await world.client()
-        await first.create_producer(producer_name="producer")
+        first = await world.publisher(producer_name="producer")
         await first.publish(0)
         world.bookie.holds_replies = True
         first.send_message(1)
@@ -242,8 +233,7 @@ def test_resend_while_the_first_is_being_written_is_unknown_and_never_acknowledg
 
 def test_namespace_policy_switches_deduplication_on_and_off_while_it_runs() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_name="producer")
+        client = await world.publisher(producer_name="producer")
         await client.publish(3)
         namespaces = world.resources.namespaces
         for is_on in (True, False):
@@ -260,8 +250,7 @@ def test_namespace_policy_switches_deduplication_on_and_off_while_it_runs() -> N
 
 def test_changed_policy_is_heard_of_without_being_told() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_name="producer")
+        await world.publisher(producer_name="producer")
         await world.resources.namespaces.set_policy("public/default", "deduplicationEnabled", True)
         await seconds(1)
         assert world.topic.dedup is not None
@@ -271,8 +260,7 @@ def test_changed_policy_is_heard_of_without_being_told() -> None:
 
 def test_batch_with_stored_and_new_messages_is_refused_and_the_producer_goes_on() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_name="producer")
+        client = await world.publisher(producer_name="producer")
         await client.publish(5)
         client.send_message(4, highest_sequence_id=8, num_messages=5)
         error = (await client.expect(Type.SEND_ERROR)).send_error
@@ -286,8 +274,7 @@ def test_batch_with_stored_and_new_messages_is_refused_and_the_producer_goes_on(
 
 def test_snapshot_is_taken_by_time_and_producers_gone_for_long_are_forgotten() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_name="stays")
+        client = await world.publisher(producer_name="stays")
         await client.create_producer(producer_id=2, producer_name="goes")
         for sequence_id in range(3):
             await client.publish(sequence_id)
@@ -315,8 +302,7 @@ def test_snapshot_is_taken_by_time_and_producers_gone_for_long_are_forgotten() -
 
 def test_snapshot_is_taken_a_time_after_the_first_message_that_is_not_in_it() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_name="producer")
+        client = await world.publisher(producer_name="producer")
         cursor = world.topic.ledger.cursors[DEDUP_CURSOR]
         await client.publish(0)
         await seconds(125)
@@ -335,8 +321,7 @@ def test_snapshot_that_failed_is_taken_later_though_nothing_new_is_stored(interv
     """By time; without that by entries, and not with each of them."""
 
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_name="producer")
+        client = await world.publisher(producer_name="producer")
         topic = world.topic
         for number in range(4):
             await client.publish(number)
@@ -376,8 +361,7 @@ def test_snapshot_is_taken_however_long_the_names_are_of_producers_whose_transac
     """A node holds them, of at most a megabyte with all else that it has."""
 
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_name="producer")
+        client = await world.publisher(producer_name="producer")
         await client.publish(0)
         dedup = world.topic.dedup
         assert dedup is not None
@@ -395,8 +379,7 @@ def test_active_producer_older_than_the_producers_a_snapshot_may_hold_stays_in_i
     """A snapshot of the newest names left out one that had been there before them and still published."""
 
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_name="old")
+        client = await world.publisher(producer_name="old")
         await client.publish(0)
         for index in range(5):
             await client.create_producer(producer_id=2 + index, producer_name=f"short-{index}")
@@ -415,8 +398,7 @@ def test_producer_that_comes_back_is_told_what_its_last_writes_became() -> None:
     """Told the state before, it would batch stored messages together with new ones."""
 
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_name="producer")
+        client = await world.publisher(producer_name="producer")
         await client.publish(0)
         client.send_message(1)
         client.lose()

@@ -29,8 +29,7 @@ COUNT = 2000
 
 
 async def publish_delayed(world: BrokerWorld, count: int, delay_ms: int) -> None:
-    client = await world.client()
-    await client.create_producer()
+    client = await world.publisher()
     deliver_at = world.runtime.clock.wall_ms() + delay_ms
     for i in range(count):
         client.send_message(i, f"m{i}".encode(), metadata={"deliver_at_time": deliver_at})
@@ -41,8 +40,7 @@ async def publish_delayed(world: BrokerWorld, count: int, delay_ms: int) -> None
 
 
 async def shared(world: BrokerWorld) -> Client:
-    client = await world.client()
-    await client.subscribe(subType=pb.CommandSubscribe.Shared, permits=10_000)
+    client = await world.subscriber(subType=pb.CommandSubscribe.Shared, permits=10_000)
     await settle(0.1)
     return client
 
@@ -327,8 +325,7 @@ def test_snapshot_of_a_topic_without_subscriptions_is_read_for_the_first_who_sub
             return part.stats()["entries"]
 
         assert await asyncio.gather(waiting(), waiting()) == [COUNT, COUNT]
-        client = await world.client()
-        await client.subscribe(subscription="other", subType=pb.CommandSubscribe.Shared)
+        client = await world.subscriber(subscription="other", subType=pb.CommandSubscribe.Shared)
         stats = delays_stats(topic)
         assert (stats["entries"], stats["readers"]) == (COUNT, 1)
 
@@ -340,8 +337,7 @@ def test_snapshot_goes_with_a_topic_that_nobody_subscribed_to():
         quorums = {"ensemble_size": 1, "write_quorum": 1, "ack_quorum": 1}
         ledger = await world.ledgers.bookkeeper.create_ledger(**quorums)
         await world.metadata.put(PATH, SnapshotNode(ledger.ledger_id, -1).encode(), expected_version=MUST_NOT_EXIST)
-        client = await world.client()
-        await client.create_producer()
+        await world.publisher()
         await world.broker.registry.delete(NAME, force=True)
         assert await world.metadata.get(PATH) is None
         assert ledger.ledger_id not in await MetadataLiveLedgers(world.metadata).live_ledger_ids()

@@ -13,8 +13,7 @@ TOPIC = "non-persistent://public/default/topic"
 @pytest.mark.parametrize("consumers", [0, 1, 2])
 def test_every_subscription_has_the_entry_and_the_producer_its_receipt(consumers: int) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(TOPIC)
+        client = await world.publisher(TOPIC)
         for number in range(consumers):
             await client.subscribe(TOPIC, number, subscription=f"sub-{number}")
         client.send_message(0, b"one")

@@ -216,8 +216,7 @@ def test_part_that_comes_while_dispatch_is_under_way_holds_what_is_not_stored_ye
 
     async def scenario(world: BrokerWorld) -> None:
         with_parts(world.broker, Late)
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         story = Story(world, client, await topic_of(world))
         await story.publish(3)
         await story.client.subscribe(permits=1)
@@ -418,8 +417,7 @@ def test_what_a_part_hides_reaches_nobody_and_is_acknowledged_for_all() -> None:
 
     async def scenario(world: BrokerWorld) -> None:
         with_parts(world.broker, HoldingPart, Hiding)
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         story = Story(world, client, await topic_of(world))
         await story.client.subscribe()
         await story.client.subscribe(subscription="shared", subType=Sub.Shared, consumer_id=2)
@@ -477,8 +475,7 @@ def test_part_holds_back_what_is_just_coming_and_nothing_that_came_before(sub_ty
 
     async def scenario(world: BrokerWorld) -> None:
         with_parts(world.broker, Undecided)
-        client = await world.client()
-        await client.create_producer(producer_name="free")
+        client = await world.publisher(producer_name="free")
         await client.create_producer(producer_id=2, producer_name="undecided")
         await client.create_producer(producer_id=3, producer_name="free too")
         story = Story(world, client, await topic_of(world))

@@ -142,8 +142,7 @@ def test_features_are_registered_in_one_order_and_those_that_remember_are_last()
 def test_part_hears_of_its_topic_in_order(witness: type[Witness]) -> None:
     async def scenario(world: BrokerWorld) -> None:
         with_parts(world.broker, witness)
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.publish(0)
         assert witness.events == ["load", "policies", "admit 0", "stored 0", "settled"]
         witness.events.clear()
@@ -160,8 +159,7 @@ def test_part_comes_and_goes_with_its_policy(witness: type[Witness]) -> None:
     async def scenario(world: BrokerWorld) -> None:
         witness.is_on = False
         with_parts(world.broker, witness)
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         topic = await topic_of(world)
         await client.publish(0)
         assert (witness.events, topic.parts.admit) == (["clear"], ())
@@ -183,8 +181,7 @@ def test_part_comes_and_goes_with_its_policy(witness: type[Witness]) -> None:
 def test_what_one_part_refuses_the_next_is_not_asked_and_answers_keep_their_order(witness: type[Witness]) -> None:
     async def scenario(world: BrokerWorld) -> None:
         with_parts(world.broker, Refusing, witness)
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         frames = []
         client.send_bytes = frames.append  # type: ignore[method-assign]
         for sequence_id in range(4):
@@ -228,8 +225,7 @@ def test_part_that_was_switched_on_and_can_not_load_leaves_the_topic_as_it_was(w
         witness.is_on = False
         with_parts(world.broker, witness)
         topic = await topic_of(world)
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         witness.is_on, witness.load_error = True, DiskFullError("no bookie")
         with pytest.raises(DiskFullError):
             await topic.apply_policies()
@@ -263,8 +259,7 @@ def test_topic_that_is_closed_while_a_part_loads_does_not_get_it(witness: type[W
 def test_limit_that_moves_back_holds_nothing_that_could_be_read() -> None:
     async def scenario(world: BrokerWorld) -> None:
         with_parts(world.broker, HoldingPart)
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         positions = [Position(*await client.publish(at)) for at in range(3)]
         topic = await topic_of(world)
         holder = holder_of(topic)

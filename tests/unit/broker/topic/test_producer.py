@@ -18,8 +18,7 @@ from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_wi
 
 
 async def connected(world: BrokerWorld) -> tuple[Client, Producer]:
-    client = await world.client()
-    await client.create_producer(producer_name="p")
+    client = await world.publisher(producer_name="p")
     return client, world.broker.topics[TOPIC].producers["p"]
 
 

@@ -41,8 +41,7 @@ def test_parts_of_an_append_are_dealt_out_to_the_batches() -> None:
 
 def test_markers_are_not_counted_as_chunks() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         topic: Topic = world.broker.topics[TOPIC]
         producer = topic.producers[next(iter(topic.producers))]
         client.send_bytes(send_frame(0, marker=True, metadata={"marker_type": 10}) + send_frame(1))
@@ -63,8 +62,7 @@ def test_markers_are_not_counted_as_chunks() -> None:
 @pytest.mark.uncompiled("another method of LogPublishing")
 def test_consecutive_sends_of_a_producer_are_one_batch_with_all_that_is_known_of_them() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_id=1)
+        client = await world.publisher(producer_id=1)
         await client.create_producer(producer_id=2)
         topic = world.broker.topics[TOPIC]
         assert isinstance(topic, PersistentTopic)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 
 from geminga.broker.topic.persistent import PersistentTopic
@@ -223,14 +225,18 @@ async def with_a_backlog_by_a_seek_back(world: BrokerWorld) -> PersistentTopic:
     return topic
 
 
+def run_with_a_quota_of_the_broker(scenario: Callable[[BrokerWorld], Awaitable[None]]) -> None:
+    settings = broker_settings("broker", action="producer_exception", size=SIZE)
+    run_quietly(scenario, default_retention_minutes=-1, default_retention_mb=-1, **settings)
+
+
 def test_backlog_made_by_a_seek_back_is_found_by_the_regular_look() -> None:
     async def scenario(world: BrokerWorld) -> None:
         topic = await with_a_backlog_by_a_seek_back(world)
         await seconds(61)
         assert not topic.producers
 
-    settings = broker_settings("broker", action="producer_exception", size=SIZE)
-    run_quietly(scenario, default_retention_minutes=-1, default_retention_mb=-1, **settings)
+    run_with_a_quota_of_the_broker(scenario)
 
 
 def test_backlog_is_found_at_once_when_an_administrator_asks_for_a_look() -> None:
@@ -242,8 +248,7 @@ def test_backlog_is_found_at_once_when_an_administrator_asks_for_a_look() -> Non
         await seconds(1)
         assert not topic.producers
 
-    settings = broker_settings("broker", action="producer_exception", size=SIZE)
-    run_quietly(scenario, default_retention_minutes=-1, default_retention_mb=-1, **settings)
+    run_with_a_quota_of_the_broker(scenario)
 
 
 def test_quota_that_is_taken_away_lets_producers_in_at_once() -> None:

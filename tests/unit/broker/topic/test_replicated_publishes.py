@@ -96,8 +96,7 @@ def test_only_a_replicator_says_where_a_message_was_stored_elsewhere(form: str, 
     """A replay believes whoever said so: all that came from there afterwards would be taken for repetitions."""
 
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(producer_name="a client that is no replicator, whose name is a long one")
+        client = await world.publisher(producer_name="a client that is no replicator, whose name is a long one")
         forged = pb.MessageMetadata(producer_name="a", sequence_id=1, publish_time=1, replicated_from="east")
         forged.properties.add(key=SOURCE_POSITION, value=f"{(1 << 63) - 1}:0")
         if form == "long":
@@ -132,8 +131,7 @@ def test_without_a_source_position_nothing_is_taken_for_a_repetition() -> None:
 
     async def scenario(world: BrokerWorld) -> None:
         client = await replicator(world)
-        local = await world.client()
-        await local.create_producer(producer_name="a")
+        local = await world.publisher(producer_name="a")
         local.send_message(5, producer_name="a")
         assert await is_stored(local)
         for position, producer, sequence_id in [(None, "a", 7), (None, "a", 0), (None, "b", 0), ("4", "a", 1)]:
@@ -218,8 +216,7 @@ def test_what_a_replicator_adds_does_not_make_properties_too_many() -> None:
 def test_another_producer_s_messages_are_taken_behind_one_that_is_refused() -> None:
     async def scenario(world: BrokerWorld) -> None:
         await set_topic(world, "maxMessageSize", 1000)
-        client = await world.client()
-        await client.create_producer(producer_name="a")
+        client = await world.publisher(producer_name="a")
         client.send_bytes(send_frame(0, b"x" * 2000, producer_name="a") + send_frame(1, producer_name="a"))
         await client.expect(Type.SEND_ERROR)
         assert await is_stored(client)
@@ -257,9 +254,7 @@ def test_a_cluster_is_not_copied_to_itself() -> None:
     async def scenario(world: BrokerWorld) -> None:
         client = await world.client()
         client.request_producer(producer_name="pulsar.repl.standalone-->west")
-        error = await client.error()
-        assert error.error == pb.NotAllowedError
-        assert "leads back here" in error.message
+        await client.check_error(pb.NotAllowedError, "leads back here")
 
     run_with_broker(scenario)
 

@@ -63,8 +63,7 @@ def test_appends_over_rollovers_are_answered_in_order_with_their_ids() -> None:
 
 def test_termination_stores_what_came_before_it() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.publish(0)
         client.send_message(1)
         assert (await world.broker.registry.terminate(NAME)).entry_id == 1
@@ -80,8 +79,7 @@ def test_termination_is_heard_first_by_a_closed_producer_whatever_it_has_under_w
     """A client that gets SEND_ERROR before CLOSE_PRODUCER drops its producer and never asks why."""
 
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         sent = 0
 
         async def send_on() -> None:
@@ -123,8 +121,7 @@ def test_producer_that_waits_for_access_hears_that_the_topic_was_terminated() ->
 
 def test_end_of_topic_is_told_to_consumers_that_acknowledged_everything() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.subscribe()
+        client = await world.subscriber()
         await client.create_producer()
         await world.broker.registry.terminate(NAME)
         await client.expect(Type.REACHED_END_OF_TOPIC)
@@ -134,8 +131,7 @@ def test_end_of_topic_is_told_to_consumers_that_acknowledged_everything() -> Non
 
 def test_unload_waits_for_writes_under_way() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await world.topic.create_subscription("keeper", EARLIEST)
         await client.publish(0)
         client.send_message(1)
@@ -150,8 +146,7 @@ def test_unload_waits_for_writes_under_way() -> None:
 
 def test_client_that_takes_no_receipts_is_not_read_from() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         client.transport.buffered_bytes = 100 << 20
         client.connection.pause_writing()
         client.send_message(0)

@@ -80,8 +80,7 @@ async def subscribe_code(world: BrokerWorld, topic: str, subscription: str) -> i
 @pytest.mark.parametrize("topic", TOPICS)
 def test_a_burst_of_subscriptions_makes_no_more_than_there_may_be(topic: str, is_durable: bool) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(topic)
+        client = await world.publisher(topic)
         await client.publish(0)
         for number in range(10):
             request = pb.CommandSubscribe(
@@ -109,8 +108,7 @@ def test_subscriptions_that_are_stored_and_those_of_readers_are_no_more_than_the
     """A reader's is there at once, while a cursor is being made that found room."""
 
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(TOPIC)
+        client = await world.publisher(TOPIC)
         world.metadata.faults.delay_ms_max = 20
         for number in range(6):
             request = pb.CommandSubscribe(
@@ -136,8 +134,7 @@ def test_of_a_reader_that_is_refused_nothing_stays(topic: str) -> None:
     """Its subscription was there until the topic was unloaded: one more for each name, and the topic never went."""
 
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(topic)
+        client = await world.publisher(topic)
         request = pb.CommandSubscribe(
             topic=topic,
             subscription="reader",
@@ -159,8 +156,7 @@ def test_a_consumer_that_was_closed_while_it_was_made_does_not_take_the_place_of
     """The next one was in its subscription, and not on its connection: it got nothing, and never left."""
 
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(topic)
+        client = await world.publisher(topic)
         await client.subscribe(topic, consumer_id=2, subType=pb.CommandSubscribe.Shared)
         world.metadata.faults.delay_ms_max = 20
         for number, name in enumerate((f"{topic}-that-is-loaded", topic), 1):
@@ -190,8 +186,7 @@ def test_a_subscription_whose_name_a_reader_took_while_it_was_stored_is_refused(
     """Its consumer joined the reader's, which stores no acknowledgment, and its cursor held the topic for nobody."""
 
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(TOPIC)
+        client = await world.publisher(TOPIC)
         world.metadata.faults.delay_ms_max = 20
         for number, is_durable in enumerate((True, False), 1):
             request = pb.CommandSubscribe(

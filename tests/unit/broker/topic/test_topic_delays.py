@@ -20,8 +20,7 @@ def test_index_is_made_for_the_first_shared_consumer_and_not_when_switched_off()
         part = topic.parts.find(DelayedDelivery)
         assert part is not None
         assert part.stats() == {}
-        client = await world.client()
-        await client.subscribe(subscription="one")
+        client = await world.subscriber(subscription="one")
         assert part.stats() == {}
         await client.subscribe(subscription="many", consumer_id=2, subType=pb.CommandSubscribe.Shared)
         assert part.stats()["readers"] == 1

@@ -12,8 +12,7 @@ UINT64_MINUS_ONE = (1 << 64) - 1
 
 def test_message_without_a_consumer_is_gone_and_counted() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(TOPIC)
+        client = await world.publisher(TOPIC)
         client.send_message(0, b"lost", num_messages=2)
         await client.receipt()
         await client.subscribe(TOPIC)
@@ -30,8 +29,7 @@ def test_message_without_a_consumer_is_gone_and_counted() -> None:
 
 def test_unload_sends_everybody_away() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(TOPIC)
+        client = await world.publisher(TOPIC)
         await client.subscribe(TOPIC)
         await world.broker.registry.unload(world.broker.topics[TOPIC].name)
         kinds = {command.type for command, _ in client.received}
@@ -43,8 +41,7 @@ def test_unload_sends_everybody_away() -> None:
 
 def test_a_seek_moves_nothing_and_the_consumer_gets_what_comes_next() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer(TOPIC)
+        client = await world.publisher(TOPIC)
         await client.subscribe(TOPIC)
         earliest = pb.MessageIdData(ledgerId=UINT64_MINUS_ONE, entryId=UINT64_MINUS_ONE)
         for where in ({"message_id": earliest}, {"message_publish_time": 1}):

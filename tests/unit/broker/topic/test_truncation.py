@@ -35,8 +35,7 @@ async def taken(client: Client) -> list[bytes]:
 
 async def topic_with(world: BrokerWorld, messages: int) -> PersistentTopic:
     """With so many, of a producer that is known."""
-    client = await world.client()
-    await client.create_producer(producer_name="producer")
+    client = await world.publisher(producer_name="producer")
     for sequence_id in range(messages):
         await client.publish(sequence_id)
     return world.topic
@@ -216,8 +215,7 @@ def test_what_is_published_while_it_runs_is_delivered_and_stays() -> None:
         assert len(entries) >= 50
         await world.restart()
         for name in ("sub", "other"):
-            again = await world.client()
-            await again.subscribe(subscription=name)
+            again = await world.subscriber(subscription=name)
             assert await taken(again) == sent
 
     run_with_broker(scenario, ledger_config=SMALL_LEDGERS, deduplication=True)

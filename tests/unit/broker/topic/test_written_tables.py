@@ -21,8 +21,7 @@ async def published(world: BrokerWorld, *, ttl: int, is_connected: bool) -> None
     info = SchemaInfo("PulsarEvent", SchemaType.AVRO, events.SCHEMA)
     registry = world.broker.schemas.registry
     version = await registry.put_if_absent(schema_id_of(EVENTS), info, Strategy.ALWAYS_COMPATIBLE)
-    client = await world.client()
-    await client.create_producer(str(EVENTS))
+    client = await world.publisher(str(EVENTS))
     metadata = {"partition_key": str(NAME), "schema_version": encode_version(version)}
     client.send_message(0, events.encode_update(NAME, {"messageTTLInSeconds": ttl}), metadata=metadata)
     await client.receipt()
@@ -33,6 +32,13 @@ async def published(world: BrokerWorld, *, ttl: int, is_connected: bool) -> None
 async def ttl_of(world: BrokerWorld) -> object:
     found = await world.broker.policies.topics.get(NAME)
     return None if found is None else found.document.get("messageTTLInSeconds")
+
+
+async def check_ttl_lasts(world: BrokerWorld, ttl: int) -> None:
+    """It is that now, and after a restart."""
+    assert await ttl_of(world) == ttl
+    await world.restart()
+    assert await ttl_of(world) == ttl
 
 
 @pytest.mark.parametrize("is_first", [True, False])
@@ -47,9 +53,7 @@ def test_event_that_another_broker_published_holds_at_once_and_loaded_topics_fol
         assert topic.rules.ttl_ms == 7000
         # A change here begins with what that one left.
         await set_topic(world, "maxProducerPerTopic", 2)
-        assert await ttl_of(world) == 7
-        await world.restart()
-        assert await ttl_of(world) == 7
+        await check_ttl_lasts(world, 7)
 
     run_with_broker(scenario)
 
@@ -73,9 +77,7 @@ def test_live_events_are_not_written_again_behind_one_that_was_not_read(monkeypa
         for ttl in range(1, 4):
             await set_topic(world, "messageTTLInSeconds", ttl)
             await published(world, ttl=10 + ttl, is_connected=False)
-        assert await ttl_of(world) == 13
-        await world.restart()
-        assert await ttl_of(world) == 13
+        await check_ttl_lasts(world, 13)
 
     run_with_broker(scenario)
 

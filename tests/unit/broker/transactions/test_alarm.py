@@ -11,7 +11,7 @@ from geminga.broker.transactions.alarm import HeldNow
 from geminga.model.topic_name import TopicName
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.clusters.transacting import Transacting, transacting
+from support.clusters.transacting import Transacting, producing
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 
 OTHER = "persistent://public/default/other"
@@ -20,8 +20,7 @@ THRESHOLD_MS = 10_000
 
 def run(scenario: Callable[[BrokerWorld, Transacting], Awaitable[None]], **settings) -> None:
     async def main(world: BrokerWorld) -> None:
-        client = await transacting(world)
-        await client.client.create_producer()
+        client = await producing(world)
         await client.client.create_producer(OTHER, 2)
         await client.client.subscribe(OTHER, 2, subType=pb.CommandSubscribe.Shared)
         await scenario(world, client)

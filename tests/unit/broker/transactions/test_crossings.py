@@ -14,7 +14,7 @@ from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import TxnId
 from geminga.runtime import next_turn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.clusters.transacting import Transacting, transacting
+from support.clusters.transacting import Transacting, producing, transacting
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 
 NAME = TopicName.parse(TOPIC)
@@ -30,8 +30,7 @@ def run(scenario, **settings) -> None:
 
 async def holding(world: BrokerWorld, timeout_ms: int = 600_000) -> tuple[Transacting, TxnId]:
     """A consumer with messages a, b, c, of which an open transaction holds the first, and has published one."""
-    client = await transacting(world)
-    await client.client.create_producer()
+    client = await producing(world)
     await client.client.subscribe(subType=SHARED)
     for payload in (b"a", b"b", b"c"):
         await client.publish(payload)
@@ -106,8 +105,7 @@ def test_messages_that_expire_while_a_transaction_holds_them_are_gone_either_way
 @pytest.mark.parametrize("sub_type", [SHARED, pb.CommandSubscribe.Key_Shared])
 def test_what_waits_for_its_time_waits_on_behind_an_abort(sub_type: int) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await transacting(world)
-        await client.client.create_producer()
+        client = await producing(world)
         await client.client.subscribe(subType=sub_type)
         due_ms = world.runtime.clock.wall_ms() + 5_000
         receipt = await client.send(b"delayed", metadata={"deliver_at_time": due_ms})
@@ -148,8 +146,7 @@ def test_seek_back_across_what_a_transaction_holds(commit: bool) -> None:
 
 def test_what_was_committed_comes_again_after_a_seek_back_and_a_kill() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await transacting(world)
-        await client.client.create_producer()
+        client = await producing(world)
         await client.client.subscribe(subType=SHARED)
         for payload in (b"a", b"b", b"c"):
             await client.publish(payload)
@@ -210,8 +207,7 @@ def test_unsubscribed_with_acknowledgments_in_a_transaction(commit: bool) -> Non
 @pytest.mark.parametrize("steps", range(-2, 12, 2))
 def test_acknowledgment_that_meets_the_deletion_of_its_subscription_leaves_no_log(steps: int) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await transacting(world)
-        await client.client.create_producer()
+        client = await producing(world)
         await client.client.subscribe(subType=SHARED)
         await client.publish(b"a")
         await wait_ms(50)
@@ -254,8 +250,7 @@ def test_topic_deleted_with_a_transaction_in_it(commit: bool, comes_back: bool) 
         names = await world.ledgers.encoded_names("public/default/persistent")
         assert names == ["__transaction_buffer_snapshot"]
         if comes_back:
-            again = await transacting(world)
-            await again.client.create_producer()
+            again = await producing(world)
             await again.publish(b"new")
             assert await everything(world) == [b"new"]
         await client.finish(txn_id, commit=commit)
@@ -279,8 +274,7 @@ def test_namespace_deleted_by_force_with_open_transactions_and_made_again(other:
         await delete_namespace_and_topics(world.broker.administered, "public/default")
         assert await world.ledgers.encoded_names("public/default/persistent") == []
         await world.resources.namespaces.create("public/default", {"replication_clusters": ["standalone"]})
-        again = await transacting(world)
-        await again.client.create_producer()
+        again = await producing(world)
         await again.publish(b"new")
         fresh = await again.begin()
         assert not (await again.add_partition(fresh)).HasField("error")

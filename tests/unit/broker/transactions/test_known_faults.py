@@ -18,7 +18,7 @@ from geminga.model.errors import DiskIOError
 from geminga.model.topic_name import TopicName
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.clusters.transacting import Transacting, transacting
+from support.clusters.transacting import Transacting, begun, both_ends, producing, transacting
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
 
 NAME = TopicName.parse(TOPIC)
@@ -62,8 +62,7 @@ def test_transactions_switched_on_hold_back_no_topic_that_was_there(sub_type: in
 
 def test_a_topic_that_is_held_back_is_not_read_in_a_loop() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        writer = await transacting(world)
-        await writer.client.create_producer()
+        writer = await producing(world)
         readers = []
         for number, sub_type in enumerate((pb.CommandSubscribe.Exclusive, pb.CommandSubscribe.Shared)):
             reader = await transacting(world)
@@ -99,9 +98,7 @@ def test_a_topic_that_is_held_back_is_not_read_in_a_loop() -> None:
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_the_last_message_is_none_of_a_marker_or_of_what_was_aborted(is_restarted: bool) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        writer, reader = await transacting(world), await transacting(world)
-        await reader.client.subscribe()
-        await writer.client.create_producer()
+        writer, reader = await both_ends(world)
 
         async def again() -> tuple[Transacting, Transacting]:
             if not is_restarted:
@@ -143,10 +140,7 @@ def test_the_last_message_is_none_of_a_marker_or_of_what_was_aborted(is_restarte
 
 def test_a_coordinator_that_can_not_read_its_log_is_tried_again_and_its_transactions_time_out() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        writer = await transacting(world)
-        await writer.client.create_producer()
-        txn_id = await writer.begin(timeout_ms=1_000)
-        await writer.add_partition(txn_id)
+        writer, txn_id = await begun(world, timeout_ms=1_000)
         await writer.publish(b"held", txn_id)
         await writer.publish(b"plain")
         world.bookie.read_error = DiskIOError("the disk says nothing")
@@ -167,9 +161,7 @@ def test_a_coordinator_that_can_not_read_its_log_is_tried_again_and_its_transact
 
 def test_acknowledgments_that_can_not_be_recovered_now_are_recovered_later() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        writer, reader = await transacting(world), await transacting(world)
-        await reader.client.subscribe()
-        await writer.client.create_producer()
+        writer, reader = await both_ends(world)
         await writer.publish(b"a")
         await writer.publish(b"b")
         txn_id = await writer.begin()

@@ -6,7 +6,7 @@ from geminga.broker.composition.metrics import Metrics
 from geminga.broker.statistics.topics import TopicStatistics
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.clusters.transacting import transacting
+from support.clusters.transacting import producing
 from support.house.exposition import samples
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 
@@ -29,8 +29,7 @@ def page_of(world: BrokerWorld) -> dict[tuple[str, frozenset[tuple[str, str]]], 
 
 def test_transactions_are_counted_by_pulsars_names() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await transacting(world)
-        await client.client.create_producer()
+        client = await producing(world)
         await client.client.subscribe(subType=pb.CommandSubscribe.Shared)
         assert not [name for name, _ in page_of(world) if name in OF_COORDINATORS]
         await client.publish(b"x")

@@ -8,7 +8,7 @@ from geminga.broker.registry import new_shadows
 from geminga.model.topic_name import SHADOW_SOURCE, TopicName
 from geminga.model.txn_id import TxnId
 from geminga.runtime import wait_ms
-from support.clusters.transacting import Transacting, transacting
+from support.clusters.transacting import Transacting, producing, transacting
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 from support.worlds.other_cluster import join, replicate
 
@@ -20,8 +20,7 @@ LOGS = (f"{TOPIC}-sub__transaction_pending_ack", "persistent://pulsar/system/__t
 
 async def prepared(world: BrokerWorld) -> Transacting:
     broker = world.broker
-    client = await transacting(world)
-    await client.client.create_producer()
+    client = await producing(world)
     await new_shadows.create(
         broker.registry, broker.resources, broker.ledgers, TopicName.parse(SHADOW), {SHADOW_SOURCE: TOPIC}
     )
@@ -77,8 +76,7 @@ def test_a_transaction_that_names_a_reader_ends_while_that_reads(commit: bool) -
 def test_a_transaction_ends_in_a_namespace_that_left_the_cluster_meanwhile() -> None:
     async def scenario(world: BrokerWorld) -> None:
         join(world)
-        client = await transacting(world)
-        await client.client.create_producer()
+        client = await producing(world)
         await client.client.subscribe()
         await client.publish(b"before")
         await wait_ms(100)

@@ -14,7 +14,7 @@ from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.markers import transaction_of
 from geminga.wire.pulsar.metadata import checksum_matches, peek_metadata
-from support.clusters.transacting import Transacting, transacting
+from support.clusters.transacting import Transacting, both_ends, producing, transacting
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker, send_frame
 
 NAME = TopicName.parse(TOPIC)
@@ -47,9 +47,7 @@ async def send_as_go(writer: Transacting, sequence_id: int, payload: bytes, txn_
 @pytest.mark.parametrize("is_unloaded", [False, True])
 def test_a_transaction_that_only_the_command_names_is_known_to_readers_and_after_an_unload(is_unloaded: bool) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        writer, reader = await transacting(world), await transacting(world)
-        await reader.client.subscribe()
-        await writer.client.create_producer()
+        writer, reader = await both_ends(world)
         commits, aborts = await writer.begin(), await writer.begin()
         for txn_id in (commits, aborts):
             await writer.add_partition(txn_id)
@@ -77,8 +75,7 @@ def test_a_transaction_that_only_the_command_names_is_known_to_readers_and_after
 
 def test_a_message_of_two_transactions_is_refused() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        writer = await transacting(world)
-        await writer.client.create_producer()
+        writer = await producing(world)
         one, two = await writer.begin(), await writer.begin()
         await writer.add_partition(one)
         await send_as_go(writer, 1, b"x", one, {"txnid_most_bits": two.coordinator, "txnid_least_bits": two.number})

@@ -19,8 +19,7 @@ def test_what_is_not_there_is_named() -> None:
             await participants.end_on_partition(TxnId(0, 0), TOPIC, **told)
         with pytest.raises(TopicNotFoundError):
             await participants.end_on_subscription(TxnId(0, 0), TxnSubscription(TOPIC, "sub"), **told)
-        client = await world.client()
-        await client.subscribe()
+        client = await world.subscriber()
         await participants.end_on_partition(TxnId(0, 0), TOPIC, **told)
         await participants.end_on_subscription(TxnId(0, 0), TxnSubscription(TOPIC, "sub"), **told)
         with pytest.raises(SubscriptionNotFoundError, match="Subscription other not found"):

@@ -6,7 +6,7 @@ from geminga.broker.topic.persistent import PersistentTopic
 from geminga.broker.transactions.pending_ack_logs import log_name
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.clusters.transacting import transacting
+from support.clusters.transacting import producing
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 from support.worlds.policy_levels import set_namespace
 
@@ -20,8 +20,7 @@ def test_names_are_pulsars() -> None:
 
 def test_a_log_comes_with_the_first_acknowledgment_and_goes_with_its_subscription() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await transacting(world)
-        await client.client.create_producer()
+        client = await producing(world)
         await client.client.subscribe()
         logs = world.broker.transactions.pending_ack_logs
         await client.publish(b"a")
@@ -43,8 +42,7 @@ def test_a_log_comes_with_the_first_acknowledgment_and_goes_with_its_subscriptio
 
 def test_a_deleted_topic_leaves_no_log() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await transacting(world)
-        await client.client.create_producer()
+        client = await producing(world)
         await client.client.subscribe()
         await client.publish(b"a")
         txn_id = await client.begin()
@@ -79,8 +77,7 @@ def test_a_log_has_as_many_copies_as_its_topic_and_follows_when_that_changes() -
             last = await world.ledgers.bookkeeper.read_ledger(ledger.ledgers.last.ledger_id)
             return last.metadata.write_quorum
 
-        client = await transacting(world)
-        await client.client.create_producer()
+        client = await producing(world)
         await client.client.subscribe()
         await set_namespace(world, "persistence", wide)
         topic = await world.broker.registry.get(NAME, create=False)

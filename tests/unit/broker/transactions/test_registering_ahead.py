@@ -9,7 +9,7 @@ from geminga.transaction.ports import RecordLog
 from geminga.transaction.strays import AGAIN_MAX_MS
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.commands import encode_command
-from support.clusters.transacting import Transacting, transacting
+from support.clusters.transacting import Transacting, producing, transacting
 from support.worlds.broker_world import ENDPOINTS, TOPIC, BrokerWorld, Client, Type, run_with_broker, send_frame
 
 NAME = TopicName.parse(TOPIC)
@@ -112,8 +112,7 @@ def test_what_was_stored_for_a_registration_that_a_crash_lost_is_given_up() -> N
     """The log of the coordinator loses what the topic keeps: both were written in the same turn."""
 
     async def scenario(world: BrokerWorld) -> None:
-        writer = await transacting(world)
-        await writer.client.create_producer()
+        writer = await producing(world)
         first = await writer.begin(timeout_ms=5_000)
         await writer.add_partition(first, "persistent://public/default/other")  # its beginning is stored
         coordinator = await world.broker.transactions.coordinators.find(0)

@@ -21,7 +21,7 @@ from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import encode_entry, split_entry
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType, encode_version
-from support.clusters.transacting import transacting
+from support.clusters.transacting import producing, transacting
 from support.house.source_tree import ROOT
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 
@@ -112,8 +112,7 @@ async def append_index(
 
 async def publish_five(world: BrokerWorld) -> tuple[list[TxnId], list[Position]]:
     """0, 1 and 3 are aborted, 2 is committed, 4 stays open; and where their ends lie."""
-    writer = await transacting(world)
-    await writer.client.create_producer()
+    writer = await producing(world)
     assert not (await writer.connect()).HasField("error")
     txns, markers = [], []
     topic = await stored(world, NAME)

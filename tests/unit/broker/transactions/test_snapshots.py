@@ -23,7 +23,8 @@ from geminga.runtime import next_turn, spawn, wait_ms
 from geminga.transaction.ports import BufferSnapshot
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import encode_entry
-from support.clusters.transacting import transacting
+from support.clusters.transacting import producing
+from support.house.turn_probe import other_turns
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 
 NAME = TopicName.parse(f"persistent://public/default/{TRANSACTION_SNAPSHOTS}")
@@ -111,8 +112,7 @@ def test_one_that_can_not_be_read_means_that_its_topic_is_read_as_a_whole() -> N
 @pytest.mark.parametrize("how", ["close", "taken"])
 def test_who_closes_or_gives_up_its_topics_saves_where_they_stand(how: str, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        writer = await transacting(world)
-        await writer.client.create_producer()
+        writer = await producing(world)
         for commit in (True, False):
             txn_id = await writer.begin()
             await writer.add_partition(txn_id)
@@ -145,22 +145,13 @@ def test_a_snapshot_of_very_many_is_written_and_read_in_turns_and_soon_supersede
     monkeypatch.setattr(table, "SUPERSEDED_BYTES_MAX", 1 << 20)
 
     async def scenario(world: BrokerWorld) -> None:
-        turns = 0
-
-        async def count() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await next_turn()
-
-        counting = asyncio.get_running_loop().create_task(count(), name="count turns")
         snapshots = world.broker.transactions.snapshots
-        await snapshots.put(ONE, many(50_000))
-        assert turns > 40
-        turns = 0
-        assert await snapshots.find(ONE) == many(50_000)
-        assert turns > 40
-        counting.cancel()
+        with other_turns() as turns:
+            await snapshots.put(ONE, many(50_000))
+        assert turns.count > 40
+        with other_turns() as turns:
+            assert await snapshots.find(ONE) == many(50_000)
+        assert turns.count > 40
         for number in range(20):
             await snapshots.put(ONE, many(10_000 + number))
         (cursor,) = (await world.broker.registry.get(NAME, create=False)).ledger.cursors.values()
@@ -188,8 +179,7 @@ def test_a_million_aborted_transactions_outlive_a_restart_though_no_message_may_
 
 def test_snapshots_of_a_topic_with_very_many_aborted_transactions_are_rare() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await transacting(world)
-        await client.client.create_producer()
+        client = await producing(world)
 
         async def abort() -> None:
             txn_id = await client.begin()

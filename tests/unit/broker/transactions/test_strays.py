@@ -11,7 +11,7 @@ from geminga.model.txn_id import TxnId
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.markers import ABORT, transaction_marker
-from support.clusters.transacting import Transacting, transacting
+from support.clusters.transacting import Transacting, begun, both_ends, producing, transacting
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker, send_frame
 
 NAME = TopicName.parse(TOPIC)
@@ -37,9 +37,7 @@ async def with_one_message(
 )
 def test_a_message_of_a_transaction_that_never_was_holds_nothing_back(txn_id: TxnId) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        writer, reader = await transacting(world), await transacting(world)
-        await reader.client.subscribe()
-        await writer.client.create_producer()
+        writer, reader = await both_ends(world)
         for _ in range(2):
             answer = await writer.send(b"stray", txn_id)
             assert answer.send_error.error == pb.NotAllowedError, answer
@@ -58,8 +56,7 @@ def test_a_message_of_a_transaction_that_never_was_holds_nothing_back(txn_id: Tx
 
 def test_a_message_that_comes_after_the_end_is_refused_also_after_a_restart() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        writer = await transacting(world)
-        await writer.client.create_producer()
+        writer = await producing(world)
         ended = [await writer.begin() for _ in range(2)]
         for txn_id in ended:
             await writer.add_partition(txn_id)
@@ -94,8 +91,7 @@ async def forget_transactions(world: BrokerWorld) -> None:
 
 def test_a_topic_is_not_held_back_by_what_its_coordinator_does_not_know() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        writer = await transacting(world)
-        await writer.client.create_producer()
+        writer = await producing(world)
         strays = [await writer.begin() for _ in range(3)]
         for txn_id in strays:
             await writer.add_partition(txn_id)
@@ -113,10 +109,7 @@ def test_a_topic_is_not_held_back_by_what_its_coordinator_does_not_know() -> Non
 
 def test_what_is_open_when_a_topic_is_loaded_stays_open_if_its_coordinator_knows_it() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        writer = await transacting(world)
-        await writer.client.create_producer()
-        txn_id = await writer.begin(timeout_ms=200_000)
-        await writer.add_partition(txn_id)
+        writer, txn_id = await begun(world, timeout_ms=200_000)
         await writer.publish(b"held", txn_id)
         await world.restart()
         writer, reader = await transacting(world), await transacting(world)
@@ -131,8 +124,7 @@ def test_what_is_open_when_a_topic_is_loaded_stays_open_if_its_coordinator_knows
 
 def test_what_was_aborted_stays_hidden_though_somebody_deletes_the_snapshots() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        writer = await transacting(world)
-        await writer.client.create_producer()
+        writer = await producing(world)
         aborted, committed, open_one = [await writer.begin() for _ in range(3)]
         for txn_id in (aborted, committed, open_one):
             await writer.add_partition(txn_id)
@@ -234,8 +226,7 @@ def test_message_ids_of_nothing_are_refused(fields: dict) -> None:
         assert (await client.acknowledge([strange], txn_id)).HasField("error")
         assert not (await client.acknowledge([message_id], txn_id)).HasField("error")
         await client.end(txn_id, commit=True)
-        topic = await world.broker.registry.get(NAME, create=False)
-        assert topic.subscriptions["sub"].cursor.backlog_count == 0
+        assert world.topic.subscriptions["sub"].cursor.backlog_count == 0
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
 
@@ -308,10 +299,7 @@ def test_what_was_sent_behind_a_message_that_must_come_again_is_not_stored_befor
     """With deduplication the one that came again was taken for a duplicate then, and lost."""
 
     async def scenario(world: BrokerWorld) -> None:
-        writer = await transacting(world)
-        await writer.client.create_producer()
-        txn_id = await writer.begin()
-        await writer.add_partition(txn_id)
+        writer, txn_id = await begun(world)
         coordinators = world.broker.transactions.coordinators
         await coordinators.taken(lambda _: True)
         coordinators._resting.add(0)  # it lost its log just now

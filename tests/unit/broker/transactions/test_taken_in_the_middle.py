@@ -21,7 +21,7 @@ from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import Standing, TxnId, TxnSubscription
 from geminga.runtime import spawn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.clusters.transacting import Transacting, publishing, transacting
+from support.clusters.transacting import Transacting, producing, publishing, transacting
 from support.clusters.two_owners import TwoOwners, run_two
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 
@@ -144,8 +144,7 @@ def test_snapshots_of_another_broker_are_read_when_topics_come_back() -> None:
     """A broker remembered that the topic had no transaction: what was aborted elsewhere could be read."""
 
     async def scenario(two: TwoOwners, a: BrokerWorld, b: BrokerWorld) -> None:
-        plain = await transacting(a)
-        await plain.client.create_producer()
+        plain = await producing(a)
         await plain.publish(b"plain")
         await two.move("b")
         writer, txn_id = await publishing(b)
@@ -213,8 +212,7 @@ def test_acknowledgments_taken_by_a_broker_that_had_lost_the_topic_count() -> No
     """It made their log after the next owner had looked for one: the commit found nothing, and they were lost."""
 
     async def scenario(two: TwoOwners, a: BrokerWorld, b: BrokerWorld) -> None:
-        client = await transacting(a)
-        await client.client.create_producer()
+        client = await producing(a)
         await client.client.subscribe()
         await client.publish(b"message")
         await wait_ms(50)
@@ -296,12 +294,10 @@ def test_what_a_broker_has_from_before_it_lost_a_topic_is_loaded_anew_when_it_is
     """Nobody told it that it had lost the topic: what was published meanwhile was not there for its consumers."""
 
     async def scenario(two: TwoOwners, a: BrokerWorld, b: BrokerWorld) -> None:
-        client = await transacting(a)
-        await client.client.create_producer()
+        client = await producing(a)
         await client.publish(b"before")
         two.table.default = "b"
-        other = await transacting(b)
-        await other.client.create_producer()
+        other = await producing(b)
         await other.publish(b"meanwhile")
         await two.worlds["b"].ownership.tell_taken(lambda _: True)
         two.table.default = "a"
@@ -332,8 +328,7 @@ async def apart(two: TwoOwners, a: BrokerWorld, b: BrokerWorld) -> tuple[OtherBr
     two.table.owners[str(COORDINATORS_TOPIC.with_partition(0))] = "b"
     other = OtherBroker(b)
     a.broker.transactions.coordinators._elsewhere = other
-    writer = await transacting(a)
-    await writer.client.create_producer()
+    writer = await producing(a)
     await writer.client.subscribe()
     return other, writer, await transacting(b)
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from geminga.model.txn_id import TxnId
 from geminga.runtime import wait_ms
 from geminga.transaction.logs import LATER_MS
-from support.clusters.transacting import Transacting, transacting
+from support.clusters.transacting import Transacting, begun, producing, publishing
 from support.worlds.broker_world import BrokerWorld, Type, run_with_broker, send_frame
 
 
@@ -36,8 +36,7 @@ async def answers(writer: Transacting, count: int) -> list[tuple[int, int]]:
 
 def test_what_one_read_brings_of_a_transaction_is_one_batch() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        writer = await transacting(world)
-        await writer.client.create_producer()
+        writer = await producing(world)
         one, two = await writer.begin(), await writer.begin()
         for txn_id in (one, two):
             await writer.add_partition(txn_id)
@@ -71,10 +70,7 @@ def test_what_one_read_brings_of_a_transaction_is_one_batch() -> None:
 
 def test_a_damaged_message_behind_the_first_of_a_topics_transactions_keeps_its_place() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        writer = await transacting(world)
-        await writer.client.create_producer()
-        txn_id = await writer.begin()
-        await writer.add_partition(txn_id)
+        writer, txn_id = await begun(world)
         damaged = bytearray(frame(1, txn_id))
         damaged[-1] ^= 1
         writer.client.send_bytes(frame(0, txn_id) + bytes(damaged) + frame(2, txn_id))
@@ -94,11 +90,7 @@ async def cost_of(world: BrokerWorld, work: Awaitable[object]) -> int:
 
 async def ready(world: BrokerWorld) -> Transacting:
     """A client with a producer on a topic that had a transaction."""
-    writer = await transacting(world)
-    await writer.client.create_producer()
-    txn_id = await writer.begin()
-    await writer.add_partition(txn_id)
-    await writer.publish(b"first", txn_id)
+    writer, txn_id = await publishing(world, b"first")
     await writer.end(txn_id, commit=True)
     await wait_ms(2 * LATER_MS)
     return writer

@@ -11,7 +11,7 @@ from geminga.model.topic_name import TopicName
 from geminga.model.txn_id import TxnId
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.clusters.transacting import Transacting, transacting
+from support.clusters.transacting import Transacting, both_ends, producing, publishing, transacting
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
 
 NAME = TopicName.parse(TOPIC)
@@ -63,8 +63,7 @@ def test_readers_see_committed_messages_and_nothing_else(sub_type: int) -> None:
 
 def test_an_unload_and_a_restart_in_the_middle_change_nothing() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        writer = await transacting(world)
-        await writer.client.create_producer()
+        writer = await producing(world)
         aborted, committed, open_one = [await writer.begin() for _ in range(3)]
         for txn_id in (aborted, committed, open_one):
             await writer.add_partition(txn_id)
@@ -93,9 +92,7 @@ def test_an_unload_and_a_restart_in_the_middle_change_nothing() -> None:
 
 def test_a_time_out_frees_the_topic() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        writer, reader = await transacting(world), await transacting(world)
-        await reader.client.subscribe()
-        await writer.client.create_producer()
+        writer, reader = await both_ends(world)
         txn_id = await writer.begin(timeout_ms=2_000)
         await writer.add_partition(txn_id)
         await writer.publish(b"held", txn_id)
@@ -156,8 +153,7 @@ async def begun(writer: Transacting) -> TxnId:
 
 def test_without_transactions_a_message_of_one_is_refused() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await transacting(world)
-        await client.client.create_producer()
+        client = await producing(world)
         assert (await client.send(b"x", TxnId(0, 0))).type == Type.SEND_ERROR
 
     run_with_broker(scenario)
@@ -176,11 +172,7 @@ def test_a_coordinator_that_is_not_there_is_named() -> None:
 
 def test_a_snapshot_is_taken_some_time_after_a_change_and_forgets_what_is_trimmed() -> None:
     async def scenario(world: BrokerWorld) -> None:
-        writer = await transacting(world)
-        await writer.client.create_producer()
-        txn_id = await writer.begin()
-        await writer.add_partition(txn_id)
-        await writer.publish(b"no", txn_id)
+        writer, txn_id = await publishing(world, b"no")
         await writer.end(txn_id, commit=False)
         snapshots = world.broker.transactions.snapshots
         first = await snapshots.find(TOPIC)
@@ -209,9 +201,7 @@ def test_a_snapshot_is_taken_some_time_after_a_change_and_forgets_what_is_trimme
 @pytest.mark.parametrize("first_commits", [True, False])
 def test_what_is_open_on_a_topic_that_is_terminated_ends_all_the_same(first_commits: bool) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        writer, reader = await transacting(world), await transacting(world)
-        await reader.client.subscribe()
-        await writer.client.create_producer()
+        writer, reader = await both_ends(world)
         one, two = await writer.begin(), await writer.begin()
         for txn_id in (one, two):
             await writer.add_partition(txn_id)
@@ -243,8 +233,7 @@ def test_entries_are_looked_at_for_hidden_ones_only_where_there_are_any() -> Non
     """A topic that once had a transaction costs its readers nothing for it, unless one was aborted."""
 
     async def scenario(world: BrokerWorld) -> None:
-        writer = await transacting(world)
-        await writer.client.create_producer()
+        writer = await producing(world)
         topic = await world.broker.registry.get(NAME, create=False)
         for commit, is_hiding in ((True, False), (False, True)):
             txn_id = await writer.begin()
@@ -267,8 +256,7 @@ def test_a_log_of_several_reads_is_read_to_its_end_after_a_kill(monkeypatch: pyt
     monkeypatch.setattr(transaction_buffer, "RECOVERY_ENTRIES", 2)
 
     async def scenario(world: BrokerWorld) -> None:
-        writer = await transacting(world)
-        await writer.client.create_producer()
+        writer = await producing(world)
         await writer.connect()
         for number in range(4):
             txn_id = await writer.begin()

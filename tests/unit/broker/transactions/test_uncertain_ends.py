@@ -15,7 +15,7 @@ from geminga.metadata.core.faults import WriteFault
 from geminga.model.errors import DiskFullError, LedgerFencedError
 from geminga.model.topic_name import TopicName
 from geminga.runtime import spawn, wait_ms
-from support.clusters.transacting import Transacting, publishing, transacting
+from support.clusters.transacting import Transacting, producing, publishing, transacting
 from support.clusters.two_owners import TwoOwners, run_two
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker, send_frame
 
@@ -105,8 +105,7 @@ def test_broker_that_lost_the_topic_does_not_say_that_a_transaction_has_nothing_
 
 def test_broker_that_lost_the_subscription_does_not_say_that_a_transaction_holds_nothing_there() -> None:
     async def scenario(two: TwoOwners, a: BrokerWorld, b: BrokerWorld) -> None:
-        client = await transacting(a)
-        await client.client.create_producer()
+        client = await producing(a)
         await client.client.subscribe()
         for payload in (b"one", b"two"):
             await client.publish(payload)

@@ -175,8 +175,7 @@ def test_idle_topic_goes_when_its_retention_time_has_passed_since_its_last_use(l
         await set_retention(world, level, AN_HOUR)
         await fill(await opened(world), 10)
         await seconds(1800)
-        client = await world.client()
-        await client.create_producer()
+        client = await world.publisher()
         await client.close_producer()
         await seconds(3600 - 1)
         assert await world.broker.registry.exists(NAME)
@@ -303,8 +302,7 @@ def test_policy_of_the_topic_set_while_it_is_closed_keeps_it() -> None:
 def test_reader_that_leaves_after_hours_does_not_make_a_topic_idle_for_hours() -> None:
     async def scenario(world: BrokerWorld) -> None:
         topic = await opened(world)
-        reader = await world.client()
-        await reader.subscribe(durable=False)
+        reader = await world.subscriber(durable=False)
         await seconds(40_000)
         reader.lose()
         await seconds(250)
@@ -319,8 +317,7 @@ def test_reader_that_was_sent_away_by_a_seek_keeps_its_topic_in_each_mode() -> N
     async def scenario(world: BrokerWorld) -> None:
         topic = await opened(world)
         await fill(topic, 5)
-        reader = await world.client()
-        await reader.subscribe(durable=False)
+        reader = await world.subscriber(durable=False)
         seek = pb.CommandSeek(consumer_id=1, request_id=reader.next_request_id(), message_publish_time=0)
         reader.send(pb.BaseCommand(type=pb.BaseCommand.SEEK, seek=seek))
         await reader.expect(pb.BaseCommand.SUCCESS)

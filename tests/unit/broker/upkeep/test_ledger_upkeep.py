@@ -22,8 +22,7 @@ HOUR_S = 3600.0
 
 
 async def publish(world: BrokerWorld, count: int) -> None:
-    client = await world.client()
-    await client.create_producer()
+    client = await world.publisher()
     for sequence_id in range(count):
         await client.publish(sequence_id)
     await client.close_producer()

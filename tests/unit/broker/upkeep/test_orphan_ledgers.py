@@ -35,8 +35,7 @@ ONE = {"ensemble_size": 1, "write_quorum": 1, "ack_quorum": 1}
 
 
 async def published(world: BrokerWorld) -> PersistentTopic:
-    client = await world.client()
-    await client.create_producer()
+    client = await world.publisher()
     await client.publish(0)
     topic = world.broker.topics[TOPIC]
     assert isinstance(topic, PersistentTopic)

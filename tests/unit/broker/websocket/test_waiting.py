@@ -127,12 +127,10 @@ def test_pieces_of_messages_that_never_come_whole_count_as_what_waits() -> None:
             await sockets.socket(await sockets.service.open_consumer(sockets.admitted(), topic, "s", given))
             for topic in (TOPIC, f"{TOPIC}-less")
         ]
-        client = await world.client()
-        await client.create_producer(TOPIC)
+        client = await world.publisher(TOPIC)
         for number in range(3):
             await send_pieces(client, f"u{number}", [b"x" * 30_000], 2)
-        other = await world.client()
-        await other.create_producer(f"{TOPIC}-less")
+        other = await world.publisher(f"{TOPIC}-less")
         await send_pieces(other, "u", [b"x" * 8_000], 2)
         await seconds(1)
         assert sockets.service.metrics()["geminga_websocket_inbox_bytes"] == 98_000
@@ -156,8 +154,7 @@ def test_message_in_pieces_that_is_larger_than_all_that_may_wait_stays_in_its_to
 
     async def story(sockets: SocketWorld, world: BrokerWorld) -> None:
         receiving = await consumer(sockets)
-        client = await world.client()
-        await client.create_producer(TOPIC)
+        client = await world.publisher(TOPIC)
         if how == "inflated":
             deflated = zlib.compress(bytes(100_001))
             half, metadata = len(deflated) // 2, {"compression": pb.ZLIB, "uncompressed_size": 100_001}

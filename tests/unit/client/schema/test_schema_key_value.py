@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -13,18 +12,7 @@ from geminga.client.schema._key_value import KeyValue, KeyValueEncoding, KeyValu
 from geminga.client.schema._primitives import Int32Schema, StringSchema
 from geminga.client.schema._protocol import SchemaInfo, SchemaType
 from geminga.client.schema._struct import AvroSchema
-
-
-@dataclasses.dataclass
-class Old:
-    a: int
-
-
-@dataclasses.dataclass
-class New:
-    a: int
-    b: str = "b"
-
+from unit.client.schema.test_schema_base import New, Old
 
 INLINE: Any = KeyValueSchema(StringSchema(), Int32Schema())
 SEPARATED: Any = KeyValueSchema(StringSchema(), Int32Schema(), KeyValueEncoding.SEPARATED)

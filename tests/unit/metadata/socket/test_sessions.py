@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+from collections.abc import Callable
 
 import pytest
 
@@ -398,29 +399,23 @@ def _cut_after(connection, direction: str, limit: int) -> None:
     """Let so many bytes through, then reset the connection."""
     left = [limit]
     transport = connection._transport
-    if direction == "out":
-        write = connection.write
 
-        def cut_write(data: bytes) -> None:
-            write(data[: left[0]])
+    def cutting(through: Callable[[bytes], None]) -> Callable[[bytes], None]:
+        def cut(data: bytes) -> None:
+            through(data[: left[0]])
             left[0] -= len(data)
             if left[0] <= 0:
                 transport.abort()
 
-        connection.write = cut_write
+        return cut
+
+    if direction == "out":
+        connection.write = cutting(connection.write)
         # The closures of the calls hold the bound method.
         its_calls = connection._on_answer.__self__
-        its_calls._write = cut_write
+        its_calls._write = connection.write
     else:
-        receive = connection.data_received
-
-        def cut_receive(data: bytes) -> None:
-            receive(data[: left[0]])
-            left[0] -= len(data)
-            if left[0] <= 0:
-                transport.abort()
-
-        connection.data_received = cut_receive
+        connection.data_received = cutting(connection.data_received)
 
 
 # ---- the socket itself

@@ -39,6 +39,7 @@ from geminga.spark.pipelines.late import WatermarkUnknownError, read_watermark_m
 from geminga.spark.pipelines.positions import positions_of
 from geminga.spark.pipelines.reporter import MetricsServer, Reporter
 from geminga.spark.pipelines.running import PipelineFailedError, Stop, end_jvm, killed_if_urgent
+from support.house.python_programs import run_python
 
 OFFSETS = 'v1\n{"batchWatermarkMs":123,"batchTimestampMs":1767225600000,"conf":{}}\n{"t":{},"v":1}\n-'
 PROGRESS = {
@@ -392,5 +393,5 @@ def test_validating_loads_neither_spark_nor_arrow() -> None:
         "load_ready('redrive', {'topic': 't'})\n"
         "print([name for name in ('pyspark', 'pyarrow', 'numpy', 'google.protobuf') if name in sys.modules])\n"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    result = run_python(code)
     assert result.stdout == "[]\n"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 
 import pytest
 
 from geminga.wire.pulsar.topic_pattern import LinearPattern
+from support.house.python_programs import run_python
 
 #: Takes a matcher that backtracks minutes for a name of twenty letters.
 EVIL = ".+.+.+" + "a?" * 21 + "b"
@@ -85,5 +84,5 @@ def test_re2_is_loaded_with_the_first_pattern() -> None:
         "t.LinearPattern.compile('a')\n"
         "print(before, 're2' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = run_python(program)
     assert done.stdout.split() == ["False", "True"]

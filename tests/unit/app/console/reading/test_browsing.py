@@ -18,7 +18,7 @@ from geminga.app.console.reading.browsing import BrowsedPage, Browsing, browse, 
 from geminga.app.console.reading.deliveries import deliveries_of, standings_of
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.batch import encode_batch
-from support.clusters.transacting import Transacting, transacting
+from support.clusters.transacting import Transacting, producing
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 from support.worlds.handles_world import sim_admin
 from support.worlds.policy_levels import seconds
@@ -60,8 +60,7 @@ class Shelf:
 
 def run(story: Callable[[Shelf], Awaitable[None]]) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await transacting(world)
-        await client.client.create_producer()
+        client = await producing(world)
         await story(Shelf(world, client))
 
     run_with_broker(scenario, bookies=1)

@@ -15,7 +15,7 @@ from geminga.app.console.reading.deliveries import Deliveries, deliveries_of, st
 from geminga.app.handles.core.causes import Cause
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.batch import encode_batch
-from support.clusters.transacting import Id, Transacting, transacting
+from support.clusters.transacting import Id, Transacting, producing
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 from support.worlds.handles_world import sim_admin
 from support.worlds.policy_levels import seconds
@@ -52,8 +52,7 @@ class Desk:
 
 def run(story: Callable[[Desk], Awaitable[None]], **settings: int) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await transacting(world)
-        await client.client.create_producer()
+        client = await producing(world)
         await story(Desk(world, client))
 
     run_with_broker(scenario, bookies=1, **settings)

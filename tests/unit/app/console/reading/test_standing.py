@@ -23,8 +23,7 @@ NAMESPACE = "public/default"
 
 def run(story: Callable[[AdminClient, BrokerWorld], Awaitable[None]], **settings: Any) -> None:
     async def scenario(world: BrokerWorld) -> None:
-        client = await world.client()
-        await client.create_producer()
+        await world.publisher()
         await story(sim_admin(rest_application(world.broker)), world)
 
     run_with_broker(scenario, bookies=1, **settings)
@@ -70,8 +69,7 @@ def test_topic_that_is_not_copied_has_no_rows(monkeypatch: pytest.MonkeyPatch) -
 def test_compaction_tells_its_last_run() -> None:
     async def story(admin: AdminClient, world: BrokerWorld) -> None:
         assert (await compaction_of(admin, TOPIC)).state == "never"
-        client = await world.client()
-        await client.create_producer(producer_id=2)
+        client = await world.publisher(producer_id=2)
         for number in range(3):
             await client.publish(number, producer_id=2)
         await admin.compaction.start(TOPIC)

@@ -22,7 +22,7 @@ from geminga.wire.pulsar.frame import encode_frame_head
 from geminga.wire.pulsar.metadata import encode_entry
 from support.house.deciding import TakenAtTheirWord
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
-from support.worlds.rest_world import ask, rest_application
+from support.worlds.rest_world import ask, http_scope, rest_application
 
 PATH = "/topics/persistent/public/default/topic"
 SUBSCRIPTION = f"{PATH}/subscriptions/s/consumers"
@@ -456,18 +456,7 @@ def test_client_that_hangs_up_while_it_waits_takes_no_message_with_it() -> None:
         async def send(message: Any) -> None:
             del message
 
-        scope = {
-            "type": "http",
-            "method": "POST",
-            "path": f"{consumer}/receive",
-            "raw_path": f"{consumer}/receive".encode(),
-            "root_path": "",
-            "scheme": "http",
-            "headers": [],
-            "query_string": b"waitMs=60000",
-            "server": ("broker", 8080),
-            "client": ("10.0.0.7", 1),
-        }
+        scope = {**http_scope("POST", f"{consumer}/receive?waitMs=60000", []), "client": ("10.0.0.7", 1)}
         waiting = spawn(web.application(scope, receive, send), name="waits")
         await wait_ms(10)
         hung_up.set()

@@ -132,8 +132,7 @@ def test_messages_are_refused_whose_properties_or_keys_no_frame_to_a_consumer_co
             size_bytes -= 1
             status, _ = await produce(message("b" * 100, properties={"p": "x" * size_bytes}), producerName="ä" * 500)
             taken = status == 200
-        client = await world.client()
-        await client.subscribe()
+        client = await world.subscriber()
         command, payload = await client.expect_with_payload(pb.BaseCommand.MESSAGE)
         lengths_bytes = 4
         frame_bytes = lengths_bytes + command.ByteSize() + len(payload)
@@ -145,8 +144,7 @@ def test_messages_are_refused_whose_properties_or_keys_no_frame_to_a_consumer_co
 
 def test_producers_of_another_replicator_and_names_that_are_connected_are_refused() -> None:
     async def scenario(world: BrokerWorld, produce: Produce) -> None:
-        client = await world.client()
-        await client.create_producer(TOPIC, producer_name="me")
+        client = await world.publisher(TOPIC, producer_name="me")
         status, answer = await produce(message("a"), producerName="me")
         assert status == 409
         assert "already connected" in answer["reason"]
@@ -159,8 +157,7 @@ def test_producers_of_another_replicator_and_names_that_are_connected_are_refuse
 
 def test_exclusive_producer_keeps_requests_out() -> None:
     async def scenario(world: BrokerWorld, produce: Produce) -> None:
-        client = await world.client()
-        await client.create_producer(TOPIC, producer_access_mode=pb.Exclusive)
+        client = await world.publisher(TOPIC, producer_access_mode=pb.Exclusive)
         status, answer = await produce(message("a"))
         assert (status, "exclusive" in answer["reason"].lower()) == (409, True)
         await client.close_producer()

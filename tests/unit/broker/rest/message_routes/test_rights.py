@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from geminga.runtime import next_turn, spawn, wait_ms
 from support.worlds.broker_world import BrokerWorld, run_with_broker
-from support.worlds.rest_world import Answer, ask
+from support.worlds.rest_world import Answer, ask, http_scope
 from support.worlds.rights_world import ACCESS, NAMESPACE, Scenario, Story, tell
 from unit.broker.rest.message_routes.test_tail import Tail
 
@@ -113,18 +113,8 @@ def test_tail_ends_with_the_right() -> None:
 
 def tail_of(role: str, original: str = "") -> dict[str, object]:
     headers = [(b"authorization", role.encode())]
-    return {
-        "type": "http",
-        "method": "GET",
-        "path": f"{TOPIC}/tail",
-        "raw_path": f"{TOPIC}/tail".encode(),
-        "root_path": "",
-        "scheme": "http",
-        "headers": [*headers, (b"x-original-principal", original.encode())] if original else headers,
-        "query_string": b"",
-        "server": ("broker", 8080),
-        "client": ("10.0.0.7", 1),
-    }
+    headers += [(b"x-original-principal", original.encode())] if original else []
+    return {**http_scope("GET", f"{TOPIC}/tail", headers), "client": ("10.0.0.7", 1)}
 
 
 def test_tail_through_a_proxy_begins_with_the_role_that_it_asks_for_where_subscriptions_must() -> None:

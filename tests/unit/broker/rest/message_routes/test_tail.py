@@ -21,6 +21,7 @@ from geminga.model.topic_name import TopicName
 from geminga.runtime import spawn, wait_ms
 from support.house.deciding import TakenAtTheirWord
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
+from support.worlds.rest_world import http_scope
 from unit.broker.authentication import test_connections as connections
 from unit.broker.rest.message_routes.test_consume import PATH, Web, publish_batch, room_of
 
@@ -80,18 +81,7 @@ async def followed(
     found = Tail()
     headers = [(b"last-event-id", last.encode())] if last else []
     headers += [(b"authorization", role.encode())] if role else []
-    scope = {
-        "type": "http",
-        "method": method,
-        "path": path,
-        "raw_path": path.encode(),
-        "root_path": "",
-        "scheme": "http",
-        "headers": headers,
-        "query_string": query.encode(),
-        "server": ("broker", 8080),
-        "client": ("10.0.0.7", 1),
-    }
+    scope = {**http_scope(method, f"{path}?{query}", headers), "client": ("10.0.0.7", 1)}
     running = spawn(web.application(scope, found.receive, found.send), name="tail")
     await wait_ms(50)
     yield found
