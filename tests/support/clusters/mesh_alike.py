@@ -386,8 +386,9 @@ class AlikeStory:
         found = []
         for path in (f"/admin/policies/{NAMESPACE}", f"/admin/partitioned-topics/{NAMESPACE}/persistent/parts",
                      *self.words):  # fmt: skip
-            if path.endswith(DEFAULT):
-                continue  # each has its own, until one deletes it
+            if path.endswith(DEFAULT):  # each has its own, until one deletes it
+                found += [f"{path} is in {name} again" for name in self._kept_default(path)]
+                continue
             values = [self._value(cluster, path) for cluster in self._present()]
             if len(set(values)) > 1 or (path not in self.words and values[0] is None):
                 found.append(f"{path} is {values}")
@@ -437,15 +438,24 @@ class AlikeStory:
                 assert not any(refused.values()), f"{name} tells, or is told, what nobody takes: {refused}"
 
     def _check_default(self, path: str, words: list[Word]) -> None:
-        """Nobody takes it from another one that has its own; what was deleted stays so, but for who came with one."""
-        surely = [word for word in words if word.ended_s is not None and word.began_s > self.own_until_s + LATER_S]
+        """Nobody takes it from another one that has its own; what was deleted stays so."""
+        for name in self._kept_default(path):
+            raise AssertionError(f"{path} was deleted, and is in {name} again")
         for cluster in self.clusters:
             found = cluster.stored(path)
-            assert found is None or not surely or (self.came_late and cluster is self.clusters[-1]), (
-                f"{path} was deleted, and is in {cluster.name} again"
-            )
             if found is not None and self.by_topic and not words:
                 assert found["replication_clusters"] == [cluster.name], f"{cluster.name} lost {path}: {found}"
+
+    def _kept_default(self, path: str) -> list[str]:
+        """Clusters in which it is though it was deleted for certain, but for who came with one."""
+        surely = [
+            word for word in self.words[path] if word.ended_s is not None and word.began_s > self.own_until_s + LATER_S
+        ]
+        return [
+            cluster.name
+            for cluster in self.clusters
+            if surely and cluster.stored(path) and not (self.came_late and cluster is self.clusters[-1])
+        ]
 
     def _check_partitions(self, name: str, count: int) -> None:
         """More are there, wherever the topic is, before anybody hears of them."""

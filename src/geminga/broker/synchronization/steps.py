@@ -164,7 +164,7 @@ class Steps:
                 return
             if is_being_deleted(value) or (value is None and not with_deletions):
                 return
-            event = SyncEvent(path, value, record.stamp, record.is_first, record.replaced, tells_replaced=True)
+            event = SyncEvent(path, value, record.stamp, record.is_first, record.seen, tells_replaced=True)
             try:
                 await self._topic.publish(event, clusters)
             except PreconditionFailedError as error:
@@ -192,7 +192,8 @@ class Steps:
         async with self._turns.of(path):
             known = await self.records.read(path)
             record = known.record
-            if record is not None and record._replace(differs="") == PathRecord(stamp, NOTHING, record.replaced):
+            plain = None if record is None else record._replace(differs="", is_unseen=False)
+            if record is not None and plain == PathRecord(stamp, NOTHING, record.replaced):
                 await known.remove()
                 self._standing.remembered(path, None)
 

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from geminga.broker.synchronization.core.events import SyncEvent, fields_of
+from geminga.broker.synchronization.core.events import REPLACES, SyncEvent, fields_of
 from geminga.broker.synchronization.core.stamps import Stamp
 from geminga.metadata.core.faults import WriteFault
 from geminga.runtime import next_turn
@@ -137,6 +137,34 @@ def test_record_of_the_newer_leader_stays(caplog: pytest.LogCaptureFixture) -> N
         await older.close()
 
     run_alike(story)
+
+
+def test_a_namespace_of_each_clusters_own_stays_so_though_a_change_of_it_is_told_twice() -> None:
+    """A change whose receipt was lost was told again as one by who had seen the other's, which was lost then."""
+
+    async def story(alike: Alike, east: Place, west: Place) -> None:
+        for place in (east, west):
+            await place.set(PATH, replication_clusters=[place.name], ttl=0)
+        await alike.rest(20)
+        await east.set(PATH, replication_clusters=["east"], ttl=1)
+        await alike.rest(20)
+        west.topic.loses_receipts = True
+        await west.set(PATH, replication_clusters=["west"], ttl=2)
+        await alike.rest(1)
+        west.topic.loses_receipts = False
+        await west.restart()
+        await alike.rest(60)
+        steps = await west.synchronizer._begin()
+        await steps.tell_again(PATH, ["east"], with_deletions=False)
+        await alike.rest(20)
+        # The change, twice, and what was told again.
+        assert [told[REPLACES] for _, told in east.topic.log[-3:]] == [""] * 3
+        assert await alike.everywhere(PATH) == [
+            {"replication_clusters": ["east"], "ttl": 1},
+            {"replication_clusters": ["west"], "ttl": 2},
+        ]
+
+    run_two_alike(story)
 
 
 def test_path_is_told_again_to_some_clusters_alone() -> None:

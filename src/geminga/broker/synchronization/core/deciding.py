@@ -50,12 +50,16 @@ class Announcement(NamedTuple):
 
     #: As it is to be before they are told; settled, once they are.
     record: PathRecord
-    replaces: Stamp | None
 
     @property
     def stamp(self) -> Stamp:
         """Of the change."""
         return self.record.stamp
+
+    @property
+    def replaces(self) -> Stamp | None:
+        """What they are told that it replaces: the same each time, as a record is kept and a message may be lost."""
+        return self.record.seen
 
 
 class Objections(NamedTuple):
@@ -106,10 +110,10 @@ def change_here(record: PathRecord | None, stored: Stored, here: ThisCluster) ->
             return None
         stamp = Stamp(max(1, min(stored.modified_ms, here.now_ms)), here.cluster)
         is_first = stored.modified_ms <= here.joined_ms
-        return Announcement(PathRecord(stamp, stored.digest, is_untold=True, is_first=is_first), None)
+        return Announcement(PathRecord(stamp, stored.digest, is_untold=True, is_first=is_first))
     if stored.digest == record.digest:
         if record.is_untold:
-            return Announcement(record, record.replaced)
+            return Announcement(record)
         return None if record == record.settled() else record.settled()
     if record.before is not None and record.before == _as_before(stored):
         return None  # its event comes again
@@ -117,9 +121,8 @@ def change_here(record: PathRecord | None, stored: Stored, here: ThisCluster) ->
         return None
     changed_ms = here.now_ms if stored.digest == NOTHING else min(stored.modified_ms, here.now_ms)
     stamp = Stamp(max(changed_ms, record.stamp.time_ms + 1), here.cluster)
-    is_as_recorded = record.before is None and record.held is None
-    replaces = record.stamp if is_as_recorded else None
-    return Announcement(PathRecord(stamp, stored.digest, record.stamp, is_untold=True), replaces)
+    is_unseen = record.before is not None or record.held is not None
+    return Announcement(PathRecord(stamp, stored.digest, record.stamp, is_untold=True, is_unseen=is_unseen))
 
 
 def adopted(record: PathRecord | None, stored: Stored, here: ThisCluster) -> PathRecord | None:
@@ -165,7 +168,9 @@ def decide(
     if ours is not None and event.stamp <= ours:
         return _late(record, found, stored, event, ours, digest)
     undone = None if digest == stored.digest else _undone(record, change, event, here)
-    following = PathRecord(event.stamp, digest, None if record is None else record.stamp, is_first=event.is_first)
+    replaced = None if record is None else record.stamp
+    is_unseen = event.tells_replaced and event.replaces != replaced
+    following = PathRecord(event.stamp, digest, replaced, is_first=event.is_first, is_unseen=is_unseen)
     if digest == stored.digest:
         return Decision(Outcome.NOTED, following)
     if objections.shrinks:
@@ -193,7 +198,7 @@ def decide(
 def answer_to(event: SyncEvent, stored: Stored, here: ThisCluster, *, after_ms: int = 1) -> Announcement:
     """That the path stays everywhere as it is here, after an event that can not be made, by so much later."""
     stamp = Stamp(max(here.now_ms, event.stamp.time_ms + after_ms), here.cluster)
-    return Announcement(PathRecord(stamp, stored.digest, event.stamp, is_untold=True), event.stamp)
+    return Announcement(PathRecord(stamp, stored.digest, event.stamp, is_untold=True))
 
 
 def _late(

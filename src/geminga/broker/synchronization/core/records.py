@@ -43,6 +43,13 @@ class PathRecord(NamedTuple):
     is_first: bool = False
     #: A cluster that had another value before both were kept alike; empty: none is known. What is said next ends it.
     differs: str = ""
+    #: Who made the change had not seen :attr:`replaced`, which nobody may take for agreed.
+    is_unseen: bool = False
+
+    @property
+    def seen(self) -> Stamp | None:
+        """The change that others are told it replaces; None: none that they could know."""
+        return None if self.is_unseen else self.replaced
 
     def settled(self) -> PathRecord:
         """When the node is as the change says, and others are told."""
@@ -64,6 +71,8 @@ def encode(record: PathRecord) -> bytes:
         document["first"] = True
     if record.differs:
         document["differs"] = record.differs
+    if record.is_unseen:
+        document["unseen"] = True
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -88,6 +97,7 @@ def decode(value: bytes) -> PathRecord | None:
         is_untold=document.get("untold") is True,
         is_first=document.get("first") is True,
         differs=differs if isinstance(differs, str) else "",
+        is_unseen=document.get("unseen") is True,
     )
 
 

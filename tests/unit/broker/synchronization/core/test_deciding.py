@@ -46,15 +46,15 @@ def test_what_is_as_recorded_is_no_change() -> None:
 def test_what_was_there_before_is_told_only_for_where_there_is_nothing() -> None:
     before = change_here(None, Stored("a", 0, 1, 500_000), HERE)
     since = change_here(None, Stored("a", 0, 1, 500_001), HERE)
-    assert before == Announcement(PathRecord(Stamp(500_000, "west"), "a", is_untold=True, is_first=True), None)
-    assert since == Announcement(PathRecord(Stamp(500_001, "west"), "a", is_untold=True), None)
+    assert before == Announcement(PathRecord(Stamp(500_000, "west"), "a", is_untold=True, is_first=True))
+    assert since == Announcement(PathRecord(Stamp(500_001, "west"), "a", is_untold=True))
     assert (before.record.is_first, since.record.is_first) == (True, False)
 
 
 def test_change_has_the_time_of_the_node_and_is_later_than_what_it_replaces() -> None:
-    assert change_here(EAST, B, HERE) == Announcement(
-        PathRecord(Stamp(950_000, "west"), "b", EAST.stamp, is_untold=True), EAST.stamp
-    )
+    found = change_here(EAST, B, HERE)
+    assert found == Announcement(PathRecord(Stamp(950_000, "west"), "b", EAST.stamp, is_untold=True))
+    assert found.replaces == EAST.stamp
     # A clock behind that of the other cluster, or a store's ahead of this broker's.
     behind = PathRecord(Stamp(999_999, "east"), "a")
     assert change_here(behind, B, HERE).stamp == Stamp(1_000_000, "west")
@@ -64,7 +64,8 @@ def test_change_has_the_time_of_the_node_and_is_later_than_what_it_replaces() ->
 
 def test_stamp_of_a_change_is_that_of_no_other_value_though_nobody_knows_whether_it_was_told() -> None:
     untold = WEST._replace(is_untold=True)
-    assert change_here(untold, A, HERE) == Announcement(untold, WEST.replaced)
+    assert change_here(untold, A, HERE) == Announcement(untold)
+    assert Announcement(untold).replaces == WEST.replaced
     later = change_here(untold, Stored("b", 4, 100, 900_000), HERE)
     assert isinstance(later, Announcement)
     assert later.stamp == Stamp(900_001, "west")
@@ -156,7 +157,7 @@ def test_what_another_cluster_had_before_is_made_only_where_there_is_nothing() -
     same = decide(mine, A, first, "a", HERE, NO)
     assert (same.outcome, same.record) == (
         Outcome.NOTED,
-        PathRecord(first.stamp, "a", mine.stamp, is_first=True),
+        PathRecord(first.stamp, "a", mine.stamp, is_first=True, is_unseen=True),
     )
     assert decide(mine, A, first._replace(stamp=Stamp(1, "east")), "a", HERE, NO).outcome is Outcome.OLD
     # A change since then is one, though it says the same.
@@ -189,7 +190,7 @@ def test_what_is_needed_here_is_held_though_it_is_deleted_elsewhere() -> None:
     found = decide(WEST, A, event(950_000, value=None), NOTHING, HERE, keeps)
     assert (found.outcome, found.record) == (
         Outcome.HELD,
-        PathRecord(Stamp(950_000, "east"), NOTHING, WEST.stamp, held="a"),
+        PathRecord(Stamp(950_000, "east"), NOTHING, WEST.stamp, held="a", is_unseen=True),
     )
     assert change_here(found.record, A, HERE) is None
     assert change_here(found.record, ABSENT, HERE) == found.record.settled()
@@ -199,12 +200,32 @@ def test_what_is_needed_here_is_held_though_it_is_deleted_elsewhere() -> None:
     assert (change.stamp, change.replaces) == (Stamp(950_001, "west"), None)
 
 
+def test_what_had_not_seen_a_change_does_not_claim_so_when_it_is_told_again() -> None:
+    """It did: the other cluster took it for agreed, and lost a namespace of its own."""
+    held = PathRecord(Stamp(950_000, "east"), "b", WEST.stamp, held="a")
+    change = change_here(held, Stored("c", 4, 100, 960_000), HERE)
+    assert isinstance(change, Announcement)
+    again = change_here(change.record, Stored("c", 4, 100, 960_000), HERE)
+    assert isinstance(again, Announcement)
+    assert (change.replaces, again.replaces, again.record.settled().seen) == (None, None, None)
+    # What came once more is still known.
+    assert decide(again.record, Stored("c", 4, 100), event(950_000), "b", HERE, NO).outcome is Outcome.KNOWN
+    # Nor does who tells a third cluster of it.
+    made = decide(WEST, A, event(950_000), "b", HERE, NO)
+    assert made.record is not None
+    assert (made.record.replaced, made.record.seen) == (WEST.stamp, None)
+    followed = decide(WEST, A, event(950_000, replaces=WEST.stamp), "b", HERE, NO)
+    assert followed.record is not None
+    assert followed.record.seen == WEST.stamp
+
+
 def test_fewer_partitions_than_are_stored_here_are_answered_with_as_many() -> None:
     found = decide(WEST, A, event(1_000_500), "b", HERE, Objections(shrinks=True))
     assert found.outcome is Outcome.COUNTERED
     assert found.announcement == Announcement(
-        PathRecord(Stamp(1_000_501, "west"), "a", Stamp(1_000_500, "east"), is_untold=True), Stamp(1_000_500, "east")
+        PathRecord(Stamp(1_000_501, "west"), "a", Stamp(1_000_500, "east"), is_untold=True)
     )
+    assert found.announcement.replaces == Stamp(1_000_500, "east")
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,14 @@ from geminga.broker.synchronization.core.stamps import Stamp
         PathRecord(Stamp(5, "east"), "ab", before=Before("", -1, 0), held="cd"),
         PathRecord(Stamp(5, "east"), "ab", is_untold=True),
         PathRecord(Stamp(5, "east"), "ab", is_untold=True, is_first=True),
+        PathRecord(Stamp(5, "east"), "ab", Stamp(4, "west"), is_unseen=True),
     ],
 )
 def test_record_is_read_as_it_was_written(record: PathRecord) -> None:
     assert decode(encode(record)) == record
-    assert record.settled() == PathRecord(record.stamp, record.digest, record.replaced, is_first=record.is_first)
+    assert record.settled() == PathRecord(
+        record.stamp, record.digest, record.replaced, is_first=record.is_first, is_unseen=record.is_unseen
+    )
 
 
 @pytest.mark.parametrize(
