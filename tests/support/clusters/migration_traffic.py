@@ -34,12 +34,20 @@ class MovingTraffic(MeshTraffic):
         self.received: defaultdict[tuple[str, str], list[Said]] = defaultdict(list)
         #: By topic, when its late subscription was there.
         self.late_s: dict[str, float] = {}
+        #: Topics whose early subscription was made in this cluster, before they moved.
+        self.early_here: set[str] = set()
         #: All that they sent is answered.
         self.is_sent = False
 
     async def _run(self, node: SimNode) -> None:
         async with gc.connect(self.cluster.url, runtime=node.runtime, **CLIENT) as client:
             early = [await self._subscribe(client, name, EARLY) for name in NAMES]
+            tree = self.cluster.server.tree
+            self.early_here = {
+                name.local_name
+                for name in NAMES
+                if tree.get(f"/managed-ledgers/{name.managed_ledger_name}/{EARLY}") is not None
+            }
             consuming = [
                 spawn(self._follow(client, name, EARLY, consumer), name=f"consume {name}")
                 for name, consumer in zip(NAMES, early, strict=True)
