@@ -160,6 +160,20 @@ def test_first_error_of_the_broker_ends_the_task(standalone, official, fresh_top
             run_task(writer, arrow_batches(VALUE, [(str(number),) for number in range(100_000)]))
 
 
+def test_who_waits_for_receipts_of_a_topic_that_takes_no_more_hears_its_name(standalone, fresh_topic) -> None:
+    """He heard the broker's words alone where they came while he waited."""
+    session = session_for(ClientConfiguration(standalone.service_url))
+    producer = kept_producer(session, fresh_topic, ProducerSettings(), None).producer
+    name = fresh_topic.removeprefix("persistent://")
+    standalone.request("POST", f"/admin/v2/persistent/{name}/terminate")
+    pump = EntryPump(session, 10_000)
+    # Of an entry of several messages the producer itself tells, too, whoever flushes.
+    pump.put(producer, next(encode_entries(MessageColumns([b"1", b"2"]), [(0, 2)], 0)))
+    with pytest.raises(PulsarException, match=rf"{re.escape(fresh_topic)}\b"):
+        pump.finish([producer])
+    pump.close()
+
+
 def test_pump_stops_at_the_first_error_and_never_blocks(standalone, fresh_topic) -> None:
     session = session_for(ClientConfiguration(standalone.service_url))
     kept = kept_producer(session, fresh_topic, ProducerSettings(), None)

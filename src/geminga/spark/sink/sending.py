@@ -69,7 +69,10 @@ class EntryPump:
         async def finish() -> None:
             await self._hand_over.empty()
             for producer in waited_for:
-                await self._while_receipts_come(producer, producer.flush)
+                try:
+                    await self._while_receipts_come(producer, producer.flush)
+                except PulsarException as error:
+                    raise of_topic(error, producer.topic()) from error
 
         self._session.run(finish)
         if self._error is not None:
@@ -111,8 +114,8 @@ class EntryPump:
                 except (ProducerQueueIsFull, MemoryBufferIsFull):
                     try:
                         await self._while_receipts_come(producer, producer.drain)
-                    except Timeout as error:
-                        self._error = error
+                    except PulsarException as error:
+                        self._error = of_topic(error, producer.topic())
                     return
                 except MessageTooBig as error:
                     self._error = SinkError(
