@@ -283,7 +283,7 @@ def test_signal_of_the_terminal_ends_all_in_good_order(tmp_path: Path) -> None:
         assert process.process.wait(30) == 0
         wait_gone(children, 0.0)
     log = process.log.read_text(encoding="utf-8")
-    assert log.count("geminga.app.servers.process: stopping") == 3
+    assert log.count("process_life: stopping\n") == 3
     assert " ERROR " not in log
 
 
