@@ -2,10 +2,12 @@
 
 ``python -m tools.suite_ids --base COMMIT --out FILE`` collects the tests of that commit and of this tree and makes a
 table: a row for each file with how many of its tests are the same, and one for each test that is not. One of the same
-name and parameters in another file has moved there. ``--merged FILE`` names, tab-separated, ids of the commit and the
-ids (or a reason) that took them over; a name without parameters stands for all that it had. A test that is gone without
-one is an error. ``--ledger FILE`` (``pytest -p support.house.cpu_ledger --cpu-ledger FILE`` at that commit) adds their
-costs.
+name and parameters in another file has moved there, and where a test of the same name has at least as many cases as it
+had, they have other parameters now. ``--merged FILE`` names, tab-separated, ids of the commit and the ids (or a reason)
+that took them over; a name without parameters stands for all that it had. A test that is gone without one is an error.
+``--ledger FILE`` (``pytest -p support.house.cpu_ledger --cpu-ledger FILE`` at that commit) adds their costs. ``--new
+FILE`` names the tests of ``make test`` that stand for none of that commit: below the name of the tree they are what
+``support.house.resumed`` leaves out (``KEPT_RESULTS``), for a run beside that commit's.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 
 
 class Fate(NamedTuple):
-    """Of one test: ``same``, ``moved``, ``long`` (sampled, or moved to the long tests), ``merged`` or ``gone``."""
+    """Of one test: ``same``, ``moved``, ``other`` (parameters), ``long`` (sampled or moved), ``merged``, ``gone``."""
 
     kind: str
     into: str = ""
@@ -36,9 +38,10 @@ def fates(before: Sequence[str], short: set[str], all_ids: set[str], merged: Map
     named: dict[str, list[str]] = {}
     for nodeid in all_ids.difference(before):
         named.setdefault(_name(nodeid), []).append(nodeid)
+    cases_before, cases_now = Counter(map(_test, before)), Counter(map(_test, short))
     found = {}
     for nodeid in before:
-        takes_over = merged.get(nodeid) or merged.get(nodeid.partition("[")[0])
+        takes_over = merged.get(nodeid) or merged.get(_test(nodeid))
         if nodeid in short:
             found[nodeid] = Fate("same")
         elif nodeid in all_ids:
@@ -47,9 +50,16 @@ def fates(before: Sequence[str], short: set[str], all_ids: set[str], merged: Map
             found[nodeid] = Fate("merged", takes_over)
         elif moved := _moved(nodeid, named.get(_name(nodeid), [])):
             found[nodeid] = Fate("moved" if moved in short else "long", moved)
+        elif cases_now[_test(nodeid)] >= cases_before[_test(nodeid)]:
+            found[nodeid] = Fate("other", _test(nodeid))
         else:
             found[nodeid] = Fate("gone")
     return found
+
+
+def _test(nodeid: str) -> str:
+    """Without its parameters."""
+    return nodeid.partition("[")[0]
 
 
 def _name(nodeid: str) -> str:
@@ -63,6 +73,13 @@ def _moved(nodeid: str, candidates: Sequence[str]) -> str | None:
     here = [candidate for candidate in candidates if candidate.partition("::")[0] == file]
     chosen = here or candidates
     return chosen[0] if len(chosen) == 1 else None
+
+
+def new(found: Mapping[str, Fate], short: set[str]) -> list[str]:
+    """Those of ``short`` that stand for no test of the other commit."""
+    standing = {nodeid for nodeid, fate in found.items() if fate.kind == "same"}
+    standing.update(fate.into for fate in found.values())
+    return sorted(nodeid for nodeid in short if not standing & {nodeid, _test(nodeid)})
 
 
 def table(found: Mapping[str, Fate], costs: Mapping[str, Sequence[float]]) -> str:
@@ -109,6 +126,7 @@ def main() -> None:
     parser.add_argument("--merged", type=Path, help="tab-separated: an id, and what took it over")
     parser.add_argument("--ledger", type=Path, help="what the tests cost at that commit")
     parser.add_argument("--out", type=Path, help="where the table goes; standard output if not given")
+    parser.add_argument("--new", type=Path, help="where the ids go that stand for no test of the commit")
     given = parser.parse_args()
     merged = {}
     if given.merged:
@@ -121,7 +139,10 @@ def main() -> None:
             before = collected(tree, "-m", "not long")
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True)
-    found = fates(before, set(collected(ROOT, "-m", "not long")), set(collected(ROOT)), merged)
+    short = set(collected(ROOT, "-m", "not long"))
+    found = fates(before, short, set(collected(ROOT)), merged)
+    if given.new:
+        given.new.write_text("".join(f"{nodeid}\n" for nodeid in new(found, short)), encoding="utf-8")
     text = table(found, costs)
     if given.out:
         given.out.write_text(text, encoding="utf-8")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tools.suite_ids import Fate, fates, shares, table
+from tools.suite_ids import Fate, fates, new, shares, table
 
 BEFORE = ["tests/a.py::one", "tests/a.py::two", "tests/b.py::three[x]", "tests/b.py::four", "tests/c.py::five"]
 COSTS = {"tests/a.py::one": (1.0, 2.0), "tests/b.py::four": (3.0, 3.0)}
@@ -70,3 +70,28 @@ def test_a_name_without_parameters_stands_for_all_that_it_had() -> None:
         "tests/a.py::one[1]": Fate("merged", "built since"),
         "tests/a.py::one[2]": Fate("merged", "tests/b.py::two"),
     }
+
+
+def test_as_many_cases_with_other_parameters_are_the_same_test() -> None:
+    before = ["tests/a.py::one[1]", "tests/a.py::one[2]", "tests/a.py::few[1]", "tests/a.py::few[2]"]
+    now = {"tests/a.py::one[a]", "tests/a.py::one[b]", "tests/a.py::few[2]"}
+    assert fates(before, now, now, {}) == {
+        "tests/a.py::one[1]": Fate("other", "tests/a.py::one"),
+        "tests/a.py::one[2]": Fate("other", "tests/a.py::one"),
+        "tests/a.py::few[1]": Fate("gone"),  # one case less
+        "tests/a.py::few[2]": Fate("same"),
+    }
+
+
+def test_who_stands_for_no_test_of_the_commit_is_new() -> None:
+    before = ["tests/a.py::stays", "tests/a.py::moves", "tests/a.py::one[1]", "tests/a.py::former"]
+    now = {
+        "tests/a.py::stays",
+        "tests/b.py::moves",
+        "tests/a.py::one[a]",
+        "tests/a.py::one[b]",
+        "tests/a.py::heir[1]",
+        "tests/a.py::young",
+    }
+    found = fates(before, now, now, {"tests/a.py::former": "tests/a.py::heir"})
+    assert new(found, now) == ["tests/a.py::young"]
