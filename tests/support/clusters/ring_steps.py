@@ -95,6 +95,10 @@ POINTS: Final = (
     *(Point(f"client's {step}", "client") for step in CLIENT_STEPS),
 )
 
+#: Armed as all are, and hardly ever met: the ring's ledgers are rolled only where deduplication finds a failed write,
+#: 51 times in 333 seeds. ``tests/simulation/test_cursor_crash.py`` crashes there many times.
+BY_CHANCE: Final = frozenset({Point("ml.roll.listed", "broker")})
+
 _TRANSACTION_LOG: Final = "/__transaction_log_"
 
 
