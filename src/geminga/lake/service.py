@@ -37,9 +37,13 @@ T = TypeVar("T")
 OpenStore = Callable[[str, Mapping[str, str]], LakeStore]
 #: Which cluster this is. Raises StorageError.
 FindOwner = Callable[[], Awaitable[Owner]]
+#: Which root: a driver and its properties, sorted.
+_RootKey = tuple[str, tuple[tuple[str, str], ...]]
 
 #: Roots with lanes of their own; of more, which policies may name, several share theirs.
 ROOTS_APART_MAX: Final = 8
+#: Roots that stay open, each with its file system; the one that was asked for longest ago is opened again when it is.
+ROOTS_MAX: Final = 256
 #: Manifests that are older than the newest and deleted at once.
 _OLD_MANIFESTS_MAX: Final = 1000
 
@@ -332,10 +336,12 @@ class Lake:
         self.find_owner = find_owner
         self._runtime = runtime
         self._open_store = open_store
-        self._roots: dict[tuple[str, tuple[tuple[str, str], ...]], Root] = {}
+        #: The last that were asked for: those that are open, and lanes of some that could not be, too.
+        self._roots: dict[_RootKey, Root] = {}
+        self._lanes_of: dict[_RootKey, RootLanes] = {}
+        self._lanes_given = 0
         self._offloads = OffloadLanes([f"lake-offload-{number}" for number in range(offloads_max)])
         self._readers = readers
-        self._lanes_of: dict[tuple[str, tuple[tuple[str, str], ...]], RootLanes] = {}
         self.groups = GroupCache(cache_bytes)
 
     def wall_ms(self) -> int:
@@ -385,11 +391,28 @@ class Lake:
         key = (driver, tuple(sorted(properties.items())))
         found = self._roots.get(key)
         if found is None:
-            # The same each time that it is tried: one that can not be opened holds no other lanes up.
-            lanes = self._lanes_of.setdefault(key, RootLanes(len(self._lanes_of), self._readers))
+            lanes = self._lanes(key)
             store = await self.call(lanes.small, lambda: self._open_store(driver, properties))
-            found = self._roots.setdefault(key, Root(self, lanes, store, driver, properties))
+            found = self._roots.get(key) or Root(self, lanes, store, driver, properties)
+        _keep(self._roots, key, found)
         return found
+
+    def _lanes(self, key: _RootKey) -> RootLanes:
+        """The same each time that it is tried: one that can not be opened holds no other lanes up."""
+        lanes = self._lanes_of.get(key)
+        if lanes is None:
+            lanes = RootLanes(self._lanes_given, self._readers)
+            self._lanes_given += 1
+        _keep(self._lanes_of, key, lanes)
+        return lanes
+
+
+def _keep(kept: dict[_RootKey, T], key: _RootKey, value: T) -> None:
+    """As the last one that was asked for."""
+    kept.pop(key, None)
+    kept[key] = value
+    while len(kept) > ROOTS_MAX:
+        del kept[next(iter(kept))]
 
 
 def _as_storage_error(error: BaseException) -> BaseException:

@@ -11,7 +11,7 @@ import pytest
 from geminga import sim
 from geminga.lake.core.manifest import Manifest, ManifestLedger
 from geminga.lake.ownership import OWNER_FILE, Owner
-from geminga.lake.service import Lake, StopSignal
+from geminga.lake.service import ROOTS_MAX, Lake, StopSignal
 from geminga.model.errors import ConfigurationError, DiskFullError, DiskIOError, LedgerClosedError
 from geminga.runtime import next_turn, spawn, wait_ms
 from geminga.sim.threads import SimThreads
@@ -193,6 +193,44 @@ def test_a_root_is_opened_once() -> None:
         assert await lake.root("filesystem", {**PROPERTIES, "root": "memory://other"}) is not root
 
     run(scenario)
+
+
+def test_only_so_many_roots_stay_open() -> None:
+    """Policies may name any number of them; each kept its file system for as long as the broker lived."""
+
+    async def scenario(lake, store):
+        async def root(number):
+            return await lake.root("filesystem", {**PROPERTIES, "root": f"memory://{number}"})
+
+        first, second = await root(1), await root(2)
+        await first.list(DIRECTORY)
+        for number in range(3, ROOTS_MAX + 1):
+            await root(number)
+        assert await root(1) is first
+        await root(ROOTS_MAX + 1)  # of which the second one was not asked for any more
+        assert await root(1) is first
+        assert await root(2) is not second
+        # Who holds one that was put away goes on with it.
+        await second.write_manifest(DIRECTORY, manifest(1, 0))
+        assert await (await root(2)).read_manifest(DIRECTORY) == manifest(1, 0)
+        assert all(len(kept) == ROOTS_MAX for kept in (lake._roots, lake._lanes_of))
+
+    run(scenario)
+
+
+def test_roots_that_can_not_be_opened_leave_so_many_lanes_at_most() -> None:
+    async def main(world: sim.SimWorld) -> None:
+        def fail(driver, properties):
+            raise OSError(5, "away")
+
+        runtime = replace(world.node("broker").runtime, threads=SimThreads(inline=True))
+        lake = Lake(runtime, fail, owner, offloads_max=2, readers=2, cache_bytes=100)
+        for number in range(ROOTS_MAX + 3):
+            with pytest.raises(DiskIOError):
+                await lake.root("filesystem", {**PROPERTIES, "root": f"memory://{number}"})
+        assert (len(lake._roots), len(lake._lanes_of)) == (0, ROOTS_MAX)
+
+    sim.run(main)
 
 
 def test_a_stop_ends_every_wait_and_all_that_come() -> None:
