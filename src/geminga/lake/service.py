@@ -411,7 +411,7 @@ def _keep(kept: dict[_RootKey, T], key: _RootKey, value: T) -> None:
     """As the last one that was asked for."""
     kept.pop(key, None)
     kept[key] = value
-    while len(kept) > ROOTS_MAX:
+    if len(kept) > ROOTS_MAX:
         del kept[next(iter(kept))]
 
 

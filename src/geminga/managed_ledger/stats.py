@@ -19,6 +19,16 @@ RANGES_SHOWN_MAX: Final = 100
 
 def internal_stats(ml: ManagedLedger) -> dict[str, object]:
     """Ledgers and cursors as they are in memory."""
+    return {**ledger_stats(ml), "cursors": {name: cursor_stats(ml, cursor) for name, cursor in cursors_told(ml)}}
+
+
+def cursors_told(ml: ManagedLedger) -> list[tuple[str, ManagedCursor]]:
+    """By name: the durable ones, then the others."""
+    return [*ml.cursors.items(), *((cursor.name, cursor) for cursor in sorted(ml.cursor_set.non_durable, key=_name))]
+
+
+def ledger_stats(ml: ManagedLedger) -> dict[str, object]:
+    """The same without cursors, of which clients decide how many there are."""
     last = ml.ledgers.last
     # Between two ledgers there is no current one; the last of a terminated topic stays it.
     current = last if ml.reader.open_ledger is not None or ml.stored.terminated_position is not None else None
@@ -44,15 +54,12 @@ def internal_stats(ml: ManagedLedger) -> dict[str, object]:
             }
             for info in ml.ledgers.infos
         ],
-        "cursors": {
-            **{name: _cursor_stats(ml, cursor) for name, cursor in ml.cursors.items()},
-            **{cursor.name: _cursor_stats(ml, cursor) for cursor in sorted(ml.cursor_set.non_durable, key=_name)},
-        },
         "properties": dict(ml.stored.properties),
     }
 
 
-def _cursor_stats(ml: ManagedLedger, cursor: ManagedCursor) -> dict[str, object]:
+def cursor_stats(ml: ManagedLedger, cursor: ManagedCursor) -> dict[str, object]:
+    """Where a cursor stands, and how that is kept."""
     state = cursor.state
     store = cursor.store
     backlog = cursor.backlog_count

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Generator
+from typing import Final, TypeVar
 
 from geminga.runtime.ports import Clock
 from geminga.runtime.waiting import next_turn
 
+T = TypeVar("T")
 #: Seconds of one turn.
 TURN_S_MAX: Final = 0.005
 #: Steps of one turn: also under simulation, where no time passes within one.
@@ -31,6 +33,17 @@ class Turns:
         """Whether the step at hand belongs to the next turn."""
         self._steps += 1
         return self._steps > self._steps_max or self._clock.monotonic() >= self._ends_s
+
+    async def through(self, steps: Generator[None, None, T]) -> T:
+        """What steps come to, in as many turns as they take."""
+        while True:
+            if self.is_over():
+                await self.next()
+            try:
+                next(steps)
+            except StopIteration as end:
+                found: T = end.value
+                return found
 
     async def next(self) -> None:
         """Let everything else that is ready run once."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from geminga.broker.subscription.stats import consumers_stats
 from geminga.broker.subscription.subscription import Subscription
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.managed_ledger.rules.write_stats import LATENCY_BOUNDS_US, SIZE_BOUNDS
@@ -110,13 +111,11 @@ class MetricLevels(NamedTuple):
 BY_TOPIC: Final = MetricLevels()
 
 
-def consumer_rows(subscription: AnySubscription, stats: Mapping[str, object]) -> Iterator[Row]:
-    """``stats``: of the subscription, whose consumers are in the order of its own."""
-    documents = stats["consumers"]
-    assert isinstance(documents, list)
-    for consumer, document in zip(subscription.consumers, documents, strict=True):
+def consumer_rows(subscription: AnySubscription) -> Iterator[Row]:
+    """Of those that are attached."""
+    for consumer, document in consumers_stats(subscription):
         labels = (("consumer_name", consumer.name), ("consumer_id", str(consumer.consumer_id)))
-        yield labels, {metric: float(document[field]) for metric, field in CONSUMER_METRICS.items()}
+        yield labels, {metric: _number(document[field]) for metric, field in CONSUMER_METRICS.items()}
 
 
 def producer_rows(topic: Topic, statistics: TopicStatistics) -> Iterator[Row]:

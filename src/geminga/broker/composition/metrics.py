@@ -27,8 +27,7 @@ from geminga.broker.composition.metric_levels import (
 from geminga.broker.statistics.replication import REPLICATION_METRICS, replicated_subscription_counts, replication_stats
 from geminga.broker.statistics.topics import TopicStatistics, backlog_bytes, totals_out
 from geminga.broker.subscription.rates import Rates
-from geminga.broker.subscription.stats import non_persistent_subscription_stats, subscription_stats
-from geminga.broker.subscription.subscription import Subscription
+from geminga.broker.subscription.stats import subscription_counts
 from geminga.broker.topic.delays import delays_stats
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.model.histogram import Spread
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from geminga.broker.admission.topic_schemas import Schemas
     from geminga.broker.composition.metric_labels import TopicLabels
     from geminga.broker.composition.service import Broker
-    from geminga.broker.topic.base import AnySubscription, Topic
+    from geminga.broker.topic.base import Topic
     from geminga.model.exposition import Labels, Page, Source
     from geminga.model.histogram import Quantiles
 
@@ -283,7 +282,7 @@ class Metrics:
             yield None
             if topic.subscriptions.get(name) is not subscription:
                 continue  # it went meanwhile
-            stats = _stats_of(subscription)
+            stats = subscription_counts(subscription)
             for index, field in enumerate(("msgRateOut", "msgThroughputOut")):
                 rates_out[index] += _number_of(stats, field)
             if page is None or not levels.topics:
@@ -293,7 +292,7 @@ class Metrics:
             if levels.subscription_backlog_size:
                 page.add("geminga_subscription_backlog_bytes", own, _number_of(stats, "backlogSize"))
             if levels.consumers:
-                _add_rows(page, own, consumer_rows(subscription, stats))
+                yield from _rows_in_turns(page, own, consumer_rows(subscription))
 
     @staticmethod
     def _add_namespace(page: Page, labels: Labels, values: Mapping[str, float]) -> None:
@@ -482,12 +481,6 @@ def _spread_values(name: str, spread: Spread, endings: Iterable[str]) -> dict[st
     values[f"{name}_count"] = sum(counts)
     values[f"{name}_sum"] = round(total)
     return values
-
-
-def _stats_of(subscription: AnySubscription) -> Stats:
-    if isinstance(subscription, Subscription):
-        return subscription_stats(subscription)
-    return non_persistent_subscription_stats(subscription)
 
 
 def _add_subscription(page: Page, labels: Labels, consumers: int, stats: Stats) -> None:

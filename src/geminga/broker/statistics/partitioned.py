@@ -7,7 +7,7 @@ one only numbers are told; each partition's own statistics have the rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, cast
 
@@ -58,6 +58,9 @@ OF_ONE: Final = frozenset(
     )
 )
 
+#: Put together one by one.
+_MERGED_APART: Final = frozenset(("publishers", "subscriptions"))
+
 #: The numbers of a topic without partitions that were ever used: every other is added to them.
 ZEROS: Final[Document] = {
     **dict.fromkeys(("msgRateIn", "msgThroughputIn", "msgRateOut", "msgThroughputOut"), 0.0),
@@ -105,31 +108,37 @@ def partitioned_metadata(partitions: int, properties: Mapping[str, str]) -> Docu
     return {**metadata, "properties": {**properties}} if properties else metadata
 
 
-def merged_stats(
+def merging_steps(
     partitions: int,
     each: Sequence[Document],
     *,
     is_persistent: bool,
     properties: Mapping[str, str] = MappingProxyType({}),
-) -> Document:
-    """The statistics of ``each`` as one, without the single partitions; ``partitions``: how many there are."""
+) -> Generator[None, None, Document]:
+    """The statistics of ``each`` as one, without the single partitions; ``partitions``: how many there are. A step for
+    each publisher and subscription of each."""
     stats: Document = {**ZEROS, **(ZEROS_STORED if is_persistent else ZEROS_NOT_STORED)}
-    publishers: list[Document] = []
-    subscriptions: dict[str, Document] = {}
+    publishers = _Publishers()
+    subscriptions: dict[str, _Merged] = {}
     for one in each:
-        stats = _added(stats, one)
-        _merge_publishers(publishers, cast("list[Document]", one["publishers"]))
+        stats = _added(stats, {key: value for key, value in one.items() if key not in _MERGED_APART})
+        for index, publisher in enumerate(cast("list[Document]", one["publishers"])):
+            yield
+            publishers.add(index, publisher)
         for name, subscription in cast("dict[str, Document]", one["subscriptions"]).items():
-            before = subscriptions.get(name)
-            subscriptions[name] = _subscription(before, subscription)
+            yield
+            merged = subscriptions.get(name)
+            if merged is None:
+                merged = subscriptions[name] = _Merged()
+            merged.add(subscription)
     rate, throughput = _number(stats, "msgRateIn"), _number(stats, "msgThroughputIn")
     return {
         **stats,
         # Of no partition in particular.
         **dict.fromkeys(OFFLOADED[1:], 0),
         "averageMsgSize": throughput / rate if rate else 0.0,
-        "publishers": [*publishers],
-        "subscriptions": {**subscriptions},
+        "publishers": [*publishers.found],
+        "subscriptions": {name: merged.document() for name, merged in subscriptions.items()},
         "replication": _replication(cast("dict[str, Document]", one.get("replication", {})) for one in each),
         "metadata": partitioned_metadata(partitions, properties),
         "partitions": {},
@@ -146,34 +155,56 @@ def _replication(each: Iterable[Mapping[str, Document]]) -> Document:
     return {**found}
 
 
-def _merge_publishers(publishers: list[Document], of_partition: Iterable[Document]) -> None:
-    for index, one in enumerate(of_partition):
+class _Publishers:
+    """Producers of several partitions: those of one name are one, if their clients name the partitions' alike; of
+    others the first of a partition is one with the first of each, and so on."""
+
+    def __init__(self) -> None:
+        self.found: list[Document] = []
+        self._places: dict[Json, int] = {}
+
+    def add(self, index: int, one: Document) -> None:
+        """That with this place in its partition."""
         if one["supportsPartialProducer"]:
-            places = [i for i, known in enumerate(publishers) if known.get("producerName") == one["producerName"]]
-            index = places[0] if places else len(publishers)
+            index = self._places.get(one["producerName"], len(self.found))
             own: Document = {}
         else:
             own = {"producerId": 0, "producerName": None}
         document = _without_own({**one, **own})
-        if document.get("producerName") is None:
+        name = document.get("producerName")
+        if name is None:
             document.pop("producerName", None)
-        if index >= len(publishers):
-            publishers.append({**document, "producerId": 0})
+        if index >= len(self.found):
+            index = len(self.found)
+            self.found.append({**document, "producerId": 0})
         else:
-            publishers[index] = {**_added(publishers[index], document), "producerId": 0}
+            self.found[index] = {**_added(self.found[index], document), "producerId": 0}
+        self._places.setdefault(self.found[index].get("producerName"), index)
 
 
-def _subscription(before: Document | None, one: Document) -> Document:
-    consumers = {str(each["consumerName"]): each for each in _list(before, "consumers")}
-    for consumer in _list(one, "consumers"):
-        name, document = str(consumer["consumerName"]), _without_own(consumer)
-        known = consumers.get(name)
-        merged = document if known is None else _added(known, document)
-        merged["lastAckedTime"] = max(_text(known, "lastAckedTime"), _text(consumer, "lastAckedTime"))
-        merged["lastConsumedTime"] = max(_text(known, "lastConsumedTime"), _text(consumer, "lastConsumedTime"))
-        consumers[name] = merged
-    merged = dict(one) if before is None else _added(before, one)
-    return {**merged, "consumers": [*consumers.values()]}
+class _Merged:
+    """One subscription of several partitions; consumers of one name are one."""
+
+    __slots__ = ("_consumers", "_own")
+
+    def __init__(self) -> None:
+        self._own: Document | None = None
+        self._consumers: dict[str, Document] = {}
+
+    def add(self, one: Document) -> None:
+        """What a partition tells of it."""
+        for consumer in cast("list[Document]", one["consumers"]):
+            name, document = str(consumer["consumerName"]), _without_own(consumer)
+            known = self._consumers.get(name)
+            merged = document if known is None else _added(known, document)
+            merged["lastAckedTime"] = max(_text(known, "lastAckedTime"), _text(consumer, "lastAckedTime"))
+            merged["lastConsumedTime"] = max(_text(known, "lastConsumedTime"), _text(consumer, "lastConsumedTime"))
+            self._consumers[name] = merged
+        self._own = dict(one) if self._own is None else _added(self._own, one)
+
+    def document(self) -> Document:
+        """All of it."""
+        return {**(self._own or {}), "consumers": [*self._consumers.values()]}
 
 
 def _added(before: Document, one: Document) -> Document:
@@ -216,10 +247,6 @@ def _smallest(left: float, right: float) -> int | float:
 
 def _without_own(document: Document) -> Document:
     return {key: value for key, value in document.items() if key not in OF_ONE}
-
-
-def _list(document: Document | None, key: str) -> list[Document]:
-    return cast("list[Document]", document[key]) if document is not None else []
 
 
 def _text(document: Document | None, key: str) -> str:

@@ -7,7 +7,7 @@ because administration tools read them without asking whether they exist.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
 
@@ -16,18 +16,16 @@ from geminga.broker.core.producer_access import AccessMode
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.statistics.replication import own_publishers, replication_stats
 from geminga.broker.subscription.messages import entry_timestamp_ms
-from geminga.broker.subscription.non_persistent import NonPersistentSubscription
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.subscription.stats import backlog_bytes as subscription_backlog
 from geminga.broker.subscription.stats import (
+    consumers_stats,
     iso_time,
-    non_persistent_subscription_stats,
     oldest_publish_time_ms,
     oldest_stored_ms,
-    subscription_stats,
+    subscription_counts,
     totals,
 )
-from geminga.broker.subscription.subscription import Subscription
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.delays import delays_stats
 from geminga.broker.topic.offload import Offload
@@ -37,7 +35,7 @@ from geminga.model.errors import StorageError
 
 if TYPE_CHECKING:
     from geminga.broker.administration.services import BrokerStatus
-    from geminga.runtime import Clock
+    from geminga.runtime import Clock, Turns
 
 #: Names of access modes as Pulsar prints them.
 ACCESS_MODES: Final = {
@@ -55,6 +53,7 @@ SUMMED_OVER_SUBSCRIPTIONS: Final = (
     "nonContiguousDeletedMessagesRanges",
     "nonContiguousDeletedMessagesRangesSerializedSize",
 )
+_RATES: Final = ("msgRate", "msgThroughput")
 #: Of a topic that was never compacted.
 NO_COMPACTION: Final[Mapping[str, Json]] = dict.fromkeys(
     (
@@ -103,14 +102,30 @@ class TopicStatistics:
         rates = topic.rates.update(self._clock.monotonic(), topic.publishing.totals())
         return rates[0], rates[1]
 
-    def of_topic(self, topic: Topic) -> Document:
-        """``TopicStats``, or ``NonPersistentTopicStats``."""
+    async def of_topic(self, topic: Topic, turns: Turns) -> Document:
+        """``TopicStats``, or ``NonPersistentTopicStats``: clients decide how many subscriptions it has."""
+        return await turns.through(self._steps(topic))
+
+    def _steps(self, topic: Topic) -> Generator[None, None, Document]:
+        subscriptions: dict[str, Document] = {}
+        sums: dict[str, int | float] = {key: 0.0 if key.startswith(_RATES) else 0 for key in SUMMED_OVER_SUBSCRIPTIONS}
+        for name, item in [*topic.subscriptions.items()]:
+            yield
+            subscriptions[name] = document = cast("Document", subscription_counts(item))
+            document["consumers"] = consumers = list[Json]()
+            for _, consumer in consumers_stats(item):
+                consumers.append(cast("Document", consumer))
+                yield
+            for key in sums:
+                sums[key] += _number(document, key)
         rate_in, throughput_in = self.rates_in(topic)
         replication = replication_stats(topic, self._clock)
-        publishers = own_publishers(topic, replication)
+        publishers: list[Json] = []
+        for producer in own_publishers(topic, replication):
+            yield
+            publishers.append(self.publisher(topic, producer))
         being_let_in = sum(producer.ready is not None for producer in topic.producers.values())
         waiting = len(topic.attendance.waiting) + being_let_in
-        subscriptions = {name: _subscription(item) for name, item in topic.subscriptions.items()}
         return {
             "msgRateIn": rate_in,
             "msgThroughputIn": throughput_in,
@@ -118,14 +133,14 @@ class TopicStatistics:
             "msgInCounter": topic.publishing.messages_in,
             "averageMsgSize": throughput_in / rate_in if rate_in else 0.0,
             "msgChunkPublished": topic.publishing.has_chunks,
-            **{key: _total(subscriptions, key) for key in SUMMED_OVER_SUBSCRIPTIONS},
+            **sums,
             **_stored(topic),
             "earliestMsgPublishTimeInBacklogs": 0,
             **NOT_IN_GEMINGA,
             **_offloaded(topic),
             **_transactions(topic),
             "publishRateLimitedTimes": topic.throttles.publish_limited_times,
-            "publishers": [self.publisher(topic, producer) for producer in publishers],
+            "publishers": publishers,
             "waitingPublishers": waiting,
             "subscriptions": {**subscriptions},
             "replication": {**replication},
@@ -225,7 +240,7 @@ def backlog_bytes(topic: Topic) -> int:
     return max((subscription_backlog(item) for item in topic.subscriptions.values() if item.is_durable), default=0)
 
 
-async def add_stored(topic: Topic, stats: Document, *, for_each: bool) -> None:
+async def add_stored(topic: Topic, stats: Document, turns: Turns, *, for_each: bool) -> None:
     """Complete ``stats`` by what must be read from storage: how old the oldest message of the backlog is, and when the
     newest was published, if that was before the topic was loaded.
 
@@ -237,7 +252,7 @@ async def add_stored(topic: Topic, stats: Document, *, for_each: bool) -> None:
     with suppress(StorageError):
         await _add_ages(topic, stats)
     if for_each:
-        await _add_earliest(topic, stats)
+        await _add_earliest(topic, stats, turns)
     unreadable = unreadable_ledgers(topic)
     if unreadable:
         stats["unreadableLedgers"] = unreadable
@@ -266,9 +281,11 @@ async def _add_ages(topic: PersistentTopic, stats: Document) -> None:
             stats["oldestBacklogMessageSubscriptionName"] = slowest.name
 
 
-async def _add_earliest(topic: PersistentTopic, stats: Document) -> None:
+async def _add_earliest(topic: PersistentTopic, stats: Document, turns: Turns) -> None:
     earliest: list[int] = []
     for name, document in cast("dict[str, Document]", stats["subscriptions"]).items():
+        if turns.is_over():
+            await turns.next()
         subscription = topic.subscriptions.get(name)
         published_ms: int | None = None
         with suppress(StorageError):
@@ -286,17 +303,6 @@ def totals_out(topic: Topic) -> tuple[int, int]:
         messages += out[0]
         size_bytes += out[1]
     return messages, size_bytes
-
-
-def _subscription(subscription: Subscription | NonPersistentSubscription) -> Document:
-    if isinstance(subscription, Subscription):
-        return cast("Document", subscription_stats(subscription))
-    return cast("Document", non_persistent_subscription_stats(subscription))
-
-
-def _total(documents: dict[str, Document], key: str) -> int | float:
-    zero: int | float = 0.0 if key.startswith(("msgRate", "msgThroughput")) else 0
-    return sum((_number(document, key) for document in documents.values()), zero)
 
 
 def _number(document: Document, key: str) -> int | float:

@@ -6,7 +6,7 @@ somebody asked, at least :data:`RATE_WINDOW_MIN_S` ago.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from geminga.managed_ledger import Entry, ManagedCursor
 
 Json = dict[str, object]
+AnySubscription = Subscription | NonPersistentSubscription
 
 #: Of a time to the second, in ISO 8601.
 _SECONDS_DIGITS: Final = 19
@@ -80,7 +81,7 @@ TYPE_NAMES: Final = {
 }
 
 
-def consumer_stats(consumer: Consumer, draining: Sequence[DrainingHash] = ()) -> Json:
+def _consumer_stats(consumer: Consumer, draining: Sequence[DrainingHash] = ()) -> Json:
     """``ConsumerStats`` of Pulsar's topic statistics; ``draining``: its hashes that moved on, Key_Shared only."""
     rates = _consumer_rates(consumer)
     is_individual = consumer.type in INDIVIDUAL_ACK_TYPES
@@ -122,15 +123,29 @@ def consumer_stats(consumer: Consumer, draining: Sequence[DrainingHash] = ()) ->
     return stats
 
 
-def subscription_stats(subscription: Subscription) -> Json:
-    """``SubscriptionStats`` of a persistent topic."""
+def consumers_stats(subscription: AnySubscription) -> Iterator[tuple[Consumer, Json]]:
+    """``ConsumerStats`` of each consumer. Clients decide how many there are; some come and go while they are told."""
+    draining = _draining(subscription)
+    for consumer in [*subscription.consumers]:
+        yield consumer, _consumer_stats(consumer, draining.get(consumer, ()))
+
+
+def subscription_counts(subscription: AnySubscription) -> Json:
+    """``SubscriptionStats`` without what each consumer has."""
+    if isinstance(subscription, NonPersistentSubscription):
+        stats = _common_stats(subscription)
+        stats |= NOTHING_STORED
+        return stats | {
+            "subscriptionProperties": {},
+            "msgDropRate": _rates(subscription)[5],
+            **_filter_counts(subscription),
+        }
     dispatch = subscription.dispatch
     shared = dispatch if isinstance(dispatch, SharedDispatch) else None
     due = shared.due if shared is not None else None
     delayed = due.count if due is not None else 0
     backlog = subscription.cursor.backlog_count
-    key_shared = shared.core if shared is not None and isinstance(shared.core, KeySharedDispatcher) else None
-    stats = _common_stats(subscription, key_shared.draining() if key_shared is not None else {})
+    stats = _common_stats(subscription)
     stats |= {
         "msgExpired": subscription.entries_expired,
         "totalMsgExpired": subscription.entries_expired,
@@ -165,7 +180,7 @@ def subscription_stats(subscription: Subscription) -> Json:
         stats["heldByRate"] = dispatch.held_by.level
     if delayed and due is not None and due.next_due_ms is not None:
         stats["nextDueTimestamp"] = due.next_due_ms
-    if shared is not None and key_shared is not None:
+    if shared is not None and isinstance(shared.core, KeySharedDispatcher):
         stats |= {
             "allowOutOfOrderDelivery": shared.allows_out_of_order,
             "keySharedMode": shared.key_shared_mode,
@@ -173,7 +188,7 @@ def subscription_stats(subscription: Subscription) -> Json:
     return stats
 
 
-def _filter_counts(subscription: Subscription | NonPersistentSubscription) -> Json:
+def _filter_counts(subscription: AnySubscription) -> Json:
     """What its entry filters said, in messages; nothing where it never had any."""
     found = subscription.filter
     if found is None:
@@ -194,14 +209,6 @@ def _filter_counts(subscription: Subscription | NonPersistentSubscription) -> Js
         "filterRescheduledMsgCount": found.rescheduled,
         "filterUnfilteredMsgCount": found.unfiltered,
     }
-
-
-def non_persistent_subscription_stats(subscription: NonPersistentSubscription) -> Json:
-    """``SubscriptionStats`` of a non-persistent topic."""
-    stats = _common_stats(subscription, {})
-    stats |= NOTHING_STORED
-    stats |= {"subscriptionProperties": {}, "msgDropRate": _rates(subscription)[5], **_filter_counts(subscription)}
-    return stats
 
 
 def backlog_bytes(subscription: Subscription, *, is_limited: bool = True) -> int:
@@ -269,7 +276,7 @@ async def _oldest_entry(subscription: Subscription) -> Entry | None:
     return entries[0] if entries else None
 
 
-def totals(subscription: Subscription | NonPersistentSubscription) -> tuple[int, int, int, int, int]:
+def totals(subscription: AnySubscription) -> tuple[int, int, int, int, int]:
     """Messages out, bytes out, messages redelivered, messages acknowledged, chunks out; gone consumers included."""
     consumers = subscription.consumers
     return (
@@ -316,10 +323,15 @@ def iso_time(time_ms: int) -> str:
     return moment.isoformat()[:_SECONDS_DIGITS] + f".{time_ms % 1000:03d}".rstrip("0").rstrip(".") + "Z"
 
 
-def _common_stats(
-    subscription: Subscription | NonPersistentSubscription, draining: Mapping[ConsumerState, Sequence[DrainingHash]]
-) -> Json:
-    rates = _rates(subscription)
+def _draining(subscription: AnySubscription) -> Mapping[ConsumerState, Sequence[DrainingHash]]:
+    """Hashes that moved on and are held until their messages are acknowledged: Key_Shared only."""
+    shared = subscription.dispatch if isinstance(subscription, Subscription) else None
+    core = shared.core if isinstance(shared, SharedDispatch) else None
+    return core.draining() if isinstance(core, KeySharedDispatcher) else {}
+
+
+def _common_stats(subscription: AnySubscription) -> Json:
+    rates, draining = _rates(subscription), _draining(subscription)
     messages, size_bytes, _, _, _ = totals(subscription)
     consumers = subscription.consumers
     active = subscription.active_consumer
@@ -336,7 +348,6 @@ def _common_stats(
         "lastConsumedTimestamp": max([subscription.last_consumed_ms, *(c.last_consumed_ms for c in consumers)]),
         "lastConsumedFlowTimestamp": max([subscription.last_flow_ms, *(c.last_flow_ms for c in consumers)]),
         "lastAckedTimestamp": max([subscription.last_acked_ms, *(c.last_acked_ms for c in consumers)]),
-        "consumers": [consumer_stats(consumer, draining.get(consumer, ())) for consumer in consumers],
         "isReplicated": replicated,
         "replicated": replicated,
         "allowOutOfOrderDelivery": False,
@@ -352,7 +363,7 @@ def _common_stats(
     return stats
 
 
-def _rates(subscription: Subscription | NonPersistentSubscription) -> tuple[float, ...]:
+def _rates(subscription: AnySubscription) -> tuple[float, ...]:
     if subscription.rates is None:
         subscription.rates = Rates()
     dropped = subscription.messages_dropped if isinstance(subscription, NonPersistentSubscription) else 0

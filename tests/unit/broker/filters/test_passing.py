@@ -15,7 +15,7 @@ from geminga.broker.handlers import subscription as handlers
 from geminga.broker.publishing.life import TopicLife
 from geminga.broker.subscription.limits import NO_LIMITS
 from geminga.broker.subscription.non_persistent import subscribe_non_persistent
-from geminga.broker.subscription.stats import non_persistent_subscription_stats
+from geminga.broker.subscription.stats import subscription_counts
 from geminga.entry_filters import ACCEPT, REJECT, RESCHEDULE
 from geminga.model import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -79,7 +79,7 @@ def test_what_is_accepted_is_sent_in_order_and_nothing_else(sub_type):
         topic.publish("a4")
         await settle(1)
         assert connection.texts() == ["a1", "a2", "a3", "a4"]
-        stats = non_persistent_subscription_stats(topic.subscriptions["s"])
+        stats = subscription_counts(topic.subscriptions["s"])
         counts = [stats[f"filter{what}MsgCount"] for what in ("Processed", "Accepted", "Rejected", "Rescheduled")]
         assert counts == [6, 4, 1, 1]
         assert topic.subscriptions["s"].messages_dropped == 0
@@ -99,7 +99,7 @@ def test_while_filters_fail_everything_is_dropped_and_told():
         subscription = topic.subscriptions["s"]
         assert (connection.texts(), subscription.messages_dropped) == ([], 3)
         told = {"filters": "f", "error": "they took longer than 1000 ms for a batch", "isHeld": True}
-        assert non_persistent_subscription_stats(subscription)["filterFailure"] == told
+        assert subscription_counts(subscription)["filterFailure"] == told
         topic.processes.stalled.clear()
         await settle(1)
         topic.publish("a4", "r4")

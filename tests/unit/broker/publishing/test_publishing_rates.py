@@ -21,6 +21,7 @@ from geminga.broker.publishing.rates import (
 )
 from geminga.broker.statistics.topics import TopicStatistics
 from geminga.model.errors import ServerError
+from geminga.runtime import Turns
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import TOPIC, BrokerWorld, Client
 from support.worlds.policy_levels import run_quietly, seconds, set_namespace, set_topic, topic_of
@@ -165,7 +166,7 @@ def test_statistics_and_metrics_tell_who_was_held() -> None:
         await consumer.subscribe()
         await seconds(2)
         statistics = TopicStatistics(world.broker.runtime.clock, world.broker)
-        told = statistics.of_topic(await topic_of(world))
+        told = await statistics.of_topic(await topic_of(world), Turns(world.broker.runtime.clock))
         assert told["publishRateLimitedTimes"] == 11, "with the tenth token, and each after it"
         of_subscription = told["subscriptions"]["sub"]
         assert of_subscription["dispatchThrottledMsgEventsByTopicLimit"] >= 10

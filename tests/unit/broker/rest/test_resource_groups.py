@@ -11,6 +11,7 @@ from geminga.broker.composition.metrics import Metrics
 from geminga.broker.core.rate_limit import Rate
 from geminga.broker.resources.resource_groups import LIMITS, checked_limits
 from geminga.broker.statistics.topics import TopicStatistics
+from geminga.runtime import Turns
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import BrokerWorld
 from support.worlds.policy_levels import run_quietly, seconds, topic_of
@@ -89,8 +90,8 @@ def test_a_group_holds_what_subscriptions_are_sent_and_says_so() -> None:
         came = sum(command.type == Type.MESSAGE for command, _ in consumer.received)
         assert 6 <= came <= 10, "one period at once, then evenly"
         statistics = TopicStatistics(world.broker.runtime.clock, world.broker)
-        told = statistics.of_topic(await topic_of(world))["subscriptions"]["sub"]
-        assert told["heldByRate"] == "ResourceGroup"
+        told = await statistics.of_topic(await topic_of(world), Turns(world.broker.runtime.clock))
+        assert told["subscriptions"]["sub"]["heldByRate"] == "ResourceGroup"
 
     run_quietly(scenario)
 

@@ -8,8 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 from starlette.requests import Request
+from starlette.responses import Response
 
 from geminga import sim
+from geminga.broker.core.steps import drained
 from geminga.broker.peers.http_client import PeerAnswer
 from geminga.broker.resources import PartitionedTopic
 from geminga.broker.rest.calls.requests import RestError
@@ -88,7 +90,7 @@ def test_a_broker_that_fails_is_named_with_the_partition() -> None:
 def test_names_numbers_and_documents_are_joined() -> None:
     def joined(handler, *bodies: object, query: str = "") -> object:
         found = GATHERED[handler].join(request(query), answered(*(200 for _ in bodies), bodies=list(bodies)))
-        return found if isinstance(found, dict) else json.loads(found.body)
+        return json.loads(found.body) if isinstance(found, Response) else drained(found)
 
     assert joined(subscriptions.list_subscriptions, ["a", "b"], ["b", "c"]) == ["a", "b", "c"]
     assert joined(subscriptions.get_properties, {"k": "v"}, {}) == {"k": "v"}

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 import pytest
 
-from geminga.broker.rest.topic_routes.internal_stats import internal_info, internal_stats
+from geminga.broker.core.steps import drained
+from geminga.broker.rest.topic_routes.internal_stats import internal_info, internal_stats, log_steps
 from geminga.broker.statistics.topics import TopicStatistics, add_stored
 from geminga.broker.subscription.stats import iso_time
+from geminga.runtime import Turns, next_turn, spawn
+from geminga.wire._generated.pulsar_api_pb2 import CommandSubscribe as Sub
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 from support.worlds.policy_levels import NAME, Publisher, seconds, topic_of
 
@@ -30,8 +34,9 @@ def test_times_have_as_many_digits_as_javas_formatter_prints(time_ms: int, text:
 
 async def _stats(world: BrokerWorld) -> dict:
     topic = await topic_of(world)
-    stats = TopicStatistics(world.broker.runtime.clock, world.broker).of_topic(topic)
-    await add_stored(topic, stats, for_each=True)
+    turns = Turns(world.broker.runtime.clock)
+    stats = await TopicStatistics(world.broker.runtime.clock, world.broker).of_topic(topic, turns)
+    await add_stored(topic, stats, turns, for_each=True)
     return stats
 
 
@@ -114,5 +119,34 @@ def test_internal_statistics_follow_the_current_ledger() -> None:
         assert (first["entries"], first["timestamp"]) == (3, topic.ledger.ledgers.infos[0].closed_ms)
         assert (last.get("entries"), last["timestamp"]) == (None, 7)
         assert list(document["cursors"]) == list(topic.subscriptions)
+
+    run_with_broker(scenario)
+
+
+def test_a_topic_of_many_clients_is_told_in_turns() -> None:
+    """It was in one: with some thousand subscriptions nobody was served for a second, at each question."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        client, shared = await world.client(), await world.client()
+        for number in range(30):
+            await client.subscribe(consumer_id=number, subscription=f"s{number:02}")
+            await client.create_producer(TOPIC, producer_id=100 + number)
+            await shared.subscribe(consumer_id=number, subscription="shared", subType=Sub.Shared)
+        topic, clock = await topic_of(world), world.broker.runtime.clock
+        statistics = TopicStatistics(clock, world.broker)
+        turns = Turns(clock, steps_max=10)
+        stats: Any = await statistics.of_topic(topic, turns)
+        assert turns.count >= 9
+        assert [len(stats[member]) for member in ("subscriptions", "publishers")] == [31, 30]
+        assert len(stats["subscriptions"]["shared"]["consumers"]) == 30
+        assert [*drained(log_steps(topic))["cursors"]] == [*topic.ledger.cursors]
+        assert sum(1 for _ in log_steps(topic)) == 31
+        # What comes and goes meanwhile ends nothing.
+        asked = spawn(statistics.of_topic(topic, Turns(clock, steps_max=10)), name="asks")
+        await next_turn()
+        client.lose()
+        shared.lose()
+        assert not asked.done()
+        assert len((await asked)["subscriptions"]) == 31
 
     run_with_broker(scenario)

@@ -11,7 +11,7 @@ from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.handlers import subscription as handlers
 from geminga.broker.subscription.limits import NO_LIMITS
 from geminga.broker.subscription.non_persistent import subscribe_non_persistent
-from geminga.broker.subscription.stats import non_persistent_subscription_stats
+from geminga.broker.subscription.stats import subscription_counts
 from geminga.model import TopicName
 from geminga.model.errors import ConsumerBusyError
 from geminga.runtime import SystemClock, SystemRng
@@ -62,7 +62,7 @@ def test_messages_reach_a_consumer_with_permits_and_the_rest_is_dropped(sub_type
         topic.publish("a", "b", "c")
         assert connection.texts() == ["a", "b"]
         assert consumer.permits == 0
-        stats = non_persistent_subscription_stats(topic.subscriptions["s"])
+        stats = subscription_counts(topic.subscriptions["s"])
         assert topic.subscriptions["s"].messages_dropped == 1
         assert stats["msgOutCounter"] == 2
 

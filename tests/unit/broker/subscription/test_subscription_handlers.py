@@ -10,7 +10,7 @@ from geminga.broker.handlers import consumer
 from geminga.broker.handlers import subscription as handlers
 from geminga.broker.handlers.rows import by_command
 from geminga.broker.subscription import seek
-from geminga.broker.subscription.stats import subscription_stats
+from geminga.broker.subscription.stats import consumers_stats, subscription_counts
 from geminga.broker.subscription.subscribe import check_subscription_name
 from geminga.model import EARLIEST, LATEST, TopicName
 from geminga.model.errors import NotAllowedError, ServerError
@@ -295,14 +295,14 @@ def test_consumer_stats_tells_of_the_consumer_or_of_none():
 def test_subscription_statistics_have_pulsars_names_and_rates():
     async def scenario(topic):
         connection = await topic.joined(Sub.Key_Shared, name="me")
-        stats = subscription_stats(topic.subscriptions["sub"])
+        stats = subscription_counts(topic.subscriptions["sub"])
         assert stats["msgRateOut"] == 0
         await topic.publish(*TEXTS)
         await settle(10)
-        stats = subscription_stats(topic.subscriptions["sub"])
+        stats = subscription_counts(topic.subscriptions["sub"])
         assert stats["msgRateOut"] == pytest.approx(1.0, rel=0.1)
         assert (stats["type"], stats["msgBacklog"], stats["unackedMessages"]) == ("Key_Shared", 10, 10)
-        consumer = stats["consumers"][0]
+        ((_, consumer),) = consumers_stats(topic.subscriptions["sub"])
         assert (consumer["consumerName"], consumer["availablePermits"]) == ("me", 990)
         assert consumer["keyHashRangeArrays"] == [[1, 65535]]
         assert consumer["connectedSince"].endswith("Z")
@@ -311,8 +311,8 @@ def test_subscription_statistics_have_pulsars_names_and_rates():
         raw = pb.BaseCommand(type=pb.BaseCommand.ACK, ack=acked).SerializeToString()
         handlers.handle_ack_bytes(connection, raw)
         await settle(10)
-        stats = subscription_stats(topic.subscriptions["sub"])
-        for told in (stats, stats["consumers"][0]):
+        stats = subscription_counts(topic.subscriptions["sub"])
+        for told in (stats, *dict(consumers_stats(topic.subscriptions["sub"])).values()):
             assert told["messageAckRate"] == pytest.approx(0.5, rel=0.1)
             assert told["msgRateRedeliver"] == 0
 
@@ -393,8 +393,8 @@ def test_stats_count_the_hashes_that_drain():
         for index in range(20):
             await topic.publish("a", "b", key=f"key-{index}")
         await topic.join(connection, Sub.Key_Shared, consumer_id=2, name="new")
-        stats = subscription_stats(topic.subscriptions["sub"])
-        old, new = stats["consumers"]
+        stats = subscription_counts(topic.subscriptions["sub"])
+        old, new = (told for _, told in consumers_stats(topic.subscriptions["sub"]))
         assert 0 < old["drainingHashesCount"] < 20
         assert old["drainingHashesUnackedMessages"] == 2 * old["drainingHashesCount"]
         assert (new["drainingHashesCount"], new["drainingHashesUnackedMessages"]) == (0, 0)

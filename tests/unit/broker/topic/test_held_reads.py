@@ -7,10 +7,11 @@ from collections.abc import Iterable
 import pytest
 
 from geminga.broker.core.deletion import Hold, why_topic_stays
-from geminga.broker.rest.topic_routes.internal_stats import log_stats
+from geminga.broker.core.steps import drained
+from geminga.broker.rest.topic_routes.internal_stats import log_steps
 from geminga.broker.subscription import seek
 from geminga.broker.subscription.last_message_id import NO_MESSAGE, last_message_id
-from geminga.broker.subscription.stats import backlog_bytes, subscription_stats
+from geminga.broker.subscription.stats import backlog_bytes, subscription_counts
 from geminga.broker.topic.delays import delays_stats
 from geminga.broker.topic.parts import PartTopic, TopicPart
 from geminga.broker.topic.publish import PublishBatch
@@ -124,7 +125,7 @@ def test_last_message_backlog_and_statistics_follow_what_is_readable() -> None:
         await story.hold_at(3)
         assert (await last_message_id(ledger))[0] == story.topic.max_read_position == story.positions[2]
         assert story.topic.last_position == story.positions[3]
-        stats = subscription_stats(subscription)
+        stats = subscription_counts(subscription)
         assert stats["msgBacklog"] == 3
         assert (
             0 < backlog_bytes(subscription) < backlog_bytes(subscription, is_limited=False) == ledger.ledgers.size_bytes
@@ -137,8 +138,8 @@ def test_last_message_backlog_and_statistics_follow_what_is_readable() -> None:
         story.client.send(pb.BaseCommand(type=Type.GET_LAST_MESSAGE_ID, getLastMessageId=request))
         answer = (await story.client.expect(Type.GET_LAST_MESSAGE_ID_RESPONSE)).getLastMessageIdResponse
         assert answer.last_message_id.entryId == story.positions[2].entry_id
-        assert log_stats(story.topic)["geminga"]["holding"] == {"readLimit": str(story.positions[2])}
-        assert log_stats(story.topic)["lastConfirmedEntry"] == str(story.positions[3])
+        assert drained(log_steps(story.topic))["geminga"]["holding"] == {"readLimit": str(story.positions[2])}
+        assert drained(log_steps(story.topic))["lastConfirmedEntry"] == str(story.positions[3])
 
     run_quietly(scenario)
 

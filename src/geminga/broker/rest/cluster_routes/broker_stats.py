@@ -14,11 +14,13 @@ from geminga.broker.ownership.owner_nodes import endpoints_in
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.resources.isolation import matcher, matches
 from geminga.broker.rest.calls.context import RestContext
+from geminga.broker.rest.calls.long_json import long_json_response
 from geminga.broker.rest.calls.owners import redirection
 from geminga.broker.rest.calls.requests import RestError, context_of, json_response, namespace_of, path_text
 from geminga.broker.rest.calls.routing import Route
 from geminga.broker.rest.cluster_routes.brokers import active_brokers, own_broker_id
 from geminga.model.errors import NotFoundError
+from geminga.runtime import Turns
 
 if TYPE_CHECKING:
     from geminga.broker.topic.base import Topic
@@ -123,6 +125,7 @@ async def _loaded(context: RestContext) -> list[tuple[Bundle, Topic]]:
 async def topics(request: Request) -> Response:
     """Statistics of every topic that is loaded here: by namespace, bundle and domain."""
     context, steps = context_of(request), context_of(request).topics.steps()
+    turns = Turns(context.clock)
     tree: Document = {}
     for bundle, topic in await _loaded(context):
         await steps.next()
@@ -131,8 +134,9 @@ async def topics(request: Request) -> Response:
             below = found.setdefault(part, {})
             assert isinstance(below, dict)
             found = below
-        found[str(topic.name)] = {**context.statistics.of_topic(topic), "producerCount": len(topic.producers)}
-    return json_response(tree)
+        stats = await context.statistics.of_topic(topic, turns)
+        found[str(topic.name)] = {**stats, "producerCount": len(topic.producers)}
+    return await long_json_response(tree, turns)
 
 
 async def load_report(request: Request) -> Response:
@@ -163,11 +167,12 @@ async def load_report(request: Request) -> Response:
 async def metrics(request: Request) -> Response:
     """What Pulsar's older monitoring reads: a list of figures, each with what they are about."""
     context, steps = context_of(request), context_of(request).topics.steps()
+    turns = Turns(context.clock)
     namespaces: dict[str, dict[str, float]] = {}
     for topic in list(context.topics.registry.loaded.values()):
         await steps.next()
         found = namespaces.setdefault(topic.name.namespace, dict.fromkeys(_OF_NAMESPACE, 0))
-        stats = context.statistics.of_topic(topic)
+        stats = await context.statistics.of_topic(topic, turns)
         for name, value in _of_topic(topic, stats).items():
             found[name] += value
     cache = context.ledgers.cache

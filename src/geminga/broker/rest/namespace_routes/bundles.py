@@ -40,6 +40,7 @@ from geminga.broker.rest.cluster_routes.brokers import active_brokers
 from geminga.broker.rest.namespace_routes.bundle_walk import ask_owner, at_owners
 from geminga.model.errors import NotFoundError, PreconditionFailedError, UnavailableError
 from geminga.model.topic_name import TopicName
+from geminga.runtime import Turns
 
 if TYPE_CHECKING:
     from geminga.broker.ownership.membership import Membership
@@ -160,7 +161,8 @@ async def split_bundle(request: Request) -> Response:
         away = bundle_at_owner(request, bundle, owner)
         if away is not None:
             return away
-    loads = {str(topic.name): _load_of(context, topic) for topic in _topics_in(context, [bundle])}
+    turns = Turns(context.clock)
+    loads = {str(topic.name): await _load_of(context, topic, turns) for topic in _topics_in(context, [bundle])}
     keys = split_keys(algorithm, bundle, loads, positions, limits)
     if keys:
         await _split(context, bundle, keys, unload=flag(request, "unload"))
@@ -207,9 +209,9 @@ async def _throughputs(context: RestContext, cut: Bundles) -> dict[Bundle, float
     """Bytes a second; in a cluster as its leader keeps them."""
     if context.membership is not None:
         return {bundle: await context.resources.bundle_loads.bytes_per_s(str(bundle)) for bundle in cut.all()}
-    sums = dict.fromkeys(cut.all(), 0.0)
+    sums, turns = dict.fromkeys(cut.all(), 0.0), Turns(context.clock)
     for topic in _topics_in(context, cut.all()):
-        sums[cut.find(topic.name)] += _load_of(context, topic).bytes_per_s
+        sums[cut.find(topic.name)] += (await _load_of(context, topic, turns)).bytes_per_s
     return sums
 
 
@@ -237,9 +239,9 @@ def _topics_in(context: RestContext, bundles: Sequence[Bundle]) -> list[Topic]:
     return [topic for topic in context.topics.registry.loaded.values() if index.find(topic.name) is not None]
 
 
-def _load_of(context: RestContext, topic: Topic) -> TopicLoad:
+async def _load_of(context: RestContext, topic: Topic, turns: Turns) -> TopicLoad:
     messages, size = context.statistics.rates_in(topic)
-    stats = context.statistics.of_topic(topic)
+    stats = await context.statistics.of_topic(topic, turns)
     out_messages, out_size = stats.get("msgRateOut"), stats.get("msgThroughputOut")
     return TopicLoad(
         messages + (out_messages if isinstance(out_messages, int | float) else 0),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
 
@@ -18,10 +18,12 @@ from geminga.broker.topic.non_persistent import NonPersistentTopic
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.managed_ledger import ManagedLedger
 from geminga.managed_ledger.info import StoredInfo
-from geminga.managed_ledger.stats import internal_stats as ledger_stats
+from geminga.managed_ledger.stats import cursor_stats, cursors_told, ledger_stats
+from geminga.managed_ledger.stats import internal_stats as whole_stats
 from geminga.metadata.ports import Stat
 from geminga.model.errors import StorageError
 from geminga.model.position import Position
+from geminga.runtime import Turns
 from geminga.wire.managed_ledger.ledger_info import is_complete
 
 if TYPE_CHECKING:
@@ -71,7 +73,7 @@ async def internal_stats(schemas: Schemas, topic: Topic) -> Document:
     if part is not None and part.served is not None:
         with suppress(StorageError):  # what is not known of it is -1
             await part.served.open()
-    stats = log_stats(topic)
+    stats = await Turns(topic.services.runtime.clock).through(log_steps(topic))
     stats["schemaLedgers"] = [
         {
             "ledgerId": ledger.ledger_id,
@@ -87,19 +89,27 @@ async def internal_stats(schemas: Schemas, topic: Topic) -> Document:
 
 def ledger_document(ledger: ManagedLedger) -> Document:
     """``ManagedLedgerInternalStats`` of a log that nobody dispatches from."""
-    stats = cast("Document", ledger_stats(ledger))
-    stats["lastLedgerCreatedTimestamp"] = iso_time(cast("int", stats["lastLedgerCreatedTimestamp"]))
+    stats = _dated(whole_stats(ledger), "lastLedgerCreatedTimestamp")
     for cursor in cast("dict[str, Document]", stats["cursors"]).values():
-        cursor["lastLedgerSwitchTimestamp"] = iso_time(cast("int", cursor["lastLedgerSwitchTimestamp"]))
+        _dated(cursor, "lastLedgerSwitchTimestamp")
     return stats
 
 
-def log_stats(topic: PersistentTopic) -> Document:
-    """The log and its cursors, and what Pulsar has no names for."""
-    stats = ledger_document(topic.ledger)
+def _dated(stats: Mapping[str, object], field: str) -> Document:
+    """With the time there as Pulsar tells it."""
+    document = cast("Document", stats)
+    document[field] = iso_time(cast("int", document[field]))
+    return document
+
+
+def log_steps(topic: PersistentTopic) -> Generator[None, None, Document]:
+    """The log and its cursors, and what Pulsar has no names for; a step for each cursor."""
+    cursors: Document = {}
     by_cursor = {item.cursor.name: item for item in topic.subscriptions.values()}
     waiting = 0
-    for name, cursor in cast("dict[str, Document]", stats["cursors"]).items():
+    for name, found in cursors_told(topic.ledger):
+        yield
+        cursors[name] = cursor = _dated(cursor_stats(topic.ledger, found), "lastLedgerSwitchTimestamp")
         dispatch = by_cursor[name].dispatch if name in by_cursor else None
         if dispatch is not None:
             waiting += dispatch.is_waiting
@@ -107,8 +117,10 @@ def log_stats(topic: PersistentTopic) -> Document:
             cursor["subscriptionHavePendingRead"] = dispatch.is_waiting or bool(cursor["subscriptionHavePendingRead"])
             if isinstance(dispatch, SharedDispatch):
                 cursor["subscriptionHavePendingReplayRead"] = dispatch.replays.is_busy
+    stats = _dated(ledger_stats(topic.ledger), "lastLedgerCreatedTimestamp")
     stats["waitingCursorsCount"] = waiting
-    parts = {name: cast("Document", dict(found)) for name, found in topic.parts.stats().items() if found}
+    stats["cursors"] = cursors
+    parts = {name: cast("Document", dict(each)) for name, each in topic.parts.stats().items() if each}
     stats["geminga"] = {**parts, **{name: section(topic) for name, section in INTERNAL_SECTIONS.items()}}
     stats["compactedLedger"] = {**NO_COMPACTED_LEDGER, **_compacted_ledger(topic)}
     return stats

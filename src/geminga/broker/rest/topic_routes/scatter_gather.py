@@ -7,7 +7,7 @@ become one. Where all partitions are here, and where there is one broker, the ha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, cast
 
@@ -30,9 +30,10 @@ from geminga.broker.rest.calls.routing import Handler, Route
 from geminga.broker.rest.calls.targets import UNUSED_LOADED_MAX
 from geminga.broker.rest.topic_routes import compaction, messages, subscriptions, topics
 from geminga.broker.rest.topic_routes.troubles import told
-from geminga.broker.statistics.partitioned import merged_stats, partitioned_metadata
+from geminga.broker.statistics.partitioned import merging_steps, partitioned_metadata
 from geminga.model.errors import UnavailableError
 from geminga.model.topic_name import TopicName
+from geminga.runtime import Turns
 
 if TYPE_CHECKING:
     from geminga.broker.peers.http_client import PeerAnswer
@@ -65,8 +66,8 @@ class PartitionAnswer(NamedTuple):
 class ScatterGather(NamedTuple):
     """How one row is carried out on partitions."""
 
-    #: Of all answers, by partition; statistics are told according to who asks.
-    join: Callable[[Request, Sequence[PartitionAnswer]], Response | Document]
+    #: Of all answers, by partition; statistics are made in steps, and told according to who asks.
+    join: Callable[[Request, Sequence[PartitionAnswer]], Response | Generator[None, None, Document]]
     #: Refusals that are none where another partition did it.
     passed_over: frozenset[int] = frozenset()
     #: Refusals that are none at all.
@@ -91,7 +92,9 @@ def _gathered(handler: Handler, spread: ScatterGather) -> Handler:
             partitions = await _partitions(request)
             if not await _are_here(request, peers, partitions):
                 joined = spread.join(request, await _ask_all(request, peers, partitions, spread))
-                return await told(request, joined) if isinstance(joined, dict) else joined
+                if isinstance(joined, Response):
+                    return joined
+                return await told(request, await Turns(context_of(request).clock).through(joined))
         return await handler(request)
 
     return serve
@@ -195,10 +198,10 @@ def _first(_request: Request, answers: Sequence[PartitionAnswer]) -> Response:
     return json_response(answers[0].document)
 
 
-def _stats(request: Request, answers: Sequence[PartitionAnswer]) -> Document:
-    each = {str(one.partition): one.document for one in answers}
+def _stats(request: Request, answers: Sequence[PartitionAnswer]) -> Generator[None, None, Document]:
+    each = yield from _documents(answers)
     name = topic_of(request)
-    stats = merged_stats(
+    stats = yield from merging_steps(
         _count(request), list(each.values()), is_persistent=name.is_persistent, properties=request.state.properties
     )
     if flag(request, "perPartition", True):
@@ -206,10 +209,18 @@ def _stats(request: Request, answers: Sequence[PartitionAnswer]) -> Document:
     return stats
 
 
-def _internal_stats(request: Request, answers: Sequence[PartitionAnswer]) -> Document:
-    metadata = partitioned_metadata(_count(request), request.state.properties)
-    each: Document = {str(one.partition): one.document for one in answers}
-    return {"metadata": metadata, "partitions": each}
+def _internal_stats(request: Request, answers: Sequence[PartitionAnswer]) -> Generator[None, None, Document]:
+    each = yield from _documents(answers)
+    return {"metadata": partitioned_metadata(_count(request), request.state.properties), "partitions": {**each}}
+
+
+def _documents(answers: Sequence[PartitionAnswer]) -> Generator[None, None, dict[str, Document]]:
+    """By partition; each is parsed in a step."""
+    each: dict[str, Document] = {}
+    for one in answers:
+        yield
+        each[str(one.partition)] = one.document
+    return each
 
 
 def _count(request: Request) -> int:

@@ -48,7 +48,7 @@ from geminga.broker.rest.calls.targets import (
 from geminga.broker.rest.namespace_routes.bundles import cut_of
 from geminga.broker.rest.topic_routes.internal_stats import internal_info, internal_stats
 from geminga.broker.rest.topic_routes.troubles import told
-from geminga.broker.statistics.partitioned import merged_stats, partitioned_metadata
+from geminga.broker.statistics.partitioned import merging_steps, partitioned_metadata
 from geminga.broker.statistics.topics import add_stored
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.persistent import DELETION_PROPERTY, EPOCH_PROPERTY, PersistentTopic
@@ -64,6 +64,7 @@ from geminga.model.errors import (
     TopicNotFoundError,
 )
 from geminga.model.topic_name import PARTITION_SUFFIX, SHADOW_SOURCE, TopicName
+from geminga.runtime import Turns
 
 #: What is a number to Pulsar behind the name of a partitioned topic.
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
@@ -187,8 +188,10 @@ async def get_partitioned_stats(request: Request) -> Response:
         except TopicNotFoundError:
             continue  # nobody used this partition yet
         each[str(partition)] = await _stats_of(request, topic)
-    stats = merged_stats(
-        found.partitions, list(each.values()), is_persistent=name.is_persistent, properties=found.properties
+    stats = await Turns(context_of(request).clock).through(
+        merging_steps(
+            found.partitions, list(each.values()), is_persistent=name.is_persistent, properties=found.properties
+        )
     )
     if flag(request, "perPartition", True):
         stats["partitions"] = {**each}
@@ -397,8 +400,10 @@ async def _partitions(request: Request, name: TopicName) -> AsyncIterator[TopicN
 
 async def _stats_of(request: Request, topic: Topic) -> Document:
     """``TopicStats`` with what the query asks for, and without what it excludes."""
-    stats = context_of(request).statistics.of_topic(topic)
-    await add_stored(topic, stats, for_each=flag(request, "getEarliestTimeInBacklog"))
+    context = context_of(request)
+    turns = Turns(context.clock)
+    stats = await context.statistics.of_topic(topic, turns)
+    await add_stored(topic, stats, turns, for_each=flag(request, "getEarliestTimeInBacklog"))
     if flag(request, "excludePublishers"):
         stats["publishers"] = []
     subscriptions = stats.get("subscriptions")

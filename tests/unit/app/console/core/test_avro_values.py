@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga.app.console.core.avro_values import VALUES_LEAST, AvroDataError, decode_avro
-from geminga.broker.rest.message_routes.core.avro_json import avro_steps, drained
+from geminga.broker.core.steps import drained
+from geminga.broker.rest.message_routes.core.avro_json import avro_steps
 from geminga.broker.schema.core.avro import parse_definition
 
 RECORD = parse_definition(

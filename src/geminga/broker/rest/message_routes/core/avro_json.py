@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from geminga.broker.core.coercion import Json
 from geminga.broker.schema.core.avro import AvroType
-
-T = TypeVar("T")
 
 #: Values nested deeper than this are refused.
 DEPTH_MAX: Final = 128
@@ -89,16 +87,6 @@ def avro_steps(kind: AvroType, value: Json, places: Places | None = None) -> Gen
         else:
             within.pop()
     return bytes(out)
-
-
-def drained(steps: Generator[None, None, T]) -> T:
-    """What steps come to that are made one after the other."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: T = end.value
-            return found
 
 
 def _places(kind: AvroType, out: _Out) -> dict[str, int]:

@@ -15,7 +15,8 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Final
 
 from geminga.broker.core.coercion import VALUES_MAX, BodyError, Json, has_too_many_values
-from geminga.broker.rest.message_routes.core.avro_json import AvroValueError, Places, avro_steps, drained
+from geminga.broker.core.steps import drained
+from geminga.broker.rest.message_routes.core.avro_json import AvroValueError, Places, avro_steps
 from geminga.broker.schema.core.avro import AvroDefinitionError, AvroType, parse_definition
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
 

@@ -10,13 +10,13 @@ from typing import Any
 import fastavro
 import pytest
 
+from geminga.broker.core.steps import drained
 from geminga.broker.rest.message_routes.core.avro_json import (
     DEPTH_MAX,
     VALUES_A_STEP,
     AvroValueError,
     Places,
     avro_steps,
-    drained,
 )
 from geminga.broker.schema.core.avro import AvroType, parse_definition
 

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from geminga.broker.core.coercion import LONG_MAX, BodyError, Json
-from geminga.broker.rest.message_routes.core.avro_json import drained
+from geminga.broker.core.steps import drained
 from geminga.broker.rest.message_routes.core.produce_request import (
     MESSAGES_MAX,
     Encoders,
