@@ -32,6 +32,7 @@ from geminga.broker.topic.delays import delays_stats
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.model.histogram import Spread
 from geminga.runtime import Turns, get_logger
+from geminga.runtime.shared_work import SharedWork
 
 if TYPE_CHECKING:
     from geminga.broker.admission.topic_schemas import Schemas
@@ -110,6 +111,7 @@ class Metrics:
         "_health",
         "_levels",
         "_load_rows",
+        "_pages",
         "_rows",
         "_said_left_out",
         "_sources",
@@ -152,9 +154,13 @@ class Metrics:
         self._sources = (*(((), source) for source in sources), *labelled)
         self._elsewhere = elsewhere
         self._rows = rows
+        self._pages = SharedWork(self._write)
 
-    async def page(self) -> str:
-        """All metrics as they are now, here and elsewhere."""
+    async def page(self) -> bytes:
+        """All metrics as they are now, here and elsewhere; who asks while they are written shares the next page."""
+        return await self._pages.get()
+
+    async def _write(self) -> bytes:
         if self._levels.properties and self._topic_labels is None:
             from geminga.broker.composition.metric_labels import TopicLabels  # only where they are wanted
 
@@ -167,7 +173,7 @@ class Metrics:
             # a second.
             if whole is None and turns.is_over():
                 await turns.next()
-        return whole or ""
+        return (whole or "").encode()
 
     def text(self) -> str:
         """All metrics as they are now in this process, at once."""

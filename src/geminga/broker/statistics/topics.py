@@ -7,6 +7,7 @@ because administration tools read them without asking whether they exist.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Generator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Final, cast
 from geminga.broker.compaction.part import TopicCompaction
 from geminga.broker.core.producer_access import AccessMode
 from geminga.broker.resources.documents import Document, Json
+from geminga.broker.statistics.answer_turns import AnswerTurns
 from geminga.broker.statistics.replication import own_publishers, replication_stats
 from geminga.broker.subscription.messages import entry_timestamp_ms
 from geminga.broker.subscription.rates import Rates
@@ -89,11 +91,17 @@ TRANSACTION_COUNTS: Final = ("ongoingTxnCount", "abortedTxnCount", "committedTxn
 class TopicStatistics:
     """Statistics of one broker's topics."""
 
-    __slots__ = ("_clock", "_status")
+    __slots__ = ("_clock", "_long", "_status")
 
     def __init__(self, clock: Clock, status: BrokerStatus) -> None:
         self._clock = clock
         self._status = status
+        #: Held by the answer that is long.
+        self._long = asyncio.Lock()
+
+    def turns(self) -> AnswerTurns:
+        """Of one answer, to be entered."""
+        return AnswerTurns(self._clock, self._long)
 
     def rates_in(self, topic: Topic) -> tuple[float, float]:
         """Messages and bytes published to the topic per second."""

@@ -33,7 +33,7 @@ def test_properties_that_a_policy_names_are_labels() -> None:
 
         async def lines(levels: MetricLevels) -> list[str]:
             page = await Metrics(world.broker, statistics, cluster="c", levels=levels).page()
-            return re.findall(r"^pulsar_producers_count\{(.*)\}", page, re.MULTILINE)
+            return re.findall(r"^pulsar_producers_count\{(.*)\}", page.decode(), re.MULTILINE)
 
         common = 'cluster="c",namespace="public/default",topic="persistent://public/default/'
         found = await lines(MetricLevels(properties=True))

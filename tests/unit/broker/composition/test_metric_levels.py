@@ -53,15 +53,15 @@ def test_a_page_of_many_topics_is_made_in_turns() -> None:
             await next_turn()
             turns += 1
         assert turns >= 3
-        assert made.result() == metrics.text()
-        counted = [sample.value for sample in samples(made.result()) if sample.name == "pulsar_topics_count"]
+        assert made.result().decode() == metrics.text()
+        counted = [sample.value for sample in samples(made.result().decode()) if sample.name == "pulsar_topics_count"]
         assert counted == [3 * STEPS_PER_TURN]
         # One that goes amid the page is not on it, and ends nothing.
         last = f"{TOPIC}-{3 * STEPS_PER_TURN - 1}"
         made = spawn(metrics.page(), name="scrape")
         await next_turn()
         await world.broker.registry.unload(TopicName.parse(last))
-        page = await made
+        page = (await made).decode()
         assert f'topic="{last}"' not in page
         assert f'topic="{TOPIC}-0"' in page
 
@@ -86,14 +86,14 @@ def test_a_page_of_a_topic_with_many_subscriptions_is_made_in_turns() -> None:
             await next_turn()
             turns += 1
         assert turns >= 6  # series of them all, and of their cursors
-        assert made.result() == metrics.text()
+        assert made.result().decode() == metrics.text()
         # What comes and goes amid the page ends nothing: there it is what it was when its turn came.
         made = spawn(metrics.page(), name="scrape")
         await next_turn()
         leaving.lose()
         await client.subscribe(consumer_id=count, subscription="later")
         assert not made.done()
-        page = samples(await made)
+        page = samples((await made).decode())
         told = {dict(sample.labels).get("subscription") for sample in named(page, "pulsar_subscription_back_log")}
         assert told == {f"s{number:03}" for number in range(count)}
         (counted,) = named(page, "pulsar_subscriptions_count")

@@ -81,7 +81,7 @@ def test_a_fresh_topic_is_open_and_has_a_ledger() -> None:
     async def scenario(world: BrokerWorld) -> None:
         topic = await topic_of(world)
         for _ in range(2):
-            stats = await internal_stats(world.broker.schemas, topic)
+            stats = await internal_stats(world.broker.schemas, topic, Turns(world.broker.runtime.clock))
             (ledger,) = stats["ledgers"]
             assert (stats["state"], ledger["entries"]) == ("LedgerOpened", 0)
             assert stats["lastConfirmedEntry"] == f"{ledger['ledgerId']}:-1"
@@ -98,14 +98,14 @@ def test_internal_statistics_follow_the_current_ledger() -> None:
         opened_ms = world.runtime.clock.wall_ms()
         for sequence_id in range(3):
             await client.publish(sequence_id)
-        stats = await internal_stats(world.broker.schemas, await topic_of(world))
+        stats = await internal_stats(world.broker.schemas, await topic_of(world), Turns(world.broker.runtime.clock))
         assert (stats["state"], stats["currentLedgerEntries"], stats["entriesAddedCounter"]) == ("LedgerOpened", 3, 3)
         (cursor,) = stats["cursors"].values()
         assert (stats["waitingCursorsCount"], cursor["waitingReadOp"], cursor["active"]) == (1, True, True)
         await seconds(50)
         await world.broker.registry.unload(NAME)
         topic = await topic_of(world)
-        stats = await internal_stats(world.broker.schemas, topic)
+        stats = await internal_stats(world.broker.schemas, topic, Turns(world.broker.runtime.clock))
         told = stats["state"], stats["currentLedgerEntries"], stats["entriesAddedCounter"], stats["numberOfEntries"]
         # To ask is to open, as where a topic is loaded for the question.
         assert told == ("LedgerOpened", 0, 0, 3)

@@ -125,18 +125,18 @@ async def _loaded(context: RestContext) -> list[tuple[Bundle, Topic]]:
 async def topics(request: Request) -> Response:
     """Statistics of every topic that is loaded here: by namespace, bundle and domain."""
     context, steps = context_of(request), context_of(request).topics.steps()
-    turns = Turns(context.clock)
     tree: Document = {}
-    for bundle, topic in await _loaded(context):
-        await steps.next()
-        found = tree
-        for part in (bundle.namespace, bundle.range, topic.name.domain):
-            below = found.setdefault(part, {})
-            assert isinstance(below, dict)
-            found = below
-        stats = await context.statistics.of_topic(topic, turns)
-        found[str(topic.name)] = {**stats, "producerCount": len(topic.producers)}
-    return await long_json_response(tree, turns)
+    async with context.statistics.turns() as turns:
+        for bundle, topic in await _loaded(context):
+            await steps.next()
+            found = tree
+            for part in (bundle.namespace, bundle.range, topic.name.domain):
+                below = found.setdefault(part, {})
+                assert isinstance(below, dict)
+                found = below
+            stats = await context.statistics.of_topic(topic, turns)
+            found[str(topic.name)] = {**stats, "producerCount": len(topic.producers)}
+        return await long_json_response(tree, turns)
 
 
 async def load_report(request: Request) -> Response:

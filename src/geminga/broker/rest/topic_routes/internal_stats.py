@@ -23,11 +23,11 @@ from geminga.managed_ledger.stats import internal_stats as whole_stats
 from geminga.metadata.ports import Stat
 from geminga.model.errors import StorageError
 from geminga.model.position import Position
-from geminga.runtime import Turns
 from geminga.wire.managed_ledger.ledger_info import is_complete
 
 if TYPE_CHECKING:
     from geminga.broker.admission.topic_schemas import Schemas
+    from geminga.runtime import Turns
 
 #: What Pulsar tells of the cursors of a non-persistent topic, and of its ledgers: there are none.
 NO_CURSOR: Final[Mapping[str, Json]] = {
@@ -60,7 +60,7 @@ NO_COMPACTED_LEDGER: Final[Mapping[str, Json]] = {
 }
 
 
-async def internal_stats(schemas: Schemas, topic: Topic) -> Document:
+async def internal_stats(schemas: Schemas, topic: Topic, turns: Turns) -> Document:
     """``PersistentTopicInternalStats``, or what is left of it without a log. Raises StorageError."""
     if not isinstance(topic, PersistentTopic):
         added = topic.publishing.entries_in if isinstance(topic, NonPersistentTopic) else 0
@@ -73,7 +73,7 @@ async def internal_stats(schemas: Schemas, topic: Topic) -> Document:
     if part is not None and part.served is not None:
         with suppress(StorageError):  # what is not known of it is -1
             await part.served.open()
-    stats = await Turns(topic.services.runtime.clock).through(log_steps(topic))
+    stats = await turns.through(log_steps(topic))
     stats["schemaLedgers"] = [
         {
             "ledgerId": ledger.ledger_id,

@@ -33,7 +33,6 @@ from geminga.broker.rest.topic_routes.troubles import told
 from geminga.broker.statistics.partitioned import merging_steps, partitioned_metadata
 from geminga.model.errors import UnavailableError
 from geminga.model.topic_name import TopicName
-from geminga.runtime import Turns
 
 if TYPE_CHECKING:
     from geminga.broker.peers.http_client import PeerAnswer
@@ -94,7 +93,8 @@ def _gathered(handler: Handler, spread: ScatterGather) -> Handler:
                 joined = spread.join(request, await _ask_all(request, peers, partitions, spread))
                 if isinstance(joined, Response):
                     return joined
-                return await told(request, await Turns(context_of(request).clock).through(joined))
+                async with context_of(request).statistics.turns() as turns:
+                    return await told(request, await turns.through(joined), turns)
         return await handler(request)
 
     return serve

@@ -168,7 +168,9 @@ async def delete_topic(request: Request) -> Response:
 async def get_stats(request: Request) -> Response:
     """Statistics of one topic or partition."""
     topics, name = context_of(request).topics, topic_of(request)
-    return await told(request, await _stats_of(request, await existing_topic(topics, name)))
+    topic = await existing_topic(topics, name)
+    async with context_of(request).statistics.turns() as turns:
+        return await told(request, await _stats_of(request, topic, turns), turns)
 
 
 async def get_partitioned_stats(request: Request) -> Response:
@@ -181,21 +183,22 @@ async def get_partitioned_stats(request: Request) -> Response:
         raise TopicNotFoundError(
             f"Partitioned Topic {name} not found" if name.is_persistent else f"Partitioned topic not found {name}"
         )
-    each: dict[str, Document] = {}
-    async for partition in partitions_or_self(topics, name, used=True):
-        try:
-            topic = await topics.registry.get(partition, create=False, is_for_client=False)
-        except TopicNotFoundError:
-            continue  # nobody used this partition yet
-        each[str(partition)] = await _stats_of(request, topic)
-    stats = await Turns(context_of(request).clock).through(
-        merging_steps(
-            found.partitions, list(each.values()), is_persistent=name.is_persistent, properties=found.properties
+    async with context_of(request).statistics.turns() as turns:
+        each: dict[str, Document] = {}
+        async for partition in partitions_or_self(topics, name, used=True):
+            try:
+                topic = await topics.registry.get(partition, create=False, is_for_client=False)
+            except TopicNotFoundError:
+                continue  # nobody used this partition yet
+            each[str(partition)] = await _stats_of(request, topic, turns)
+        stats = await turns.through(
+            merging_steps(
+                found.partitions, list(each.values()), is_persistent=name.is_persistent, properties=found.properties
+            )
         )
-    )
-    if flag(request, "perPartition", True):
-        stats["partitions"] = {**each}
-    return await told(request, stats)
+        if flag(request, "perPartition", True):
+            stats["partitions"] = {**each}
+        return await told(request, stats, turns)
 
 
 async def get_internal_stats(request: Request) -> Response:
@@ -207,7 +210,9 @@ async def get_internal_stats(request: Request) -> Response:
         if name.is_persistent:
             raise
         raise TopicNotFoundError("Topic not found") from error
-    return await told(request, await internal_stats(context_of(request).schemas, topic))
+    context = context_of(request)
+    async with context.statistics.turns() as turns:
+        return await told(request, await internal_stats(context.schemas, topic, turns), turns)
 
 
 async def get_partitioned_internal_stats(request: Request) -> Response:
@@ -217,15 +222,16 @@ async def get_partitioned_internal_stats(request: Request) -> Response:
     if found is None:
         await require_namespace(topics, name)
         raise TopicNotFoundError(f"Partitioned Topic {name} not found")
-    each: Document = {}
-    async for partition in partitions_or_self(topics, name, used=True):
-        try:
-            topic = await topics.registry.get(partition, create=False, is_for_client=False)
-        except TopicNotFoundError:
-            continue  # nobody used this partition yet
-        each[str(partition)] = await internal_stats(context_of(request).schemas, topic)
-    metadata = partitioned_metadata(found.partitions, found.properties)
-    return await told(request, {"metadata": metadata, "partitions": each})
+    context, each = context_of(request), Document()
+    async with context.statistics.turns() as turns:
+        async for partition in partitions_or_self(topics, name, used=True):
+            try:
+                topic = await topics.registry.get(partition, create=False, is_for_client=False)
+            except TopicNotFoundError:
+                continue  # nobody used this partition yet
+            each[str(partition)] = await internal_stats(context.schemas, topic, turns)
+        metadata = partitioned_metadata(found.partitions, found.properties)
+        return await told(request, {"metadata": metadata, "partitions": each}, turns)
 
 
 async def get_internal_info(request: Request) -> Response:
@@ -398,11 +404,9 @@ async def _partitions(request: Request, name: TopicName) -> AsyncIterator[TopicN
     return partitions_or_self(topics, name)
 
 
-async def _stats_of(request: Request, topic: Topic) -> Document:
+async def _stats_of(request: Request, topic: Topic, turns: Turns) -> Document:
     """``TopicStats`` with what the query asks for, and without what it excludes."""
-    context = context_of(request)
-    turns = Turns(context.clock)
-    stats = await context.statistics.of_topic(topic, turns)
+    stats = await context_of(request).statistics.of_topic(topic, turns)
     await add_stored(topic, stats, turns, for_each=flag(request, "getEarliestTimeInBacklog"))
     if flag(request, "excludePublishers"):
         stats["publishers"] = []

@@ -53,6 +53,7 @@ from geminga.model.limits import TRANSACTION_COORDINATORS_MAX
 from geminga.model.position import Position
 from geminga.model.topic_name import TRANSACTION_SNAPSHOTS, TopicName
 from geminga.model.txn_id import TxnId, TxnSubscription
+from geminga.runtime import Turns
 from geminga.wire.pulsar.metadata import peek_metadata
 
 if TYPE_CHECKING:
@@ -423,7 +424,8 @@ async def buffer_internal_stats(request: Request) -> Response:
     if buffer is None or buffer.is_idle:
         raise NotFoundError(NO_SNAPSHOT)
     snapshots = await _loaded(request, TopicName.parse(f"persistent://{topic.name.namespace}/{TRANSACTION_SNAPSHOTS}"))
-    stats = without_errors(await internal_stats(context_of(request).schemas, snapshots))
+    context = context_of(request)
+    stats = without_errors(await internal_stats(context.schemas, snapshots, Turns(context.clock)))
     return json_response(
         {
             "snapshotType": "Single",

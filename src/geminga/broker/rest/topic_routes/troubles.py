@@ -13,7 +13,8 @@ from starlette.responses import Response
 
 from geminga.broker.access.core.actions import TopicOperation
 from geminga.broker.resources.documents import Document, Json
-from geminga.broker.rest.calls.requests import context_of, json_response
+from geminga.broker.rest.calls.long_json import long_json_response
+from geminga.broker.rest.calls.requests import json_response
 from geminga.model.errors import AuthenticationError, AuthorizationError
 from geminga.runtime import Turns
 
@@ -25,39 +26,16 @@ FIELDS: Final = frozenset(("disconnectedReason", "error", "lastError", "reason")
 PLACES: Final = ("filesToDelete", "geminga", "holes", "replication", "restore", "skipped")
 #: The same of these.
 NAMED_BY_USERS: Final = frozenset(("deduplication", "unreadOf"))
-#: Members of statistics of which there are as many as clients made.
-LONG: Final = ("subscriptions", "publishers", "partitions", "cursors", "ledgers")
-#: With so many of them, or consumers of a subscription, an answer is written in one turn of the loop.
-MEMBERS_AT_ONCE_MAX: Final = 32
 
 
-async def told(request: Request, document: Document) -> Response:
-    """The answer to who asks."""
+async def told(request: Request, document: Document, turns: Turns | None = None) -> Response:
+    """The answer to who asks; in several turns, where it may be long."""
     hushed = without_errors(document)
     if hushed != document and not await _administers(request):
         document = hushed
-    if not _is_long(document):
+    if turns is None:
         return json_response(document)
-    from geminga.broker.rest.calls.long_json import long_json_response  # most answers are short
-
-    return await long_json_response(document, Turns(context_of(request).clock))
-
-
-def _is_long(document: Document) -> bool:
-    subscriptions = document.get("subscriptions")
-    consumers = subscriptions.values() if isinstance(subscriptions, dict) else ()
-    return (
-        max(
-            sum(_size(document, member) for member in LONG),
-            max((_size(each, "consumers") for each in consumers), default=0),
-        )
-        > MEMBERS_AT_ONCE_MAX
-    )
-
-
-def _size(document: Json, member: str) -> int:
-    found = document.get(member) if isinstance(document, dict) else None
-    return len(found) if isinstance(found, dict | list) else 0
+    return await long_json_response(document, turns)
 
 
 async def _administers(request: Request) -> bool:
