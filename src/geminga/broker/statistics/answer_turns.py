@@ -13,6 +13,8 @@ from geminga.runtime import Clock, Turns
 
 #: Steps (subscriptions, producers, consumers, pieces of JSON) of an answer that is made beside others.
 STEPS_BESIDE_MAX: Final = 128
+#: Of one whose JSON is written in one piece.
+STEPS_OF_SHORT_MAX: Final = 16
 
 
 class AnswerTurns(Turns):
@@ -45,6 +47,11 @@ class AnswerTurns(Turns):
             await self._place.acquire()
             self._has_place = True
         await super().next()
+
+    @property
+    def are_few(self) -> bool:
+        """Whether what was made until now can be written at once."""
+        return self._taken <= STEPS_OF_SHORT_MAX
 
     @property
     def _is_waiting(self) -> bool:

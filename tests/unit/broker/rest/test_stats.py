@@ -140,7 +140,7 @@ def test_a_topic_of_many_clients_is_told_in_turns() -> None:
         assert [len(stats[member]) for member in ("subscriptions", "publishers")] == [31, 30]
         assert len(stats["subscriptions"]["shared"]["consumers"]) == 30
         assert [*drained(log_steps(topic))["cursors"]] == [*topic.ledger.cursors]
-        assert sum(1 for _ in log_steps(topic)) == 31
+        assert sum(1 for _ in log_steps(topic)) == 31 + (len(topic.ledger.ledgers.infos) > 0)
         # What comes and goes meanwhile ends nothing.
         asked = spawn(statistics.of_topic(topic, Turns(clock, steps_max=10)), name="asks")
         await next_turn()

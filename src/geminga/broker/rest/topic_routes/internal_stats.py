@@ -50,6 +50,8 @@ NO_LEDGER: Final[Mapping[str, Json]] = {
     "waitingCursorsCount": 0,
     "pendingAddEntriesCount": 0,
 }
+#: Each is five values.
+LEDGERS_A_STEP: Final = 16
 #: Where nothing was compacted.
 NO_COMPACTED_LEDGER: Final[Mapping[str, Json]] = {
     "ledgerId": -1,
@@ -103,7 +105,7 @@ def _dated(stats: Mapping[str, object], field: str) -> Document:
 
 
 def log_steps(topic: PersistentTopic) -> Generator[None, None, Document]:
-    """The log and its cursors, and what Pulsar has no names for; a step for each cursor."""
+    """The log and its cursors, and what Pulsar has no names for; a step for each cursor, and for some ledgers."""
     cursors: Document = {}
     by_cursor = {item.cursor.name: item for item in topic.subscriptions.values()}
     waiting = 0
@@ -117,6 +119,8 @@ def log_steps(topic: PersistentTopic) -> Generator[None, None, Document]:
             cursor["subscriptionHavePendingRead"] = dispatch.is_waiting or bool(cursor["subscriptionHavePendingRead"])
             if isinstance(dispatch, SharedDispatch):
                 cursor["subscriptionHavePendingReplayRead"] = dispatch.replays.is_busy
+    for _ in topic.ledger.ledgers.infos[::LEDGERS_A_STEP]:
+        yield
     stats = _dated(ledger_stats(topic.ledger), "lastLedgerCreatedTimestamp")
     stats["waitingCursorsCount"] = waiting
     stats["cursors"] = cursors

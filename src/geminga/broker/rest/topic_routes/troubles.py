@@ -6,17 +6,18 @@ bookies and buckets: addresses, paths, files of credentials.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from geminga.broker.access.core.actions import TopicOperation
 from geminga.broker.resources.documents import Document, Json
-from geminga.broker.rest.calls.long_json import long_json_response
 from geminga.broker.rest.calls.requests import json_response
 from geminga.model.errors import AuthenticationError, AuthorizationError
-from geminga.runtime import Turns
+
+if TYPE_CHECKING:
+    from geminga.broker.statistics.answer_turns import AnswerTurns
 
 #: What others are told in place of an error.
 NOT_TOLD: Final = "something failed; who administers the tenant is told what"
@@ -28,13 +29,15 @@ PLACES: Final = ("filesToDelete", "geminga", "holes", "replication", "restore", 
 NAMED_BY_USERS: Final = frozenset(("deduplication", "unreadOf"))
 
 
-async def told(request: Request, document: Document, turns: Turns | None = None) -> Response:
+async def told(request: Request, document: Document, turns: AnswerTurns | None = None) -> Response:
     """The answer to who asks; in several turns, where it may be long."""
     hushed = without_errors(document)
     if hushed != document and not await _administers(request):
         document = hushed
-    if turns is None:
+    if turns is None or turns.are_few:
         return json_response(document)
+    from geminga.broker.rest.calls.long_json import long_json_response  # most answers are short
+
     return await long_json_response(document, turns)
 
 
