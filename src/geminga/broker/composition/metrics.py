@@ -31,8 +31,7 @@ from geminga.broker.subscription.stats import subscription_counts
 from geminga.broker.topic.delays import delays_stats
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.model.histogram import Spread
-from geminga.runtime import Turns, get_logger
-from geminga.runtime.shared_work import SharedWork
+from geminga.runtime import AskedTogether, Turns, get_logger
 
 if TYPE_CHECKING:
     from geminga.broker.admission.topic_schemas import Schemas
@@ -154,11 +153,11 @@ class Metrics:
         self._sources = (*(((), source) for source in sources), *labelled)
         self._elsewhere = elsewhere
         self._rows = rows
-        self._pages = SharedWork(self._write)
+        self._pages: AskedTogether[None, bytes] = AskedTogether()
 
     async def page(self) -> bytes:
         """All metrics as they are now, here and elsewhere; who asks while they are written shares the next page."""
-        return await self._pages.get()
+        return await self._pages.ask(None, self._write)
 
     async def _write(self) -> bytes:
         if self._levels.properties and self._topic_labels is None:

@@ -6,7 +6,7 @@ import pytest
 
 from geminga.app.configuration.server_config import ServerConfig
 from geminga.app.servers.metric_settings import metric_levels
-from geminga.broker.composition.metric_levels import MetricLevels
+from geminga.broker.composition.metric_levels import MetricLevels, Row
 from geminga.broker.composition.metrics import STEPS_PER_TURN, Metrics
 from geminga.broker.statistics.topics import TopicStatistics
 from geminga.managed_ledger import ManagedLedgerConfig
@@ -238,3 +238,30 @@ def test_a_cursor_tells_what_was_written_of_it_and_read_when_it_was_brought_back
 
     ledgers = ManagedLedgerConfig(ensemble_size=2, write_quorum=2, max_ranges_in_metadata=1)
     run_with_broker(scenario, bookies=2, ledger_config=ledgers)
+
+
+def test_who_asks_while_a_page_is_written_shares_the_next() -> None:
+    """Of a thousand scrapes at a time each had a page of its own in memory."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        written = 0
+
+        def rows() -> list[Row]:
+            nonlocal written
+            written += 1
+            return []
+
+        client = await world.client()
+        for number in range(3 * STEPS_PER_TURN):
+            await client.create_producer(f"{TOPIC}-{number}", producer_id=number)
+        statistics = TopicStatistics(world.broker.runtime.clock, world.broker)
+        metrics = Metrics(world.broker, statistics, cluster="c", rows=rows)
+        first = spawn(metrics.page(), name="scrape")
+        await next_turn()
+        await next_turn()
+        others = [spawn(metrics.page(), name="scrape") for _ in range(100)]
+        page = await first
+        assert all([(await other).count(b"\n") == page.count(b"\n") for other in others])
+        assert written == 2
+
+    run_with_broker(scenario)

@@ -14,7 +14,6 @@ from geminga.broker.ownership.owner_nodes import endpoints_in
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.resources.isolation import matcher, matches
 from geminga.broker.rest.calls.context import RestContext
-from geminga.broker.rest.calls.long_json import long_json_response
 from geminga.broker.rest.calls.owners import redirection
 from geminga.broker.rest.calls.requests import RestError, context_of, json_response, namespace_of, path_text
 from geminga.broker.rest.calls.routing import Route
@@ -124,6 +123,8 @@ async def _loaded(context: RestContext) -> list[tuple[Bundle, Topic]]:
 
 async def topics(request: Request) -> Response:
     """Statistics of every topic that is loaded here: by namespace, bundle and domain."""
+    from geminga.broker.rest.calls.long_json import long_json_response  # not at a start, for nobody has asked
+
     context, steps = context_of(request), context_of(request).topics.steps()
     tree: Document = {}
     async with context.statistics.turns() as turns:
