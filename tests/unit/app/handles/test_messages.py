@@ -461,7 +461,7 @@ def test_a_million_messages_come_back_equal(broker, tmp_path) -> None:
         assert (await import_messages(client, "million-2", str(path))).messages == count
         assert (await export_messages(client, "million-2", str(again))).messages == count
 
-    run(broker, scenario)
+    run(broker, scenario, limit_s=1200)
     differing = 0
     with path.open() as first, again.open() as second:
         for before, after in zip(first, second, strict=True):
