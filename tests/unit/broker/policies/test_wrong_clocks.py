@@ -11,7 +11,7 @@ from geminga.broker.subscription import seek
 from geminga.broker.upkeep.policies import PolicyUpkeep
 from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.model.position import EARLIEST
-from geminga.runtime import next_turn
+from geminga.runtime import Turns, next_turn
 from support.worlds.broker_world import BrokerWorld
 from support.worlds.policy_levels import (
     NAME,
@@ -125,7 +125,7 @@ def test_the_age_that_statistics_tell_is_the_one_that_quotas_see() -> None:
         await publisher.publish(claimed_ms=1)
         await seconds(50)
         stats: dict[str, object] = {"subscriptions": {"sub": {}}}
-        await add_stored(topic, stats, for_each=True)
+        await add_stored(topic, stats, Turns(world.broker.runtime.clock), for_each=True)
         assert stats["oldestBacklogMessageAgeSeconds"] == 50
         # What the message says is told as it says it.
         assert stats["earliestMsgPublishTimeInBacklogs"] == 1
