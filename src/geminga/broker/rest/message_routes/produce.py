@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 from urllib.parse import quote
 
@@ -58,7 +58,7 @@ from geminga.model.errors import (
 )
 from geminga.model.limits import FRAME_PADDING_BYTES
 from geminga.model.topic_name import PARTITION_SUFFIX, TopicName
-from geminga.runtime import next_turn
+from geminga.runtime import Turns, next_turn
 from geminga.wire.pulsar.metadata import text_of
 from geminga.wire.pulsar.schema_info import SchemaInfo, decode_version, encode_version
 
@@ -170,7 +170,8 @@ async def _encoded(context: RestContext, given: ProduceRequest, schema: SchemaIn
     count = size = 0
     for index, one in enumerate(given.messages):
         count, size = count + 1, size + len(one.payload)
-        message = await _in_turns(outgoing_steps(one, encoders, now_ms, f"message {index}"))
+        steps = outgoing_steps(one, encoders, now_ms, f"message {index}")
+        message = await Turns(context.clock, steps_max=1).through(steps)
         if len(message.payload) > limit:
             raise RestError(413, f"message {index} has {len(message.payload)} bytes, more than maxMessageSize={limit}")
         size_bytes = len(message.metadata.SerializePartialToString()) + len(message.payload)
@@ -182,16 +183,6 @@ async def _encoded(context: RestContext, given: ProduceRequest, schema: SchemaIn
             count = size = 0
             await next_turn()
     return encoded
-
-
-async def _in_turns(steps: Generator[None, None, Outgoing]) -> Outgoing:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: Outgoing = end.value
-            return found
-        await next_turn()
 
 
 async def _known_schema(context: RestContext, name: TopicName, version: int) -> SchemaInfo:
