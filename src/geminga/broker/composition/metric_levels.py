@@ -15,7 +15,8 @@ from geminga.managed_ledger.rules.write_stats import LATENCY_BOUNDS_US, SIZE_BOU
 
 if TYPE_CHECKING:
     from geminga.broker.statistics.topics import TopicStatistics
-    from geminga.broker.topic.base import AnySubscription, Topic
+    from geminga.broker.subscription.stats import AnySubscription
+    from geminga.broker.topic.base import Topic
     from geminga.model.exposition import Labels
     from geminga.model.topic_name import TopicName
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from geminga.managed_ledger import Entry, ManagedCursor
 
 Json = dict[str, object]
+#: Of a topic of either kind.
 AnySubscription = Subscription | NonPersistentSubscription
 
 #: Of a time to the second, in ISO 8601.

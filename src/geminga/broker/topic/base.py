@@ -36,10 +36,7 @@ if TYPE_CHECKING:
     from geminga.broker.core.new_subscription import Properties
     from geminga.broker.filters.ports import AsksFilters
     from geminga.broker.subscription.consumer import Consumer, ConsumerConnection
-    from geminga.broker.subscription.non_persistent import NonPersistentSubscription
-    from geminga.broker.subscription.subscription import Subscription
-
-    AnySubscription = Subscription | NonPersistentSubscription
+    from geminga.broker.subscription.stats import AnySubscription
 
 _log = get_logger(__name__)
 
