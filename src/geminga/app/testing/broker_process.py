@@ -119,6 +119,7 @@ class BrokerProcess:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+            self._process = None  # an end that was asked for is no failure of a later stop()
         self._dismiss_guard()
 
     def restart(self) -> Self:
@@ -127,8 +128,8 @@ class BrokerProcess:
         return self.start()
 
     def stop(self) -> None:
-        """SIGTERM, and wait: a clean stop. Raises LocalError if it fails, or takes longer than 30 seconds and is
-        killed."""
+        """SIGTERM, and wait: a clean stop; nothing behind :meth:`kill`. Raises LocalError if it fails, if the broker
+        has ended by itself, and if it takes longer than 30 seconds and is killed."""
         if self._process is None:
             return
         self._process.send_signal(signal.SIGTERM)

@@ -40,6 +40,8 @@ def test_process_keeps_its_ports_and_what_was_acknowledged_and_stops_cleanly(tmp
         assert not process.is_running
         with pytest.raises(LocalError, match="not running"):
             process.fill_disk()
+        process.start().kill()
+        process.stop()
 
 
 def test_process_that_does_not_start_says_why(tmp_path) -> None:
