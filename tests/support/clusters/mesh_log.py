@@ -1,23 +1,31 @@
 """What the bookies of a simulated cluster hold of messages, read from their entries and from nothing of the broker's.
 
 Ledgers have one copy, and nobody collects what the metadata do not list any more: what was ever stored is here, also
-behind a trim.
+behind a trim. So is what a broker wrote to a ledger before it listed it, and was cut off: nobody was told that this is
+stored, and nobody reads it (:meth:`StoreLog.listed`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from geminga.bookkeeper.memory import MemoryBookie
+from geminga.metadata.core.tree import MetadataTree
 from geminga.model.position import Position
 from geminga.wire.bookkeeper.digest import Crc32cDigest
+from geminga.wire.bookkeeper.ledger_metadata import LedgerState, decode_ledger_metadata
+from geminga.wire.bookkeeper.ledger_path import ledger_path
+from geminga.wire.managed_ledger import decode_managed_ledger_info
 from geminga.wire.pulsar.metadata import split_entry, text_of
 from support.worlds.client_world import _messages_of
 
 #: How the payload of each message of the stories begins.
 MARK: Final = b"mesh "
+#: Below it the lists, at TENANT/NAMESPACE/DOMAIN/TOPIC.
+_LISTS: Final = "/managed-ledgers"
+_LIST_DEPTH: Final = 4
 _PRODUCER: Final = re.compile(r"[a-z]\.[-a-z0-9]+\.[-a-z]+$")
 
 
@@ -54,8 +62,9 @@ class Stored(NamedTuple):
 class StoreLog:
     """All messages that a cluster holds, topic by topic in the order of its log; reads on where it was before."""
 
-    def __init__(self, bookies: Iterable[MemoryBookie]) -> None:
+    def __init__(self, bookies: Iterable[MemoryBookie], tree: MetadataTree) -> None:
         self._bookies = tuple(bookies)
+        self._tree = tree
         #: Ledger -> how many of its entries were read.
         self._read: dict[int, int] = {}
         #: Of ledgers, parts of messages whose last one has not been read.
@@ -64,6 +73,27 @@ class StoreLog:
         self.there: set[Said] = set()
         #: In the order in which they were read here, since somebody took them out.
         self.news: list[Stored] = []
+
+    def listed(self) -> dict[str, list[Stored]]:
+        """:attr:`messages` but for those of ledgers that are open and that no list names."""
+        in_vain = {ledger_id for ledger_id in self._read if self._is_open(ledger_id)} - set(self._ledgers_of_lists())
+        return {
+            topic: [one for one in messages if one.position.ledger_id not in in_vain]
+            for topic, messages in self.messages.items()
+        }
+
+    def _is_open(self, ledger_id: int) -> bool:
+        node = self._tree.get(ledger_path(ledger_id), session=0)
+        return node is not None and decode_ledger_metadata(node.value, ledger_id).state is LedgerState.OPEN
+
+    def _ledgers_of_lists(self) -> Iterator[int]:
+        paths = [_LISTS]
+        for _ in range(_LIST_DEPTH):
+            paths = [f"{path}/{name}" for path in paths for name in self._tree.children(path)]
+        for path in paths:
+            node = self._tree.get(path, session=0)
+            if node is not None and node.value:
+                yield from (record.ledger_id for record in decode_managed_ledger_info(node.value).ledgers)
 
     def read(self) -> None:
         """What was stored since."""

@@ -50,7 +50,10 @@ class MeshStory:
         self.mesh = Mesh(world)
         self.book = Book()
         self.policies = {name: MeshPolicies(cluster) for name, cluster in self.mesh.clusters.items()}
-        self.logs = {name: StoreLog(cluster.bookies.values()) for name, cluster in self.mesh.clusters.items()}
+        self.logs = {
+            name: StoreLog(cluster.bookies.values(), cluster.server.tree)
+            for name, cluster in self.mesh.clusters.items()
+        }
         self.strikes = MeshStrikes(world, self.rng)
         self.kinds: list[Kind] = [
             ("policy", self._change_policy),
@@ -182,12 +185,14 @@ class MeshStory:
 
     def _missing(self) -> list[tuple[Said, str]]:
         found = []
-        for log in self.logs.values():
+        there: dict[str, set[Said]] = {}
+        for name, log in self.logs.items():
             log.read()
+            there[name] = {one.said for messages in log.listed().values() for one in messages}
         for one, sending in self.book.sendings.items():
             policies = self.policies[one.origin]
             for other in policies.others:
-                if one not in self.logs[other].there and policies.must_go(one, sending, other):
+                if one not in there[other] and policies.must_go(one, sending, other):
                     found.append((one, other))
         return found
 
@@ -245,7 +250,7 @@ class MeshStory:
     def _check(self) -> None:
         self._check_news()
         for name, log in self.logs.items():
-            for topic, messages in log.messages.items():
+            for topic, messages in log.listed().items():
                 self._check_order(f"{topic} of {name}", messages, is_exact=topic in EXACT_TOPICS)
 
     def _check_here(self, what: str, name: str, one: Said, copied_from: str) -> None:

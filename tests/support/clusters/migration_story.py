@@ -44,7 +44,10 @@ class MigrationStory:
         self.mesh = Mesh(world, (BLUE, GREEN))
         self.blue, self.green = self.mesh.clusters[BLUE], self.mesh.clusters[GREEN]
         self.book = Book()
-        self.logs = {name: StoreLog(cluster.bookies.values()) for name, cluster in self.mesh.clusters.items()}
+        self.logs = {
+            name: StoreLog(cluster.bookies.values(), cluster.server.tree)
+            for name, cluster in self.mesh.clusters.items()
+        }
         self.is_undone = False
         self.strikes = MeshStrikes(world, self.rng)
         self.kinds: list[Kind] = [
@@ -152,7 +155,7 @@ class MigrationStory:
         found = []
         for log in self.logs.values():
             log.read()
-        there = self.logs[BLUE].there | self.logs[GREEN].there
+        there = {one.said for log in self.logs.values() for messages in log.listed().values() for one in messages}
         received = {key: set(those) for key, those in traffic.received.items()}
         for one, sending in self.book.sendings.items():
             if sending.acknowledged_s is None:
@@ -177,7 +180,7 @@ class MigrationStory:
         for log in self.logs.values():
             log.read()
         stored = {
-            cluster: {topic: [one.said for one in those] for topic, those in log.messages.items()}
+            cluster: {topic: [one.said for one in those] for topic, those in log.listed().items()}
             for cluster, log in self.logs.items()
         }
         for topic in sorted({*stored[BLUE], *stored[GREEN]}):
