@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
+from itertools import islice
 from typing import Any, Final, Generic, TypeVar
 
 from geminga.model.errors import GemingaError, invariant
@@ -131,6 +132,18 @@ async def all_ended(calls: Iterable[Awaitable[T]]) -> list[T]:
         return list(map(taken, ended))
     finally:
         del ended  # see value_of
+
+
+async def ended_in_turns(calls: Iterable[Awaitable[T]], turn: int) -> list[T | BaseException]:
+    """What they give or raise, in their order; ``turn`` of them are begun in one turn of the loop. None is called off
+    with who waits."""
+    groups: list[asyncio.Future[list[T | BaseException]]] = []
+    left = iter(calls)
+    while some := list(islice(left, turn)):
+        if groups:
+            await next_turn()
+        groups.append(asyncio.gather(*some, return_exceptions=True))
+    return [outcome for group in groups for outcome in await group]
 
 
 async def carried_out(work: Coroutine[Any, Any, T], *, name: str, part: Part | None = None) -> T:

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from functools import partial
 
 import pytest
 
 from geminga import sim
 from geminga.model.errors import InvariantError, MetadataError, StorageError
-from geminga.runtime import AskedTogether, Bell, KeyedLocks, all_ended, answer_of, next_turn, set_within, settle, spawn
+from geminga.runtime import (
+    AskedTogether,
+    Bell,
+    KeyedLocks,
+    all_ended,
+    answer_of,
+    ended_in_turns,
+    next_turn,
+    set_within,
+    settle,
+    spawn,
+)
 from geminga.runtime.waiting import ASKED_BEFORE_S, wait_ms
 
 
@@ -69,6 +81,36 @@ def test_those_that_are_begun_together_have_all_ended_when_the_first_error_is_ra
         with pytest.raises(StorageError, match="2"):
             await all_ended(map(one, range(5)))
         assert ended == [1, 0, 4, 3, 2, 1, 0]
+
+    sim.run(scenario)
+
+
+def test_some_are_begun_in_each_turn_and_all_that_became_of_them_is_told_in_their_order() -> None:
+    async def scenario(_: sim.SimWorld) -> None:
+        turns = 0
+        begun: list[int] = []
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                await next_turn()
+                turns += 1
+
+        async def one(number: int) -> int:
+            begun.append(turns)
+            for _ in range(10 - number):
+                await next_turn()
+            if number == 4:
+                raise StorageError("4")
+            return number
+
+        counting = spawn(count(), name="turns")
+        found = await ended_in_turns(map(one, range(8)), 3)
+        counting.cancel()
+        assert isinstance(found.pop(4), StorageError)
+        assert found == [0, 1, 2, 3, 5, 6, 7]
+        assert [count for _, count in sorted(Counter(begun).items())] == [3, 3, 2]
+        assert await ended_in_turns((), 3) == []
 
     sim.run(scenario)
 

@@ -7,7 +7,7 @@ Created by SUBSCRIBE, it lives until CLOSE_CONSUMER, the end of the connection, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -18,7 +18,7 @@ from geminga.broker.subscription.ports import SubscriptionServices, Subscription
 from geminga.broker.subscription.rates import Rates
 from geminga.model import EARLIEST, LATEST, Position
 from geminga.model.errors import ConsumerBusyError
-from geminga.runtime import Buffer, Contained, Part
+from geminga.runtime import Buffer, Clock, Contained, Part, Turns
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.entry_head import HEADS_PROPERTY, HEADS_WANTED, entry_head
@@ -41,6 +41,8 @@ NO_EPOCH: Final = -1
 #: Clients may know the consumer only after they have read the answer to SUBSCRIBE (the Go client drops what comes
 #: before); FLOW shows that they do.
 FIRST_ACTIVE_CHANGE_S: Final = 1.0
+#: Consumers that are told to go in one turn of the loop: a subscription may have ten thousand.
+SENT_AWAY_A_TURN: Final = 100
 
 
 class ConsumerOutput(Protocol):
@@ -409,6 +411,20 @@ class Consumer(ConsumerState):
         self._is_waiting = False
         if not self.is_closed:
             self.subscription.wake()
+
+
+async def send_away(consumers: Iterable[Consumer], clock: Clock) -> None:
+    """Disconnect them, some in each turn of the loop; all at once where who asked is called off."""
+    those = tuple(consumers)
+    turns = Turns(clock, steps_max=SENT_AWAY_A_TURN)
+    try:
+        for consumer in those:
+            if turns.is_over():
+                await turns.next()
+            consumer.disconnect()
+    finally:
+        for consumer in those:
+            consumer.disconnect()  # nothing, for those that are gone
 
 
 def check_key_policy(present: pb.KeySharedMeta | None, wanted: pb.KeySharedMeta | None) -> None:

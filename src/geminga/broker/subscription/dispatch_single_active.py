@@ -245,6 +245,8 @@ class SingleActiveDispatch(Dispatch):
         starts together the first to come seldom stays the active one.
         """
         self._read_anew()
+        if self._is_closed:
+            return  # all of them go
         delay_ms = self._config.active_consumer_failover_delay_ms
         if self.type != Failover or delay_ms <= 0:
             if self._core.active is not None:

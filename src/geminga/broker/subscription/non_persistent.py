@@ -23,6 +23,7 @@ from geminga.broker.subscription.consumer import (
     Failover,
     Key_Shared,
     check_key_policy,
+    send_away,
 )
 from geminga.broker.subscription.entry_filter import sticky_key
 from geminga.broker.subscription.limits import check_consumer_limit, is_reached
@@ -266,15 +267,14 @@ class NonPersistentSubscription:
         for consumer in consumers:
             consumer.disconnect()
 
-    def disconnect_consumers(self) -> None:
+    async def disconnect_consumers(self) -> None:
         """Tell all consumers to subscribe again."""
-        for consumer in list(self.consumers):
-            consumer.disconnect()
+        await send_away(self.consumers, self.services.runtime.clock)
 
     async def close(self) -> None:
         """The topic is unloaded."""
         self._end_filtering()
-        self.disconnect_consumers()
+        await self.disconnect_consumers()
 
     def _end_filtering(self) -> None:
         if self._stage is not None:
@@ -286,7 +286,7 @@ class NonPersistentSubscription:
         if self.consumers and not force:
             raise PreconditionFailedError("Subscription has active connected consumers")
         self._end_filtering()
-        self.disconnect_consumers()
+        await self.disconnect_consumers()
         self._forget()
 
     def _choose(self, metadata: pb.MessageMetadata) -> Consumer | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from geminga.broker.core.dispatch.recent_candidates import RecentCandidates
 from geminga.broker.core.dispatch.redelivery import RedeliveryCounts
 from geminga.broker.failures import BrokenPart, subscription_name
-from geminga.broker.subscription.consumer import Consumer, Exclusive, Failover
+from geminga.broker.subscription.consumer import Consumer, Exclusive, Failover, send_away
 from geminga.broker.subscription.cursor_reader import CursorReader
 from geminga.broker.subscription.dispatch import Dispatch
 from geminga.broker.subscription.dispatch_shared import SharedDispatch
@@ -248,10 +248,11 @@ class Subscription:
         if not is_used and self.topic.subscriptions.get(self.name) is self:
             self._vanish()
 
-    def disconnect_consumers(self) -> None:
-        """Tell all consumers to subscribe again."""
-        for consumer in list(self.consumers):
-            consumer.disconnect()
+    async def disconnect_consumers(self) -> None:
+        """Tell all consumers to subscribe again. Nothing is dispatched any more: not to those whose turn comes last."""
+        if self.dispatch is not None:
+            self.dispatch.close()
+            await send_away(self.consumers, self.services.runtime.clock)
 
     # ---- dispatch ----
 
@@ -378,13 +379,13 @@ class Subscription:
             raise UnavailableError(f"the cursor of subscription {self.name} is being moved already, try again")
         self._fence = asyncio.Event()
         self.moves += 1
-        self.disconnect_consumers()
-        if self._reader is not None:
-            try:
+        try:
+            await self.disconnect_consumers()
+            if self._reader is not None:
                 await self._reader.wait_idle()
-            except asyncio.CancelledError as error:
-                self.unfence()
-                raise error
+        except asyncio.CancelledError as error:
+            self.unfence()
+            raise error
 
     def unfence(self) -> None:
         """The cursor stands: let consumers join."""
@@ -397,7 +398,7 @@ class Subscription:
 
     async def close(self) -> None:
         """The topic is unloaded: disconnect consumers, save the cursor."""
-        self.disconnect_consumers()
+        await self.disconnect_consumers()
         if self._reader is not None:
             await self._reader.wait_idle()
         if self.transactions.used is not None:

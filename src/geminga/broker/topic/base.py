@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -29,7 +28,7 @@ from geminga.model.errors import (
 )
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
-from geminga.runtime import Contained, get_logger
+from geminga.runtime import Contained, ended_in_turns, get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
@@ -42,6 +41,8 @@ _log = get_logger(__name__)
 
 #: What holds until the policies are read; one object for all topics.
 NO_RULES: Final = TopicRules()
+#: Subscriptions that begin to close in one turn of the loop: a topic may have ten thousand.
+CLOSED_A_TURN: Final = 64
 
 
 class Topic:
@@ -254,8 +255,9 @@ class Topic:
         self.life.close(self.services.departure_of(self.name))
         self.throttles.end()
         self.attendance.disconnect()
-        closing = [subscription.close() for subscription in list(self.subscriptions.values())]
-        for result in await asyncio.gather(*closing, return_exceptions=True):
+        for result in await ended_in_turns(
+            (subscription.close() for subscription in list(self.subscriptions.values())), CLOSED_A_TURN
+        ):
             if isinstance(result, GemingaError):
                 # Its cursor is recovered from what was saved before.
                 _log.warning("%s: a subscription was not closed cleanly: %s", self.name, result)

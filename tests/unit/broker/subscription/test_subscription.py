@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 
 from geminga.broker.handlers import subscription as handlers
+from geminga.broker.subscription.consumer import SENT_AWAY_A_TURN
 from geminga.model import EARLIEST
 from geminga.model.errors import ConsumerBusyError, NotAllowedError, StorageError
 from geminga.runtime import next_turn, spawn
@@ -84,6 +86,69 @@ def test_other_type_while_consumers_are_connected_is_busy_then_switches():
         await topic.join(connection, Sub.Failover, consumer_id=2)
         await topic.publish("m")
         assert connection.texts(2) == ["m"]
+
+    with_topic(scenario)
+
+
+MANY = 3 * SENT_AWAY_A_TURN + 5
+
+
+async def many_joined(topic, sub_type):
+    """Consumers of one connection, one of which has all that there is."""
+    connection = topic.connect()
+    await topic.join(connection, sub_type)
+    await topic.publish(*TEXTS, key="k")
+    for index in range(2, MANY + 1):
+        await topic.join(connection, sub_type, consumer_id=index, name=f"c{index:04}")
+    return connection
+
+
+@pytest.mark.parametrize("step", ["close", "fence"])
+@pytest.mark.parametrize("sub_type", [Sub.Failover, Sub.Shared, Sub.Key_Shared])
+def test_many_consumers_are_sent_away_in_several_turns_and_what_they_had_goes_to_none_of_them(sub_type, step):
+    async def scenario(topic):
+        connection = await many_joined(topic, sub_type)
+        subscription = topic.subscriptions["sub"]
+        assert connection.texts()[-len(TEXTS) :] == TEXTS
+        connection.commands.clear()
+        connection.messages.clear()
+        present: list[int] = []
+
+        async def look() -> None:
+            while True:
+                present.append(len(subscription.consumers))
+                await next_turn()
+
+        looking = spawn(look(), name="look")
+        await next_turn()
+        await getattr(subscription, step)()
+        looking.cancel()
+        assert present[0] == MANY
+        left = [before - now for before, now in pairwise([*present, 0]) if before > now]
+        assert left == [SENT_AWAY_A_TURN] * 3 + [5]
+        assert connection.texts() == []
+        gone = [command.close_consumer.consumer_id for command in connection.of_type(pb.BaseCommand.CLOSE_CONSUMER)]
+        assert sorted(gone) == list(range(1, MANY + 1))
+        assert len(connection.commands) == MANY
+
+    with_topic(scenario, active_consumer_failover_delay_ms=0)
+
+
+def test_a_move_that_is_called_off_while_consumers_go_leaves_none_without_dispatch():
+    async def scenario(topic):
+        connection = await many_joined(topic, Sub.Shared)
+        subscription = topic.subscriptions["sub"]
+        moving = spawn(subscription.fence(), name="move")
+        await next_turn()
+        await next_turn()
+        assert 0 < len(subscription.consumers) < MANY
+        moving.cancel()
+        await settle()
+        assert moving.cancelled()
+        assert subscription.consumers == ()
+        assert len(connection.of_type(pb.BaseCommand.CLOSE_CONSUMER)) == MANY
+        again = await topic.joined(Sub.Shared)
+        assert again.texts() == TEXTS
 
     with_topic(scenario)
 

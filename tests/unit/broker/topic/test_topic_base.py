@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
+from geminga.broker.topic.base import CLOSED_A_TURN
 from geminga.model.errors import ConflictError, SubscriptionNotFoundError
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
+from geminga.runtime import next_turn, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
 from support.worlds.policy_levels import seconds
@@ -34,6 +38,34 @@ def test_subscriptions_are_created_once_and_deleted(text: str) -> None:
 def subscribe_command(sub_type: int, subscription: str = "s") -> pb.BaseCommand:
     request = pb.CommandSubscribe(topic=TOPIC, subscription=subscription, subType=sub_type, consumer_id=1, request_id=1)
     return pb.BaseCommand(type=Type.SUBSCRIBE, subscribe=request)
+
+
+@pytest.mark.parametrize("text", TOPICS)
+def test_many_subscriptions_begin_to_close_in_several_turns(text: str) -> None:
+    count = 2 * CLOSED_A_TURN + 3
+
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        for index in range(count):
+            command = subscribe_command(pb.CommandSubscribe.Shared, f"s{index}")
+            command.subscribe.topic, command.subscribe.consumer_id = text, index
+            client.send(command)
+            await client.expect(Type.SUCCESS)
+        topic = await world.broker.registry.get(TopicName.parse(text), create=False)
+        used: list[int] = []
+
+        async def look() -> None:
+            while not used or used[-1]:
+                used.append(sum(bool(subscription.consumers) for subscription in topic.subscriptions.values()))
+                await next_turn()
+
+        looking = spawn(look(), name="look")
+        await world.broker.registry.unload(topic.name)
+        await looking
+        left = [before - now for before, now in pairwise(used) if before > now]
+        assert left == [CLOSED_A_TURN, CLOSED_A_TURN, 3]
+
+    run_with_broker(scenario)
 
 
 def test_types_of_subscriptions_can_be_switched_off() -> None:
