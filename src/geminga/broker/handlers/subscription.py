@@ -79,7 +79,7 @@ async def _subscribe(topics: Topics, connection: CommandConnection, request: pb.
         consumer.close()  # closed while it was made, perhaps to be made again
         return
     connection.send_success(request.request_id)
-    consumer.subscription.wake()
+    consumer.subscription.joined()
 
 
 def handle_flow(connection: CommandConnection, consumer_id: int, permits: int) -> None:

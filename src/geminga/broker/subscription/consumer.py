@@ -155,6 +155,10 @@ class ConsumerSubscription(Part, Protocol):
         """A consumer can be sent something."""
         ...
 
+    def joined(self) -> None:
+        """As :meth:`wake`, when a consumer joined."""
+        ...
+
     def detach(self, consumer: Consumer) -> None:
         """``consumer`` is gone."""
         ...

@@ -155,6 +155,9 @@ class NonPersistentSubscription:
     def wake(self) -> None:
         """Permits came: nothing waits here."""
 
+    def joined(self) -> None:
+        """As :meth:`wake`."""
+
     async def add_consumer(self, consumer: Consumer) -> None:
         """Let ``consumer`` join; ConsumerBusyError or ConsumerAssignError if it does not fit."""
         if self.consumers and self.type != consumer.type:

@@ -206,7 +206,7 @@ class Subscription:
             self.dispatch = dispatch
             self.cursor.start_use()
             self.type = consumer.type
-            dispatch.wake()
+            self.joined()
         if self.dispatch is not dispatch:
             raise UnavailableError(f"subscription {self.name} broke, try again")
 
@@ -262,6 +262,13 @@ class Subscription:
         if dispatch is not None:
             with dispatch.contained:
                 dispatch.wake()
+
+    def joined(self) -> None:
+        """As :meth:`wake`, for one that joined: once for all that join in a turn, for each look is at all of them."""
+        if len(self.consumers) > 1 and self.dispatch is not None:
+            self.dispatch.wake_later()
+        else:
+            self.wake()
 
     def now_ms(self) -> int:
         """Wall-clock time of the broker."""

@@ -81,6 +81,22 @@ def test_ring_spreads_and_consumers_of_one_name_share():
     assert all(0.15 < share / HASH_RANGE_SIZE < 0.40 for share in shares.values())
 
 
+@given(st.lists(st.integers(0, 4), max_size=12))
+def test_consumers_of_one_name_take_the_places_of_those_that_left_the_first_one_first(leaving):
+    ring = ConsistentHashRing(10, murmur3_32)
+    places = [ConsumerState("same") for _ in range(5)]
+    for consumer in places:
+        ring.add(consumer)
+    whole = [(first, last, places.index(consumer)) for first, last, consumer in ring.ranges()]
+    free = list(dict.fromkeys(leaving))
+    for place in free:
+        ring.remove(places[place])
+    for place in sorted(free):
+        places[place] = ConsumerState("same")
+        ring.add(places[place])
+    assert [(first, last, places.index(consumer)) for first, last, consumer in ring.ranges()] == whole
+
+
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 5)), max_size=25))
 def test_selectors_any_history_ranges_cover_everything_and_agree_with_select(history):
     for selector in selectors():

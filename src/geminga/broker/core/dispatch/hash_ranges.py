@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
 from typing import Final, Protocol
 
 from geminga.broker.core.dispatch.consumer_state import ConsumerState
@@ -107,7 +108,7 @@ class HashRangeAutoSplit:
 class ConsistentHashRing:
     """AUTO_SPLIT by consistent hashing: each consumer owns ``point_count`` points, a hash goes to the next point."""
 
-    __slots__ = ("_at_point", "_hash_of", "_name_index", "_point_count", "_points")
+    __slots__ = ("_at_point", "_free", "_hash_of", "_name_index", "_named", "_point_count", "_points")
 
     def __init__(self, point_count: int, hash_of: Callable[[bytes], int]) -> None:
         self._point_count = point_count
@@ -117,11 +118,13 @@ class ConsistentHashRing:
         self._at_point: dict[int, list[ConsumerState]] = {}
         #: Tells consumers of the same name apart, so that each has points of its own.
         self._name_index: dict[ConsumerState, int] = {}
+        #: Name -> how many have it, and as a heap what those who left had of the indices below the largest.
+        self._named: dict[str, int] = {}
+        self._free: dict[str, list[int]] = {}
 
     def add(self, consumer: ConsumerState) -> None:
         """Put the consumer's points on the ring."""
-        used = {index for other, index in self._name_index.items() if other.name == consumer.name}
-        self._name_index[consumer] = next(index for index in range(len(used) + 1) if index not in used)
+        self._name_index[consumer] = self._take_index(consumer.name)
         for point in self._points_of(consumer):
             consumers = self._at_point.get(point)
             if consumers is None:
@@ -142,7 +145,7 @@ class ConsistentHashRing:
             if not consumers:
                 del self._at_point[point]
                 del self._points[bisect_left(self._points, point)]
-        del self._name_index[consumer]
+        self._give_index(consumer.name, self._name_index.pop(consumer))
 
     def sticky_hash(self, key_hash: int) -> int:
         """Of consumers' points as of keys."""
@@ -165,6 +168,25 @@ class ConsistentHashRing:
         if result and start < HASH_RANGE_SIZE:
             result.append((start, HASH_RANGE_SIZE - 1, result[0][2]))
         return result
+
+    def _take_index(self, name: str) -> int:
+        """The smallest that nobody of that name has."""
+        free, named = self._free.get(name), self._named.get(name, 0)
+        self._named[name] = named + 1
+        if free is None:
+            return named
+        index = heappop(free)
+        if not free:
+            del self._free[name]
+        return index
+
+    def _give_index(self, name: str, index: int) -> None:
+        named = self._named[name] = self._named[name] - 1
+        if not named:
+            del self._named[name]
+            self._free.pop(name, None)
+        else:
+            heappush(self._free.setdefault(name, []), index)
 
     def _points_of(self, consumer: ConsumerState) -> list[int]:
         prefix = f"{consumer.name}\0{self._name_index[consumer]}\0"
