@@ -244,9 +244,10 @@ class SingleActiveDispatch(Dispatch):
         anything, from the first change on: what the one before holds may still be acknowledged, and of a group that
         starts together the first to come seldom stays the active one.
         """
+        if self._is_closed:  # all of them go
+            self.reader.rewind()
+            return
         self._read_anew()
-        if self._is_closed:
-            return  # all of them go
         delay_ms = self._config.active_consumer_failover_delay_ms
         if self.type != Failover or delay_ms <= 0:
             if self._core.active is not None:

@@ -273,6 +273,8 @@ class NonPersistentSubscription:
     async def disconnect_consumers(self) -> None:
         """Tell all consumers to subscribe again."""
         await send_away(self.consumers, self.services.runtime.clock)
+        for consumer in list(self.consumers):
+            consumer.disconnect()  # who joined meanwhile
 
     async def close(self) -> None:
         """The topic is unloaded."""

@@ -9,12 +9,14 @@ import pytest
 
 from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.handlers import subscription as handlers
+from geminga.broker.publishing.life import TopicLife
+from geminga.broker.subscription.consumer import SENT_AWAY_A_TURN
 from geminga.broker.subscription.limits import NO_LIMITS
 from geminga.broker.subscription.non_persistent import subscribe_non_persistent
 from geminga.broker.subscription.stats import subscription_counts
 from geminga.model import TopicName
 from geminga.model.errors import ConsumerBusyError
-from geminga.runtime import SystemClock, SystemRng
+from geminga.runtime import SystemClock, SystemRng, next_turn, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import encode_entry
 from support.worlds.subscriptions import RecordingConnection, Sub
@@ -31,6 +33,7 @@ class NonPersistentTopicInMemory:
         self.subscriptions = {}
         runtime = SimpleNamespace(clock=SystemClock(), rng=SystemRng(1))
         self.services = SimpleNamespace(runtime=runtime, config=BrokerConfig(), consumer_kind=None)
+        self.life = TopicLife(self.name, runtime.clock)
 
     async def join(self, connection, sub_type, *, consumer_id=1, permits=100, **fields):
         request = Sub(
@@ -149,5 +152,24 @@ def test_non_durable_subscription_goes_with_its_last_consumer():
         await topic.join(connection, Sub.Exclusive)
         connection.drop()
         assert set(topic.subscriptions) == {"s"}
+
+    with_non_persistent(scenario)
+
+
+def test_deletion_by_force_sends_many_away_in_turns_and_who_joined_meanwhile_with_them():
+    async def scenario(topic):
+        connection, late = RecordingConnection(topic), RecordingConnection(topic)
+        consumers = [
+            await topic.join(connection, Sub.Shared, consumer_id=index) for index in range(SENT_AWAY_A_TURN + 5)
+        ]
+        subscription = topic.subscriptions["s"]
+        deletion = spawn(subscription.delete(force=True), name="delete")
+        await next_turn()
+        assert 0 < sum(consumer.is_closed for consumer in consumers) < len(consumers)
+        newcomer = await topic.join(late, Sub.Shared)
+        await deletion
+        assert all(consumer.is_closed for consumer in [*consumers, newcomer])
+        assert topic.subscriptions == {}
+        assert len(late.of_type(pb.BaseCommand.CLOSE_CONSUMER)) == 1
 
     with_non_persistent(scenario)
