@@ -135,8 +135,10 @@ async def all_ended(calls: Iterable[Awaitable[T]]) -> list[T]:
 
 
 async def ended_in_turns(calls: Iterable[Awaitable[T]], turn: int) -> list[T | BaseException]:
-    """What they give or raise, in their order; ``turn`` of them are begun in one turn of the loop. None is called off
-    with who waits."""
+    """What they give or raise, in their order; ``turn`` of them are begun in one turn of the loop.
+
+    For who is not called off meanwhile (see :func:`carried_out`): some would be, others not begun.
+    """
     groups: list[asyncio.Future[list[T | BaseException]]] = []
     left = iter(calls)
     while some := list(islice(left, turn)):
