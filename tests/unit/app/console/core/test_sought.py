@@ -58,6 +58,14 @@ def test_form_that_is_not_understood_says_what_was_expected(query: dict[str, str
         sought_of(query)
 
 
+def test_as_much_as_is_said_to_be_allowed_is_looked_for() -> None:
+    assert sought_of({"text": "x" * 500}).text == "x" * 500
+    assert (
+        len(sought_of({"property": "\n".join(f"{name}=1" for name in range(PROPERTIES_MAX))}).properties)
+        == PROPERTIES_MAX
+    )
+
+
 def test_time_that_is_none_says_so() -> None:
     with pytest.raises(MomentError):
         sought_of({"since": "soon"})
