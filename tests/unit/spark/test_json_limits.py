@@ -77,6 +77,15 @@ def test_name_may_be_as_long_as_spark_takes_it_and_no_longer():
 
 
 @pytest.mark.parametrize("sign", ["", "-"])
+def test_a_number_of_seconds_that_a_timestamp_has_passes_and_the_next_does_not(sign):
+    last = ((1 << 63) - 1) // 1_000_000
+    payloads = pa.array([f'{{"v": {sign}{seconds}}}'.encode() for seconds in (0, last, last + 1)])
+    found = JsonGate(parse_columns("v timestamp")).misfits(payloads)
+    assert list(found) == [2]
+    assert "seconds are beyond a timestamp" in found[2]
+
+
+@pytest.mark.parametrize("sign", ["", "-"])
 def test_zero_has_an_exponent_that_javas_numbers_have(sign):
     check = check_of(parse_columns("v decimal(5,2)")["v"])
     for largest in (f"0e{sign}{(1 << 31) - 1}", Decimal(f"0e{sign}{(1 << 31) - 1}")):
