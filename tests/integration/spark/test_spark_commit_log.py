@@ -201,6 +201,23 @@ def test_sinks_of_a_log_do_not_push_each_other_out(broker, client, topic, query,
     assert_each_once(client, topic, 1)
 
 
+def test_a_process_keeps_so_many_logs_and_no_more(broker, client, query, monkeypatch) -> None:
+    monkeypatch.setattr(decision_log, "_logs", {})
+    monkeypatch.setattr(decision_log, "LOGS_MAX", 2)
+    first, second, third = (f"persistent://public/default/log-{next(_numbers)}" for _ in range(3))
+    for topic, batch, kept in (
+        (first, 0, [first]),
+        (second, 0, [first, second]),
+        (third, 0, [second, third]),
+        (first, 1, [third, first]),
+    ):
+        client.subscribe(topic, "keep").close()
+        writer = stream_writer(broker, topic)
+        writer.commit(written(writer, query, batch), batch)
+        assert [log for log, *_ in decision_log._logs] == [log_of(topic) for topic in kept]
+    assert_each_once(client, first, 0, 1)
+
+
 def test_record_of_a_newer_version_stops_its_own_sink_alone(broker, client, topic, query) -> None:
     with client.create_producer(log_of(topic)) as producer:
         producer.send(b'{"v":2,"kind":"claim","sink":"newer"}', partition_key="newer")
