@@ -19,8 +19,10 @@ from geminga.metadata import (
     Notification,
     SqliteMetadataStore,
 )
+from geminga.metadata.ports import Node
 from geminga.metadata.socket.server import MetadataServer
 from geminga.metadata.socket.store import SocketMetadataStore
+from geminga.model.errors import MetadataError
 from geminga.model.limits import METADATA_VALUE_BYTES_MAX
 from geminga.runtime import Runtime, real_runtime
 from support.house.real_runtimes import close_runtime
@@ -298,3 +300,23 @@ async def all_paths(store: MetadataStore, top: str = "/") -> list[str]:
         path = f"{top.rstrip('/')}/{name}"
         found += [path, *await all_paths(store, path)]
     return sorted(found)
+
+
+class UnreachableStore(MemoryMetadataStore):
+    """Takes so many more writes, and none after them; None: all."""
+
+    writes_left: int | None = None
+
+    def _count(self) -> None:
+        if self.writes_left is not None:
+            if not self.writes_left:
+                raise MetadataError("the store can not be reached")
+            self.writes_left -= 1
+
+    async def put(self, path: str, value: bytes, **options) -> Node:
+        self._count()
+        return await super().put(path, value, **options)
+
+    async def delete(self, path: str, **options) -> None:
+        self._count()
+        await super().delete(path, **options)

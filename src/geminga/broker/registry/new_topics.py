@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol, cast
 
+from geminga.broker.core.deletion import judged_by
 from geminga.broker.registry.ports import Belongings
 from geminga.broker.resources import Resources
 from geminga.broker.topic.base import Topic
+from geminga.broker.topic.persistent import stay
 from geminga.model.errors import GemingaError, TopicNotFoundError
 from geminga.model.topic_name import SHADOW_SOURCE, TopicName
 from geminga.runtime import get_logger
@@ -102,14 +104,27 @@ async def _is_kept(resources: Resources, namespace: str) -> bool:
     return policies is not None and not policies.is_deleted
 
 
-async def delete_rest(topic: Topic, belongings: Belongings) -> None:
-    """Of a topic that is loaded, and of which nobody knows yet. Raises GemingaError."""
-    _log.warning("%s was being deleted, and that was cut off: what is left of it is deleted", topic.name)
-    topic.life.close()
+async def is_rest_deleted(topic: Topic, belongings: Belongings, *, is_for_deletion: bool) -> bool:
+    """Whether it is gone; of a topic that is loaded, and of which nobody knows yet. Raises GemingaError.
+
+    One that was to go by the policies that it had, and has others now, stays. ``is_for_deletion``: whoever loads it
+    deletes it himself.
+    """
     try:
+        if going_by := topic.life.going_by:
+            policies = await belongings.policies(topic.name)
+            if policies and judged_by(policies) != going_by:
+                _log.warning("%s was being deleted, and its policies changed before it was: it stays", topic.name)
+                await stay(cast("PersistentTopic", topic))
+                return False
+        if is_for_deletion:
+            return False
+        _log.warning("%s was being deleted, and that was cut off: what is left of it is deleted", topic.name)
+        topic.life.close()
         if not topic.name.is_partition:
             await belongings.forget(topic.name, None)
         await topic.delete_storage()
     except GemingaError:
         await topic.drop_storage()
         raise
+    return True

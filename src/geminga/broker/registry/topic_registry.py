@@ -394,11 +394,11 @@ class TopicRegistry:
             # By the next time another broker may have had the topic: what is open would be out of date then.
             await topic.drop_storage()
             raise
-        if topic.life.is_going and not is_for_deletion:
-            from geminga.broker.registry.new_topics import delete_rest  # few deletions are cut off
+        if topic.life.is_going:
+            from geminga.broker.registry.new_topics import is_rest_deleted  # few deletions are cut off
 
-            await delete_rest(topic, self._belongings)
-            return await self._open(load, name, create=create, is_for_deletion=False)
+            if await is_rest_deleted(topic, self._belongings, is_for_deletion=is_for_deletion):
+                return await self._open(load, name, create=create, is_for_deletion=False)
         self._open_topics.add(topic)
         return topic
 
@@ -452,17 +452,15 @@ class TopicRegistry:
         name = topic.name
         judged: Document | None = None
         try:
-            if is_judged := why_it_stays is not None and not topic.life.is_going:
+            if why_it_stays is not None and not topic.life.is_going:
                 await topic.claim_storage()
                 judged = await self._belongings.policies(name)
                 if (hold := await why_it_stays(topic)) is not None:
                     return hold
-                await topic.claim_storage()
-            else:
-                await topic.note_deletion()
+            await topic.note_deletion(judged)
             if not name.is_partition and not is_namespace_going:
                 await self._belongings.forget(name, judged)
-            if is_judged:  # policies that changed meanwhile have kept it
+            if judged is not None:  # policies that changed meanwhile have kept it; what comes is of another topic
                 await topic.note_deletion()
             await topic.delete_storage()
         except GemingaError:

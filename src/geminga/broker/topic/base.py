@@ -34,6 +34,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 if TYPE_CHECKING:
     from geminga.broker.core.new_subscription import Properties
     from geminga.broker.filters.ports import AsksFilters
+    from geminga.broker.resources import Document
     from geminga.broker.subscription.consumer import Consumer, ConsumerConnection
     from geminga.broker.subscription.stats import AnySubscription
 
@@ -175,10 +176,11 @@ class Topic:
     async def claim_storage(self) -> None:
         """Before anything is deleted: raise LedgerFencedError if another broker owns what is stored."""
 
-    async def note_deletion(self) -> None:
+    async def note_deletion(self, judged: Document | None = None) -> None:
         """Note durably that it is going: cut off from now on, whoever loads it deletes the rest.
 
-        Raises LedgerFencedError as :meth:`claim_storage`.
+        With the policies by which that was decided: if it has these or none any more, else it stays. Raises
+        LedgerFencedError as :meth:`claim_storage`.
         """
 
     async def delete_storage(self) -> None:

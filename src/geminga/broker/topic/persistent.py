@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.core.delayed.delivery import TopicDelays
-from geminga.broker.core.deletion import TopicFacts
+from geminga.broker.core.deletion import TopicFacts, judged_by
 from geminga.broker.policies.core.delivery_rows import DISPATCHER_PAUSE
 from geminga.broker.policies.core.storage_rows import SHADOW_TOPICS
 from geminga.broker.publishing.life import TopicLife
@@ -41,6 +41,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 if TYPE_CHECKING:
     from geminga.broker.compacted.reads import CompactedMessages, LatestOfLake
     from geminga.broker.core.new_subscription import Properties
+    from geminga.broker.resources import Document
     from geminga.broker.subscription.consumer import Consumer, ConsumerConnection
     from geminga.broker.topic.parts import TopicPart
     from geminga.broker.topic.transaction_buffer import TransactionBuffer
@@ -87,6 +88,14 @@ def _newest(ledger: ManagedLedger) -> str:
     return str(max((info.ledger_id for info in ledger.stored.ledgers.infos), default=-1))
 
 
+async def stay(topic: PersistentTopic) -> None:
+    """Take the note of its deletion back; raises GemingaError."""
+    stored = topic.ledger.stored
+    kept = {name: text for name, text in stored.properties.items() if name != DELETION_PROPERTY}
+    await stored.set_properties(kept)
+    topic.life.is_going, topic.life.going_by = False, ""
+
+
 class PersistentTopic(Topic):
     """A topic whose messages are stored."""
 
@@ -125,7 +134,8 @@ class PersistentTopic(Topic):
         #: What it has beside its log.
         self.parts = Parts(self, services.parts if kinds is None else kinds)
         life = TopicLife(name, services.runtime.clock)
-        life.is_going = ledger.stored.properties.get(DELETION_PROPERTY) == _newest(ledger)
+        noted, _, life.going_by = ledger.stored.properties.get(DELETION_PROPERTY, "").partition(" ")
+        life.is_going = noted == _newest(ledger)
         self._subscriptions: dict[str, Subscription] = {}
         super().__init__(
             services,
@@ -268,8 +278,7 @@ class PersistentTopic(Topic):
             stored = self.ledger.stored
             if DELETION_PROPERTY in stored.properties and not self.life.is_going:
                 _log.warning("%s was being deleted, and was served since: it stays", self.name)
-                kept = {name: value for name, value in stored.properties.items() if name != DELETION_PROPERTY}
-                await stored.set_properties(kept)
+                await stay(self)
             for cursor_name, cursor in self.ledger.cursors.items():
                 if not is_internal_cursor(cursor_name):
                     name = decode_name(cursor_name)
@@ -366,9 +375,10 @@ class PersistentTopic(Topic):
         """As :meth:`Topic.claim_storage`."""
         await self.ledger.stored.claim()
 
-    async def note_deletion(self) -> None:
+    async def note_deletion(self, judged: Document | None = None) -> None:
         """As :meth:`Topic.note_deletion`."""
-        await self.ledger.stored.add_properties({DELETION_PROPERTY: _newest(self.ledger)})
+        noted = _newest(self.ledger) if judged is None else f"{_newest(self.ledger)} {judged_by(judged)}"
+        await self.ledger.stored.add_properties({DELETION_PROPERTY: noted})
         self.life.is_going = True
 
     async def delete_storage(self) -> None:

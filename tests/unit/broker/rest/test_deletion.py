@@ -28,7 +28,7 @@ from geminga.model.errors import (
 from geminga.model.topic_name import TopicName
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
 from support.worlds.broker_world import BrokerWorld
-from support.worlds.metadata_stores import all_paths
+from support.worlds.metadata_stores import UnreachableStore, all_paths
 from support.worlds.policy_levels import run_quietly, seconds
 from support.worlds.rest_world import ask, rest_application
 
@@ -206,26 +206,6 @@ def test_forced_deletion_leaves_nothing_of_topics_with_policies(events: str) -> 
             assert await world.broker.policies.topics.get(name) is None
 
     run_quietly(scenario)
-
-
-class UnreachableStore(MemoryMetadataStore):
-    """Takes so many more writes, and none after them; None: all."""
-
-    writes_left: int | None = None
-
-    def _count(self) -> None:
-        if self.writes_left is not None:
-            if not self.writes_left:
-                raise MetadataError("the store can not be reached")
-            self.writes_left -= 1
-
-    async def put(self, path: str, value: bytes, **options) -> Node:
-        self._count()
-        return await super().put(path, value, **options)
-
-    async def delete(self, path: str, **options) -> None:
-        self._count()
-        await super().delete(path, **options)
 
 
 class LateTopicStore(UnreachableStore):

@@ -10,19 +10,21 @@ import pytest
 
 from geminga import sim
 from geminga.broker.configuration.broker_config import BrokerConfig
+from geminga.broker.resources import Resources
 from geminga.broker.schema.core.strategy import Strategy
 from geminga.broker.schema.registry import schema_id_of
-from geminga.broker.topic.persistent import PersistentTopic
+from geminga.broker.topic.persistent import DELETION_PROPERTY, PersistentTopic
 from geminga.broker.upkeep import inactive_topics
 from geminga.managed_ledger import AppendResult, ManagedLedgerConfig, ManagedLedgerFactory
 from geminga.managed_ledger.shared.metadata_io import ledger_path
-from geminga.model.errors import GemingaError
+from geminga.model.errors import GemingaError, TopicNotFoundError
 from geminga.model.position import EARLIEST, Position
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
 from support.worlds.broker_world import TOPIC, BrokerWorld, run_with_broker
 from support.worlds.metadata_behind import MetadataBehind
+from support.worlds.metadata_stores import UnreachableStore
 from support.worlds.policy_levels import LEVELS, NAMESPACE, SMALL_LEDGERS, seconds, set_namespace, set_topic
 
 T = TypeVar("T")
@@ -294,6 +296,67 @@ def test_policy_of_the_topic_set_while_it_is_closed_keeps_it() -> None:
         assert kept.document["retentionPolicies"] == FOR_EVER
 
     run_with_broker(scenario, delete_inactive_topics=False)
+
+
+async def with_all_that_a_topic_has(world: BrokerWorld) -> PersistentTopic:
+    topic = await opened(world)
+    await fill(topic, 10)
+    info = SchemaInfo("s", SchemaType.STRING, b"")
+    await world.broker.schemas.registry.put_if_absent(schema_id_of(NAME), info, Strategy.FULL)
+    await set_topic(world, "messageTTLInSeconds", 77)
+    return topic
+
+
+async def what_is_left_when_cut_off(world: BrokerWorld, writes: int, *, is_changed: bool = False) -> str:
+    """Of an idle topic whose broker reaches the store for so many more writes: all of it, or nothing."""
+    store = UnreachableStore(world.runtime, world.metadata.server)
+    world.metadata, world.resources = store, Resources(store)
+    await world.restart()
+    topic = await with_all_that_a_topic_has(world)
+
+    async def nothing_holds(_: object) -> None:
+        store.writes_left = writes
+        if is_changed:
+            await set_topic(world, "retentionPolicies", FOR_EVER)
+
+    try:
+        await world.broker.registry.delete_unless(topic, nothing_holds)
+        is_done = True
+    except GemingaError:
+        is_done = False
+    store.writes_left = None
+    await world.restart()
+    try:
+        again = await world.broker.registry.get(NAME, create=False)
+    except TopicNotFoundError:
+        assert await world.broker.policies.topics.get(NAME) is None
+        assert not await world.broker.schemas.registry.has_schema(schema_id_of(NAME))
+        return "deleted" if is_done else "finished"
+    assert DELETION_PROPERTY not in again.ledger.stored.properties
+    assert not again.life.is_going
+    assert await stored_entries(world) == 10
+    assert await world.broker.schemas.registry.has_schema(schema_id_of(NAME))
+    policies = await world.broker.policies.topics.get(NAME)
+    assert policies is not None, f"policies are gone, and the topic is not: {writes} writes"
+    assert policies.document["messageTTLInSeconds"] == 77
+    return "there"
+
+
+def test_broker_that_is_gone_amid_an_idle_topics_deletion_leaves_all_that_it_has_or_nothing() -> None:
+    def outcome(writes: int) -> str:
+        return run_with_broker(lambda world: what_is_left_when_cut_off(world, writes), delete_inactive_topics=False)
+
+    outcomes = [outcome(writes) for writes in range(12)]
+    assert [*dict.fromkeys(outcomes)] == ["there", "finished", "deleted"], outcomes
+
+
+def test_policies_that_change_keep_a_topic_also_where_its_deletion_was_noted_and_cut_off() -> None:
+    def outcome(writes: int) -> str:
+        return run_with_broker(
+            lambda world: what_is_left_when_cut_off(world, writes, is_changed=True), delete_inactive_topics=False
+        )
+
+    assert {outcome(writes) for writes in range(6)} == {"there"}
 
 
 # ---- who else is promised something
