@@ -38,10 +38,14 @@ def why_invalid(info: SchemaInfo) -> str:
     return f"invalid definition of a {kind.name} schema: {reason}" if reason else ""
 
 
+def _no_constant(name: str) -> None:
+    raise AvroDefinitionError(f"not JSON: {name} is no value of it")
+
+
 def json_schema_id(definition: bytes) -> str | None:
     """The id of a definition in JSON Schema, as old clients sent it (empty without one); None for anything else."""
     try:
-        value = json.loads(definition.decode())
+        value = json.loads(definition.decode(), parse_constant=_no_constant)
     except (ValueError, RecursionError):
         return None
     if not isinstance(value, dict) or value.get("type") not in _JSON_SCHEMA_TYPES:
@@ -52,6 +56,8 @@ def json_schema_id(definition: bytes) -> str | None:
 def _why_no_definition(info: SchemaInfo) -> str:
     try:
         declared = parse_definition(info.schema)
+        # NaN and Infinity are read here, and by no client of another make: none could use the topic.
+        json.loads(info.schema.decode(), parse_constant=_no_constant)
     except AvroDefinitionError as error:
         if info.type is SchemaType.JSON and json_schema_id(info.schema) is not None:
             return ""

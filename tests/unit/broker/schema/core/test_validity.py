@@ -32,6 +32,16 @@ def test_avro_definitions_must_parse(kind: SchemaType) -> None:
     assert why_invalid(info(kind, b'{"type":"record"}'))
 
 
+@pytest.mark.parametrize("kind", [SchemaType.AVRO, SchemaType.JSON, SchemaType.PROTOBUF])
+@pytest.mark.parametrize("default", ["NaN", "Infinity", "-Infinity"])
+def test_a_number_that_json_does_not_have_is_none_of_a_definition(kind: SchemaType, default: str) -> None:
+    definition = '{"type":"record","name":"R","fields":[{"name":"In","type":"double","default":%s}]}'
+    assert f"not JSON: {default} is no value of it" in why_invalid(info(kind, (definition % default).encode()))
+    assert why_invalid(info(kind, b'{"type":"object","id":"urn:x","properties":%s}' % default.encode()))
+    assert not why_invalid(info(kind, (definition % "1.5").encode()))
+    assert not why_invalid(info(kind, (definition.replace("double", "string") % f'"{default}"').encode()))
+
+
 def test_a_union_is_no_whole_avro_schema() -> None:
     assert "union" in why_invalid(info(SchemaType.AVRO, b'["null","int"]'))
     assert not why_invalid(info(SchemaType.JSON, b'["null","int"]'))
