@@ -6,15 +6,19 @@ import asyncio
 import errno
 from dataclasses import replace
 
+import pyarrow
 import pytest
 
 from geminga import sim
 from geminga.lake.core.manifest import Manifest, ManifestLedger
 from geminga.lake.ownership import OWNER_FILE, Owner
+from geminga.lake.parquet import LedgerFacts
 from geminga.lake.service import ROOTS_MAX, Lake, StopSignal
 from geminga.model.errors import ConfigurationError, DiskFullError, DiskIOError, LedgerClosedError
 from geminga.runtime import next_turn, spawn, wait_ms
 from geminga.sim.threads import SimThreads
+from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.metadata import encode_entry
 from support.worlds.lake_world import PROPERTIES, MemoryLakeStore
 
 DIRECTORY = "public/default/persistent/topic"
@@ -249,3 +253,44 @@ def test_a_stop_ends_every_wait_and_all_that_come() -> None:
         assert len(begun) == 2
 
     asyncio.run(story())
+
+
+def test_what_arrow_keeps_goes_back_behind_each_use_of_a_file(monkeypatch) -> None:
+    """Whatever lane did it: each would keep tens of MiB."""
+    released: list[int] = []
+
+    class Pool:
+        def release_unused(self) -> None:
+            released.append(1)
+
+    monkeypatch.setattr(pyarrow, "default_memory_pool", Pool)
+    uid = f"{7:032x}"
+    entry = encode_entry(pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1), b"x")
+    facts = LedgerFacts("persistent://public/default/t", 7, uid, 1, 1, 2, 3, "CRC32C", 1, 1, 1, {})
+
+    async def scenario(lake, store):
+        root, stop = await lake.root("filesystem", PROPERTIES), StopSignal()
+
+        async def begun():
+            return await root.begin(DIRECTORY, facts, started_ms=1, writer="w", lane="lake-offload-0", stop=stop)
+
+        def times() -> int:
+            found = len(released)
+            released.clear()
+            return found
+
+        (await begun()).discard()
+        assert times() == 1
+        file = await begun()
+        await file.add([entry], frozenset())
+        await file.finish([])
+        assert times() == 1
+        read = await root.open(DIRECTORY, 7, uid)
+        assert list(await read.group(0)) == [entry]
+        assert times() == 1
+        assert await read.ask(lambda reader: reader.group_count) == 1
+        assert times() == 1
+        await read.compare(0, [entry], stop)
+        assert times() == 1
+
+    run(scenario)
