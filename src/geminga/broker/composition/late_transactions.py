@@ -29,6 +29,7 @@ from geminga.runtime import AskedTogether, Part, get_logger, spawn, wait_ms
 
 if TYPE_CHECKING:
     from geminga.broker.subscription.ports import PendingAckLogs
+    from geminga.managed_ledger import ManagedLedger
     from geminga.transaction.ports import BufferSnapshots, HoldsBack, Registrations
 
 _log = get_logger(__name__)
@@ -154,6 +155,12 @@ class LateTransactions:
     def pending_ack_logs(self) -> PendingAckLogs:
         """Of subscriptions."""
         return self.service().pending_ack_logs
+
+    async def delete_left(self, topic: TopicName, there: Collection[str], beside: ManagedLedger) -> None:
+        """As of what topics keep of transactions."""
+        from geminga.broker.transactions.pending_ack_logs import LedgerPendingAckLogs, delete_left  # few are cut off
+
+        await delete_left(LedgerPendingAckLogs(self._ledgers), topic, there, beside)
 
     def watch_held(self, holding: HoldsBack) -> None:
         """It begins to wait for the end of a transaction."""

@@ -38,7 +38,11 @@ class PendingAckLogs(Protocol):
         ``beside`` which it is."""
         ...
 
-    async def delete(self, topic: TopicName, subscription: str) -> None:
+    async def note_deletion(self, subscription: str, beside: ManagedLedger) -> None:
+        """The subscription is about to go, and its log behind it: whoever loads the topic finishes that."""
+        ...
+
+    async def delete(self, topic: TopicName, subscription: str, beside: ManagedLedger) -> None:
         """The subscription is gone."""
         ...
 

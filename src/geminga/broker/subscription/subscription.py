@@ -421,8 +421,7 @@ class Subscription:
 
         async def to_its_end() -> None:
             try:
-                if self.transactions.used is not None:
-                    await self.transactions.used.let_go()
+                await self.transactions.begin_deletion()
                 if self.is_durable:
                     # From here on it is gone, whatever becomes of us: a log without a cursor is nobody's.
                     await self.topic.ledger.delete_cursor(self.cursor.name)

@@ -178,6 +178,13 @@ class TransactionAcks:
         if handle is not None:
             await handle.close()
 
+    async def note_deletion(self) -> None:
+        """Behind :meth:`let_go`, and before the subscription goes: so does its log then. Raises StorageError."""
+        subscription = self._subscription
+        logs = subscription.services.pending_ack_logs
+        if logs is not None and self.recovering_ms:
+            await logs.note_deletion(subscription.name, subscription.topic.ledger)
+
     async def delete_log(self) -> None:
         """Behind :meth:`let_go`; a damaged one stays. Raises StorageError."""
         subscription = self._subscription
@@ -185,7 +192,7 @@ class TransactionAcks:
         if logs is None or not self.recovering_ms:
             return
         try:
-            await logs.delete(subscription.topic.name, subscription.name)
+            await logs.delete(subscription.topic.name, subscription.name, subscription.topic.ledger)
         except StorageError as error:
             if not is_lost(error):
                 raise

@@ -100,8 +100,15 @@ class SubscriptionTransactions:
             self._is_unread = True
             _log.warning("%s: what transactions hold can not be read now: %s", self._name, error)
 
+    async def begin_deletion(self) -> None:
+        """The subscription is about to go: nothing is taken any more, and its log is noted. Raises GemingaError."""
+        if self.used is not None:
+            await self.used.let_go()
+            await self.used.note_deletion()
+
     async def delete_log(self) -> None:
-        """The subscription is gone. A log that stays is nobody's, and goes before there is one of that name again."""
+        """The subscription is gone. A log that stays is nobody's, and goes with the next load, and before there is one
+        of that name again."""
         if self.used is not None:
             try:
                 await self.used.delete_log()

@@ -28,7 +28,7 @@ from geminga.broker.topic.deduplication import TopicDeduplication
 from geminga.broker.topic.delays import DelayedDelivery
 from geminga.broker.topic.log_publishing import LogPublishing
 from geminga.broker.topic.parts import HidesHook, Parts
-from geminga.broker.topic.ports import TRANSACTIONS_PROPERTY
+from geminga.broker.topic.ports import GOING_LOGS_PROPERTY, TRANSACTIONS_PROPERTY
 from geminga.broker.topic.services import TopicServices
 from geminga.broker.topic.transacting import TopicTransactions
 from geminga.managed_ledger import ManagedLedger
@@ -291,6 +291,8 @@ class PersistentTopic(Topic):
             if self.transactions is not None:
                 for subscription in await self.transactions.with_logs(self._subscriptions):
                     await self._subscriptions[subscription].transactions.load()
+                if GOING_LOGS_PROPERTY in stored.properties:
+                    await self.transactions.delete_left(self._subscriptions, self.ledger)
             # Claimed by another broker meanwhile: nobody unloads what is not in the table yet.
             self.ledger.tenure.check_writable()
             is_loaded = True

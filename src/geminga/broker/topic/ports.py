@@ -10,10 +10,13 @@ from geminga.model.txn_id import TxnId
 
 if TYPE_CHECKING:
     from geminga.broker.subscription.ports import PendingAckLogs
+    from geminga.managed_ledger import ManagedLedger
     from geminga.transaction.ports import BufferSnapshots, HoldsBack, Registrations
 
 #: Of a managed ledger: it has messages of transactions, and without a snapshot all of it is read. Geminga's own.
 TRANSACTIONS_PROPERTY: Final = "geminga.transactions"
+#: Of the same: subscriptions whose pending-ack logs are being deleted, a JSON array of names.
+GOING_LOGS_PROPERTY: Final = "geminga.going-logs"
 
 
 class KeptTransactions(Protocol):
@@ -25,6 +28,11 @@ class KeptTransactions(Protocol):
 
     async def with_logs(self, topic: TopicName, subscriptions: Collection[str]) -> list[str]:
         """Those that acknowledged in transactions. Loads no code."""
+        ...
+
+    async def delete_left(self, topic: TopicName, there: Collection[str], beside: ManagedLedger) -> None:
+        """Logs of subscriptions whose deletion was cut off; ``there``: those that the topic has. Raises StorageError
+        where it is another broker's."""
         ...
 
     @property

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from geminga.broker.publishing.life import TopicLife
 from geminga.broker.topic.parts import Parts
 from geminga.broker.topic.ports import KeptTransactions
-from geminga.managed_ledger import ManagedLedgerFactory
+from geminga.managed_ledger import ManagedLedger, ManagedLedgerFactory
 from geminga.model.topic_name import TopicName
 
 if TYPE_CHECKING:
@@ -63,6 +63,10 @@ class TopicTransactions:
         for each in await self.with_logs((subscription,)):
             if each not in there:
                 await ledgers.delete(self._name.pending_ack_log(each).managed_ledger_name)
+
+    async def delete_left(self, there: Collection[str], beside: ManagedLedger) -> None:
+        """Logs of subscriptions whose deletion was cut off. Raises StorageError where the topic is another broker's."""
+        await self._kept.delete_left(self._name, there, beside)
 
     async def use(self) -> TransactionBuffer:
         """The buffer, made with the first use. Raises GemingaError."""

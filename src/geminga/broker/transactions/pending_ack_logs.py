@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Final
+import json
+from collections.abc import Collection
+from typing import Final, Protocol
 
+from geminga.broker.topic.ports import GOING_LOGS_PROPERTY
 from geminga.managed_ledger import ManagedLedger, ManagedLedgerFactory
-from geminga.model.errors import GemingaError
+from geminga.managed_ledger.rules.unreadable import is_lost
+from geminga.model.errors import GemingaError, LedgerClosedError, LedgerFencedError, StorageError
 from geminga.model.topic_name import TopicName
-from geminga.runtime import Part
+from geminga.runtime import Part, get_logger
 from geminga.transaction.logs import LedgerRecordLog
 from geminga.transaction.ports import RecordLog
 
 #: Pulsar's name of the cursor of such a log.
 LOG_CURSOR: Final = "__pending_ack_state"
+_log = get_logger(__name__)
+
+
+class LogDeletion(Protocol):
+    """As far as it concerns what is left of one."""
+
+    async def delete(self, topic: TopicName, subscription: str, beside: ManagedLedger) -> None:
+        """Delete the log of a subscription that is gone. Raises StorageError."""
+        ...
 
 
 def log_name(topic: TopicName, subscription: str) -> str:
@@ -44,6 +57,50 @@ class LedgerPendingAckLogs:
             await ledger.close(is_broken=True)
             raise
 
-    async def delete(self, topic: TopicName, subscription: str) -> None:
-        """The subscription is gone. Raises StorageError."""
-        await self._ledgers.delete(log_name(topic, subscription))
+    async def note_deletion(self, subscription: str, beside: ManagedLedger) -> None:
+        """The subscription is about to go, and its log behind it: :func:`delete_left`. Raises StorageError."""
+        await beside.stored.change_property(GOING_LOGS_PROPERTY, lambda noted: _text({*_names(noted), subscription}))
+
+    async def delete(self, topic: TopicName, subscription: str, beside: ManagedLedger) -> None:
+        """The subscription is gone. Raises StorageError; what is lost stays, and is not tried again."""
+        try:
+            await self._ledgers.delete(log_name(topic, subscription))
+        except StorageError as error:
+            if is_lost(error):
+                await _forget(beside, subscription)
+            raise
+        await _forget(beside, subscription)
+
+
+async def delete_left(logs: LogDeletion, topic: TopicName, there: Collection[str], beside: ManagedLedger) -> None:
+    """Logs of subscriptions whose deletion was cut off, of a topic that is loaded: ``there`` are those that it has.
+
+    One that can not be deleted now stays noted. Raises LedgerFencedError, LedgerClosedError: the topic is another's.
+    """
+    for subscription in _names(beside.stored.properties.get(GOING_LOGS_PROPERTY, "")):
+        try:
+            if subscription in there:
+                await _forget(beside, subscription)
+            else:
+                await logs.delete(topic, subscription, beside)
+        except (LedgerFencedError, LedgerClosedError) as failure:
+            raise failure
+        except GemingaError as error:
+            _log.warning("%s %s: the log of its transactions is not deleted: %s", topic, subscription, error)
+
+
+async def _forget(beside: ManagedLedger, subscription: str) -> None:
+    await beside.stored.change_property(GOING_LOGS_PROPERTY, lambda noted: _text({*_names(noted)} - {subscription}))
+
+
+def _names(noted: str) -> list[str]:
+    """Of the property; of one that is none, as somebody else may have written it, nothing."""
+    try:
+        found = json.loads(noted or "[]")
+    except (ValueError, RecursionError):
+        return []
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
+
+
+def _text(names: set[str]) -> str:
+    return json.dumps(sorted(names), separators=(",", ":")) if names else ""

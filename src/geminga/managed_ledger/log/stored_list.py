@@ -188,6 +188,17 @@ class StoredList:
         async with self.lock():
             await self.put(self.ledgers.infos, properties={**self.properties, **properties})
 
+    async def change_property(self, name: str, change: Callable[[str], str]) -> None:
+        """Put what ``change`` makes of a text property in its place, where that is another; empty: it has none.
+
+        Durable on return. Raises as :meth:`put`.
+        """
+        async with self.lock():
+            properties = dict(self.properties)
+            before = properties.pop(name, "")
+            if (after := change(before)) != before:
+                await self.put(self.ledgers.infos, properties={**properties, name: after} if after else properties)
+
     def _records(self, infos: Sequence[LedgerInfo]) -> tuple[LedgerRecord, ...]:
         return tuple(
             LedgerRecord(

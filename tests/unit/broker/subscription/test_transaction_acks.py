@@ -11,6 +11,7 @@ from geminga.broker.resources import Resources
 from geminga.broker.subscription.messages import position_from
 from geminga.broker.subscription.transaction_acks import acknowledged_bits
 from geminga.broker.topic.persistent import DELETION_PROPERTY
+from geminga.broker.topic.ports import GOING_LOGS_PROPERTY
 from geminga.managed_ledger.shared.metadata_io import ledger_path
 from geminga.metadata.memory import MemoryMetadataStore
 from geminga.model.errors import GemingaError, MetadataError, TopicNotFoundError
@@ -439,10 +440,12 @@ def test_broker_that_is_gone_amid_a_subscriptions_deletion_leaves_all_of_it_or_n
             await (await transacting(world)).end(txn_id, commit=True)
             assert topic.subscriptions["sub"].cursor.backlog_count == 2
             return "whole"
+        # With the load, not only before there is one of that name again.
+        assert not await topic.services.pending_ack_logs.exists(NAME, "sub"), f"after {deleted} deletions"
+        assert GOING_LOGS_PROPERTY not in topic.ledger.stored.properties
         again = await transacting(world)
         await again.client.subscribe(subType=pb.CommandSubscribe.Exclusive)
         assert await again.read() == [b"0", b"1", b"2", b"3"], f"after {deleted} deletions"
-        assert not await topic.services.pending_ack_logs.exists(NAME, "sub")
         await again.end(await in_transaction(again, [ids[1]]), commit=True)
         assert topic.subscriptions["sub"].cursor.backlog_count == 3
         return "done" if is_done else "none"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from geminga.broker.topic.persistent import PersistentTopic
-from geminga.broker.transactions.pending_ack_logs import log_name
+from geminga.broker.topic.ports import GOING_LOGS_PROPERTY
+from geminga.broker.transactions.pending_ack_logs import LedgerPendingAckLogs, delete_left, log_name
+from geminga.model.errors import DiskIOError, LedgerClosedError, LedgerFencedError, NoSuchLedgerError
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.clusters.transacting import producing
@@ -36,6 +40,62 @@ def test_a_log_comes_with_the_first_acknowledgment_and_goes_with_its_subscriptio
         await topic.delete_subscription("sub", force=True)
         assert not await logs.exists(NAME, "sub")
         assert not (await client.end(txn_id, commit=True)).HasField("error"), "nobody is left who could hear"
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+@pytest.mark.parametrize("noted", ["", "[", "[" * 100_000, "7", '{"a": 1}', '[1, null, ["u"]]'])
+def test_a_note_of_deletions_that_is_none_holds_no_topic_up(noted: str) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        topic = await world.broker.registry.get(NAME, create=True)
+        await topic.ledger.stored.add_properties({GOING_LOGS_PROPERTY: noted})
+        await world.broker.registry.unload(NAME)
+        assert (await world.broker.registry.get(NAME, create=False)).subscriptions == {}
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+@pytest.mark.parametrize(
+    ("error", "left"),
+    [(None, {}), (DiskIOError("away"), {GOING_LOGS_PROPERTY: '["gone"]'}), (NoSuchLedgerError(7), {})],
+)
+def test_a_log_that_can_not_be_deleted_now_stays_noted_and_one_that_is_lost_does_not(error, left) -> None:
+    """The topic is served meanwhile; a subscription of a noted name that is there keeps its log."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        topic = await world.broker.registry.get(NAME, create=True)
+        asked: list[str] = []
+
+        class Ledgers:
+            async def delete(self, name: str) -> None:
+                asked.append(name)
+                if error is not None:
+                    raise error
+
+        logs = LedgerPendingAckLogs(Ledgers())
+        for name in ("gone", "there"):
+            await logs.note_deletion(name, topic.ledger)
+        assert topic.ledger.stored.properties == {GOING_LOGS_PROPERTY: '["gone","there"]'}
+        await delete_left(logs, NAME, {"there"}, topic.ledger)
+        assert asked == [log_name(NAME, "gone")]
+        assert topic.ledger.stored.properties == left
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+@pytest.mark.parametrize("error", [LedgerFencedError("another's"), LedgerClosedError("closed")])
+def test_a_topic_that_is_anothers_is_not_served(error) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        topic = await world.broker.registry.get(NAME, create=True)
+
+        class Ledgers:
+            async def delete(self, name: str) -> None:
+                raise error
+
+        logs = LedgerPendingAckLogs(Ledgers())
+        await logs.note_deletion("gone", topic.ledger)
+        with pytest.raises(type(error)):
+            await delete_left(logs, NAME, (), topic.ledger)
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
 

@@ -52,7 +52,7 @@ from geminga.broker.statistics.partitioned import merging_steps, partitioned_met
 from geminga.broker.statistics.topics import add_stored
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.persistent import DELETION_PROPERTY, EPOCH_PROPERTY, PersistentTopic
-from geminga.broker.topic.ports import TRANSACTIONS_PROPERTY
+from geminga.broker.topic.ports import GOING_LOGS_PROPERTY, TRANSACTIONS_PROPERTY
 from geminga.managed_ledger.rules.attached import ATTACHED_PROPERTY, COMPACTED_PROPERTY
 from geminga.managed_ledger.rules.unreadable import SKIPPED_PROPERTY
 from geminga.model.errors import (
@@ -73,6 +73,7 @@ INTERNAL_PROPERTIES = (
     EPOCH_PROPERTY,
     DELETION_PROPERTY,
     TRANSACTIONS_PROPERTY,
+    GOING_LOGS_PROPERTY,
     SKIPPED_PROPERTY,
     FORGOTTEN_PROPERTY,
     ATTACHED_PROPERTY,
