@@ -77,7 +77,11 @@ async def delete_left(logs: LogDeletion, topic: TopicName, there: Collection[str
 
     One that can not be deleted now stays noted. Raises LedgerFencedError, LedgerClosedError: the topic is another's.
     """
-    for subscription in _names(beside.stored.properties.get(GOING_LOGS_PROPERTY, "")):
+    names = _names(beside.stored.properties.get(GOING_LOGS_PROPERTY, ""))
+    if any(name not in there for name in names):
+        # Another owner may have made one of them anew by now, with a log of its own.
+        await beside.stored.claim()
+    for subscription in names:
         try:
             if subscription in there:
                 await _forget(beside, subscription)

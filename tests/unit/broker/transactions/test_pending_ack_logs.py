@@ -7,6 +7,7 @@ import pytest
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.broker.topic.ports import GOING_LOGS_PROPERTY
 from geminga.broker.transactions.pending_ack_logs import LedgerPendingAckLogs, delete_left, log_name
+from geminga.managed_ledger import ManagedLedgerFactory
 from geminga.model.errors import DiskIOError, LedgerClosedError, LedgerFencedError, NoSuchLedgerError
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -95,7 +96,26 @@ def test_a_topic_that_is_anothers_is_not_served(error) -> None:
         logs = LedgerPendingAckLogs(Ledgers())
         await logs.note_deletion("gone", topic.ledger)
         with pytest.raises(type(error)):
-            await delete_left(logs, NAME, (), topic.ledger)
+            await delete_left(logs, NAME, set(), topic.ledger)
+
+    run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+def test_a_broker_that_lost_the_topic_deletes_no_log() -> None:
+    """A subscription of that name, and its log, may be its next owner's by now."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        topic = await world.broker.registry.get(NAME, create=True)
+        logs = world.broker.transactions.pending_ack_logs
+        await logs.note_deletion("gone", topic.ledger)
+        await (await logs.open(NAME, "gone", topic, topic.ledger)).close()
+        others = ManagedLedgerFactory(world.runtime, world.metadata, world.ledgers.bookkeeper, world.ledger_config)
+        taken = await others.open(NAME.managed_ledger_name)
+        await taken.stored.set_properties({"owner": "another"})
+        with pytest.raises(LedgerFencedError):
+            await delete_left(logs, NAME, set(), topic.ledger)
+        assert await logs.exists(NAME, "gone")
+        await others.close()
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
 
