@@ -30,10 +30,7 @@ names) and what a newer one has replaced (cursor ledgers, snapshots). Rules are 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from enum import StrEnum
-from hashlib import sha256
 from typing import Final, NamedTuple
 
 #: ``brokerDeleteInactiveTopicsMode``: a subscription with nothing left to read does not keep its topic.
@@ -173,8 +170,3 @@ def why_subscription_stays(facts: SubscriptionFacts, *, expiry_ms: int, settle_m
     if facts.loaded_ms < settle_ms or facts.idle_ms <= expiry_ms:
         return Hold.RECENT
     return None
-
-
-def judged_by(policies: Mapping[str, object]) -> str:
-    """Sixteen hexadecimal digits that tell one topic's policies from others, whatever their order: JSON values."""
-    return sha256(json.dumps(policies, sort_keys=True).encode()).hexdigest()[:16]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class TopicLife:
     """Open until it is closed, for good: what is loaded next is another object."""
 
-    __slots__ = ("_active_s", "_clock", "_name", "departure", "going_by", "is_closing", "is_going")
+    __slots__ = ("_active_s", "_clock", "_name", "departure", "is_closing", "is_going", "is_judged")
 
     def __init__(self, name: TopicName, clock: Clock) -> None:
         self._name = name
@@ -25,8 +25,8 @@ class TopicLife:
         self.is_closing = False
         #: A deletion began, here or at a broker before: what is left of it is to be deleted.
         self.is_going = False
-        #: By which policies of its own that was decided, as a digest: others keep it. Empty: it goes whatever it has.
-        self.going_by = ""
+        #: Nobody asked for that, and what it has of its own may be there yet: then it stays, and is judged anew.
+        self.is_judged = False
         #: It goes to another broker: its clients are told of that one, when it is there.
         self.departure: Departure | None = None
         #: When a producer, consumer or subscription last came, went or was seen; on the monotonic clock.

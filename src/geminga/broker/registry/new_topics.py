@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol, cast
 
-from geminga.broker.core.deletion import judged_by
 from geminga.broker.registry.ports import Belongings
 from geminga.broker.resources import Resources
 from geminga.broker.topic.base import Topic
@@ -107,16 +106,14 @@ async def _is_kept(resources: Resources, namespace: str) -> bool:
 async def is_rest_deleted(topic: Topic, belongings: Belongings, *, is_for_deletion: bool) -> bool:
     """Whether it is gone; of a topic that is loaded, and of which nobody knows yet. Raises GemingaError.
 
-    One that was to go by the policies that it had, and has others now, stays. ``is_for_deletion``: whoever loads it
-    deletes it himself.
+    One that nobody used, and whose policies are there, lost nothing yet: it stays, as somebody uses it now, and else is
+    judged anew, also by what its namespace says now. ``is_for_deletion``: whoever loads it deletes it himself.
     """
     try:
-        if going_by := topic.life.going_by:
-            policies = await belongings.policies(topic.name)
-            if policies and judged_by(policies) != going_by:
-                _log.warning("%s was being deleted, and its policies changed before it was: it stays", topic.name)
-                await stay(cast("PersistentTopic", topic))
-                return False
+        if topic.life.is_judged and await belongings.policies(topic.name):
+            _log.warning("%s was being deleted, and that was cut off before anything of it was: it stays", topic.name)
+            await stay(cast("PersistentTopic", topic))
+            return False
         if is_for_deletion:
             return False
         _log.warning("%s was being deleted, and that was cut off: what is left of it is deleted", topic.name)

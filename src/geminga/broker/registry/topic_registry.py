@@ -457,7 +457,7 @@ class TopicRegistry:
                 judged = await self._belongings.policies(name)
                 if (hold := await why_it_stays(topic)) is not None:
                     return hold
-            await topic.note_deletion(judged)
+            await topic.note_deletion(is_judged=judged is not None)
             if not name.is_partition and not is_namespace_going:
                 await self._belongings.forget(name, judged)
             if judged is not None:  # policies that changed meanwhile have kept it; what comes is of another topic

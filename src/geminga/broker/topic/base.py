@@ -34,7 +34,6 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 if TYPE_CHECKING:
     from geminga.broker.core.new_subscription import Properties
     from geminga.broker.filters.ports import AsksFilters
-    from geminga.broker.resources import Document
     from geminga.broker.subscription.consumer import Consumer, ConsumerConnection
     from geminga.broker.subscription.stats import AnySubscription
 
@@ -176,10 +175,10 @@ class Topic:
     async def claim_storage(self) -> None:
         """Before anything is deleted: raise LedgerFencedError if another broker owns what is stored."""
 
-    async def note_deletion(self, judged: Document | None = None) -> None:
+    async def note_deletion(self, *, is_judged: bool = False) -> None:
         """Note durably that it is going: cut off from now on, whoever loads it deletes the rest.
 
-        With the policies by which that was decided: if it has these or none any more, else it stays. Raises
+        ``is_judged``: nobody asked for it, and it stays where it has policies of its own then, which go first. Raises
         LedgerFencedError as :meth:`claim_storage`.
         """
 

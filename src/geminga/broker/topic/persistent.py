@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final
 
 from geminga.broker.core.delayed.delivery import TopicDelays
-from geminga.broker.core.deletion import TopicFacts, judged_by
+from geminga.broker.core.deletion import TopicFacts
 from geminga.broker.policies.core.delivery_rows import DISPATCHER_PAUSE
 from geminga.broker.policies.core.storage_rows import SHADOW_TOPICS
 from geminga.broker.publishing.life import TopicLife
@@ -41,7 +41,6 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 if TYPE_CHECKING:
     from geminga.broker.compacted.reads import CompactedMessages, LatestOfLake
     from geminga.broker.core.new_subscription import Properties
-    from geminga.broker.resources import Document
     from geminga.broker.subscription.consumer import Consumer, ConsumerConnection
     from geminga.broker.topic.parts import TopicPart
     from geminga.broker.topic.transaction_buffer import TransactionBuffer
@@ -55,6 +54,8 @@ EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
 #: Property of a managed ledger whose topic is being deleted, with its newest ledger: whoever loads it deletes what is
 #: left. Geminga's own: another make of broker may have served the topic since, in a ledger that is newer.
 DELETION_PROPERTY: Final = "geminga.deletion"
+#: Behind its value as long as the policies may be there of a topic that goes because nobody used it.
+_JUDGED: Final = " judged"
 #: Cursors that only the broker reads, and that keep no topic from being removed as inactive.
 OWN_CURSORS: Final = (DEDUP_CURSOR,)
 
@@ -93,7 +94,7 @@ async def stay(topic: PersistentTopic) -> None:
     stored = topic.ledger.stored
     kept = {name: text for name, text in stored.properties.items() if name != DELETION_PROPERTY}
     await stored.set_properties(kept)
-    topic.life.is_going, topic.life.going_by = False, ""
+    topic.life.is_going = topic.life.is_judged = False
 
 
 class PersistentTopic(Topic):
@@ -134,8 +135,9 @@ class PersistentTopic(Topic):
         #: What it has beside its log.
         self.parts = Parts(self, services.parts if kinds is None else kinds)
         life = TopicLife(name, services.runtime.clock)
-        noted, _, life.going_by = ledger.stored.properties.get(DELETION_PROPERTY, "").partition(" ")
-        life.is_going = noted == _newest(ledger)
+        noted = ledger.stored.properties.get(DELETION_PROPERTY, "")
+        life.is_judged = noted.endswith(_JUDGED)
+        life.is_going = noted.removesuffix(_JUDGED) == _newest(ledger)
         self._subscriptions: dict[str, Subscription] = {}
         super().__init__(
             services,
@@ -377,9 +379,9 @@ class PersistentTopic(Topic):
         """As :meth:`Topic.claim_storage`."""
         await self.ledger.stored.claim()
 
-    async def note_deletion(self, judged: Document | None = None) -> None:
+    async def note_deletion(self, *, is_judged: bool = False) -> None:
         """As :meth:`Topic.note_deletion`."""
-        noted = _newest(self.ledger) if judged is None else f"{_newest(self.ledger)} {judged_by(judged)}"
+        noted = _newest(self.ledger) + _JUDGED * is_judged
         await self.ledger.stored.add_properties({DELETION_PROPERTY: noted})
         self.life.is_going = True
 

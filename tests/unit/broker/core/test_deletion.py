@@ -11,7 +11,6 @@ from geminga.broker.core.deletion import (
     SubscriptionFacts,
     TopicFacts,
     is_retained,
-    judged_by,
     system_retention,
     why_subscription_stays,
     why_topic_stays,
@@ -93,10 +92,3 @@ def test_system_topic_keeps_everything_until_a_cursor_of_its_own_says_what_is_ne
 def test_subscription_is_held_by_each_use(change: dict[str, int], expiry_ms: int, hold: Hold | None) -> None:
     facts = SubscriptionFacts(idle_ms=1001, loaded_ms=300)._replace(**change)
     assert why_subscription_stays(facts, expiry_ms=expiry_ms, settle_ms=300) is hold
-
-
-def test_policies_are_told_from_others_whatever_their_order() -> None:
-    found = judged_by({"a": 1, "": {"b": [1, 2], "c": None}})
-    assert found == judged_by({"": {"c": None, "b": [1, 2]}, "a": 1})
-    assert len(found) == 16
-    assert len({found, judged_by({}), judged_by({"a": 1}), judged_by({"a": "1"})}) == 4
