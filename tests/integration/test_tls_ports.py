@@ -185,11 +185,14 @@ def test_ports_with_tls_stand_instead_of_the_plain_ones(secured) -> None:
     with geminga.Standalone(config=only) as broker:
         assert broker.service_url.startswith("pulsar+ssl://")
         assert broker.web_service_url.startswith("https://")
-        client = secured.official(broker.service_url)
-        assert pass_on(client, "t") == b"over TLS"
-        client.close()
+        for number, url in enumerate((broker.service_url, broker.web_service_url)):
+            client = secured.official(url)
+            assert pass_on(client, f"t{number}") == b"over TLS"
+            client.close()
         found = secured.get(f"{broker.web_service_url}/lookup/v2/topic/persistent/public/default/t")
-        assert "brokerUrl" not in found
+        assert (found["brokerUrl"], found["nativeUrl"], found["brokerUrlSsl"]) == ("", "", "")
+        assert found["brokerUrlTls"] == broker.service_url
+        assert "httpUrl" not in found
         # It told load balancers and operators that it was stopping: it has no plain address.
         for path in ("brokers/ready", "brokers/health"):
             assert secured.text(f"{broker.web_service_url}/admin/v2/{path}") == "ok"

@@ -20,7 +20,8 @@ from geminga.model.errors import NotFoundError
 async def lookup(request: Request) -> Response:
     """The broker's URLs for the listener that ``listenerName`` (or the header) names.
 
-    A URL that there is not is left out. 307 to the broker that is to take the topic where nobody has it.
+    A URL that there is not is left out, but for the plain one of the broker, which is empty then. 307 to the broker
+    that is to take the topic where nobody has it.
     """
     topics = context_of(request).topics
     listener = request.query_params.get("listenerName") or request.headers.get("X-Pulsar-ListenerName", "")
@@ -37,14 +38,14 @@ async def lookup(request: Request) -> Response:
     if place.is_to_ask:
         return redirection(request, endpoint, is_authoritative=place.is_authoritative)
     found = {
-        "brokerUrl": endpoint.broker_url,
         "brokerUrlTls": endpoint.broker_url_tls,
         "httpUrl": endpoint.web_url,
         "httpUrlTls": endpoint.web_url_tls,
     }
-    # The C++ client wants one of the two names for TLS, the old one as Pulsar gives it where there is none.
-    old = {"nativeUrl": endpoint.broker_url, "brokerUrlSsl": endpoint.broker_url_tls}
-    return json_response({**{key: url for key, url in found.items() if url}, **old})
+    # Where there is no plain port, Apache's leaves these out, and the C++ client, official Python's too, ends its
+    # process: it wants a text. The last one is empty in Pulsar, for older ones of that client.
+    always = {"brokerUrl": endpoint.broker_url, "nativeUrl": endpoint.broker_url, "brokerUrlSsl": ""}
+    return json_response({**always, **{key: url for key, url in found.items() if url}})
 
 
 def _as_reached(endpoint: Endpoint, request: Request) -> Endpoint:
