@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -75,6 +76,8 @@ class StandaloneProcess:
         self.environment = dict(environment or {})
         #: What each request to the web service says besides: a token, where somebody asks.
         self.headers: dict[str, str] = {}
+        #: How it is asked; None: without TLS.
+        self.web_tls: ssl.SSLContext | None = None
         self.process: Process | None = None
         #: The last ready line.
         self.ready: dict[str, object] = {}
@@ -96,6 +99,16 @@ class StandaloneProcess:
     def reached(self, port: int) -> int:
         """By which port of this machine one of the process's is reached."""
         return port
+
+    @property
+    def tls_url(self) -> str:
+        """For clients, where its port with TLS is a fixed one."""
+        return f"pulsar+ssl://127.0.0.1:{self.settings['brokerServicePortTls']}"
+
+    @property
+    def web_tls_url(self) -> str:
+        """The same of administration."""
+        return f"https://127.0.0.1:{self.settings['webServicePortTls']}"
 
     @property
     def web_service_url(self) -> str:
@@ -213,10 +226,11 @@ class StandaloneProcess:
     def request(self, method: str, path: str, body: object = None, timeout_s: float = 30.0) -> bytes:
         """One HTTP request to the web service; raises ``urllib.error.HTTPError``."""
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.web_url + path, data=data, method=method)
+        base = self.web_url if self.web_tls is None else self.web_tls_url
+        request = urllib.request.Request(base + path, data=data, method=method)
         for name, value in {"Content-Type": "application/json", **self.headers}.items():
             request.add_header(name, value)
-        with urllib.request.urlopen(request, timeout=timeout_s) as answer:
+        with urllib.request.urlopen(request, timeout=timeout_s, context=self.web_tls) as answer:
             content: bytes = answer.read()
             return content
 

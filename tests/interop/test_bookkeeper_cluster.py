@@ -5,19 +5,22 @@ Each writes, closes, reads, fences, recovers and deletes what the other wrote or
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Final
 
 import pulsar
 import pytest
 from tools.chaos.cluster import BrokerProcess
-from tools.zookeeper_server import ZooKeeperServer
+from tools.chaos.secured import Security
+from tools.zookeeper_server import ZooKeeperServer, running_zookeeper
 
 from geminga.bookkeeper import BookKeeper
 from geminga.model.errors import LedgerFencedError, NoSuchLedgerError
 from support.processes.apache_cluster import (
     COUNT,
     LIMIT_S,
-    apache,
     apaches_bookies,
     entries,
     our_bookies,
@@ -26,16 +29,26 @@ from support.processes.apache_cluster import (
     with_our_client,
     write,
 )
+from support.processes.apache_cluster import apache as apaches_client
+from support.processes.apache_secured import UNIT
 from support.processes.official import quiet_client
 from support.worlds.ledgers import Appends
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
+#: What Apache's client makes of a bookie that does not serve it without TLS: ours closes, Apache's says so.
+REFUSED: Final = ("BKBookieHandleNotAvailableException", "BKUnauthorizedAccessException")
 
-def each_reads_recovers_and_deletes_what_the_other_left(zookeeper: ZooKeeperServer, version: int) -> None:
-    closed, left = apache(zookeeper, version, f"write:theirs:{COUNT}:close", f"write:left:{COUNT}:leave")
+
+def each_reads_recovers_and_deletes_what_the_other_left(
+    zookeeper: ZooKeeperServer, version: int, security: Security | None = None
+) -> None:
+    def apache(*commands: str) -> list[str]:
+        return apaches_client(zookeeper, version, *commands, security=security)
+
+    closed, left = apache(f"write:theirs:{COUNT}:close", f"write:left:{COUNT}:leave")
     size = sum(map(len, entries("theirs")))
-    assert apache(zookeeper, version, f"metadata:{closed}", f"metadata:{left}") == [
+    assert apache(f"metadata:{closed}", f"metadata:{left}") == [
         f"CLOSED 3/2/2 CRC32C {COUNT - 1} {size}",
         "OPEN 3/2/2 CRC32C -",
     ]
@@ -53,10 +66,8 @@ def each_reads_recovers_and_deletes_what_the_other_left(zookeeper: ZooKeeperServ
         await client.open_ledger(fenced.ledger_id)
         assert isinstance(await Appends(fenced).append_and_wait(b"late"), LedgerFencedError)
 
-    with_our_client(zookeeper, main)
+    with_our_client(zookeeper, main, security=security)
     assert apache(
-        zookeeper,
-        version,
         f"metadata:{left}",
         f"read:{ours[0]}",
         f"recover:{ours[1]}",
@@ -83,8 +94,8 @@ def each_reads_recovers_and_deletes_what_the_other_left(zookeeper: ZooKeeperServ
             await client.open_ledger(ours[0])
         await client.delete_ledger(int(closed))
 
-    with_our_client(zookeeper, gone)
-    assert apache(zookeeper, version, f"read:{closed}") == ["BKNoSuchLedgerExistsOnMetadataServerException"]
+    with_our_client(zookeeper, gone, security=security)
+    assert apache(f"read:{closed}") == ["BKNoSuchLedgerExistsOnMetadataServerException"]
 
 
 @pytest.mark.parametrize("version", [3, 2])
@@ -93,13 +104,32 @@ def test_both_clients_on_our_bookies(version: int, zookeeper: ZooKeeperServer, t
         each_reads_recovers_and_deletes_what_the_other_left(zookeeper, version)
 
 
+@pytest.mark.parametrize("bookies", [our_bookies, apaches_bookies])
+def test_both_clients_with_tls_and_a_certificate(
+    bookies: Callable[..., AbstractContextManager[object]], judge_is_apache: bool, tmp_path: Path
+) -> None:
+    """BookKeeper's START_TLS: of Apache's client at our bookies, of ours at Apache's; nobody is served without."""
+    if not judge_is_apache:
+        pytest.skip("Apache's ledger client and bookies")
+    security = Security(tmp_path / "keys", unit=UNIT)
+    with (
+        running_zookeeper(tls=security.zookeeper) as zookeeper,
+        bookies(zookeeper, tmp_path, security=security),
+    ):
+        each_reads_recovers_and_deletes_what_the_other_left(zookeeper, 3, security)
+        (kept,) = apaches_client(zookeeper, 3, f"write:kept:{COUNT}:close", security=security)
+        (found,) = apaches_client(zookeeper, 3, f"peek:{kept}")
+        assert found in REFUSED
+
+
 def test_apaches_client_goes_on_when_one_of_our_bookies_is_killed(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     with our_bookies(zookeeper, tmp_path) as bookies:
-        first, second = apache(zookeeper, 3, f"write:a:{COUNT}:close", f"write:b:{COUNT}:leave")
+        first, second = apaches_client(zookeeper, 3, f"write:a:{COUNT}:close", f"write:b:{COUNT}:leave")
         bookies[0].kill()
-        assert apache(zookeeper, 3, f"read:{first}", f"recover:{second}") == [told(entries("a")), told(entries("b"))]
-        third = apache(zookeeper, 3, f"write:c:{COUNT}:close")[0]
-        assert apache(zookeeper, 3, f"read:{third}") == [told(entries("c"))]
+        found = apaches_client(zookeeper, 3, f"read:{first}", f"recover:{second}")
+        assert found == [told(entries("a")), told(entries("b"))]
+        third = apaches_client(zookeeper, 3, f"write:c:{COUNT}:close")[0]
+        assert apaches_client(zookeeper, 3, f"read:{third}") == [told(entries("c"))]
 
 
 def test_both_clients_and_our_broker_on_apaches_bookies(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:

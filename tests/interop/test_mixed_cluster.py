@@ -1,7 +1,9 @@
 """An Apache Pulsar broker and a Geminga broker serve one cluster: what one stores the other goes on with.
 
 One cluster for all tests here, each of which has a namespace of 16 bundles of its own; topics go from one broker to the
-other by ``pulsar-admin namespaces unload --bundle --destinationBroker`` at either.
+other by ``pulsar-admin namespaces unload --bundle --destinationBroker`` at either. Then the same in one where every
+link has TLS (clients, brokers, bookies, ZooKeeper), brokers ask for tokens and rights, and Apache's bookies for a
+certificate with a role.
 """
 
 from __future__ import annotations
@@ -16,9 +18,11 @@ from typing import Any, Final
 import pulsar
 import pytest
 from pulsar.schema import AvroSchema
+from tools.chaos.secured import LOAD, TOKEN_S, Security, token_of
 from tools.zookeeper_server import running_zookeeper
 
 import geminga.client as gc
+from support.processes.apache_secured import UNIT
 from support.processes.fact_records import Fact, LongFact, OtherFact
 from support.processes.mixed_cluster import BUNDLES, COORDINATORS, MAKES, Make, MixedCluster, eventually, mixed_cluster
 from support.processes.official import official_client
@@ -31,14 +35,21 @@ QUIET_MS: Final = 1_500
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="module")
-def cluster(judge_is_apache: bool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedCluster]:
+@pytest.fixture(scope="module", params=["plain", "secured"])
+def cluster(
+    judge_is_apache: bool, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[MixedCluster]:
     if not judge_is_apache:
         pytest.skip("Apache's broker beside ours")
+    directory = tmp_path_factory.mktemp("mixed")
+    security = Security(directory / "keys", unit=UNIT) if request.param == "secured" else None
     with (
-        running_zookeeper() as zookeeper,
-        mixed_cluster(zookeeper, tmp_path_factory.mktemp("mixed"), bookie_processes=3) as mixed,
+        running_zookeeper(tls=None if security is None else security.zookeeper) as zookeeper,
+        mixed_cluster(zookeeper, directory, bookie_processes=3, security=security) as mixed,
     ):
+        if security is not None:
+            # Where a client asks for the coordinators of transactions.
+            mixed.grant("pulsar/system")
         yield mixed
 
 
@@ -47,6 +58,8 @@ def namespace(cluster: MixedCluster) -> str:
     name = f"public/mixed-{next(_numbers)}"
     rest = cluster.rest("geminga")
     assert rest.put(f"namespaces/{name}", {"bundles": {"numBundles": BUNDLES}}).status == 204
+    if cluster.security is not None:
+        cluster.grant(name)
     # What everybody has acknowledged is looked at, too.
     forever = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
     assert rest.post(f"namespaces/{name}/retention", forever).status == 204
@@ -55,7 +68,7 @@ def namespace(cluster: MixedCluster) -> str:
 
 @pytest.fixture
 def client(cluster: MixedCluster, tmp_path: Path) -> Iterator[pulsar.Client]:
-    with official_client(cluster.service_url, tmp_path) as client:
+    with official_client(cluster.service_url, tmp_path, **cluster.client_options) as client:
         yield client
 
 
@@ -134,11 +147,13 @@ def test_both_brokers_answer_the_same(cluster: MixedCluster, namespace: str, cli
 
 
 def _read(body: bytes) -> Any:
-    """JSON without the order of lists, or text."""
+    """JSON without the order of lists, or text; of a lookup's URLs those that there are (docs/compatibility.md)."""
     try:
         value = json.loads(body) if body else None
     except ValueError:
         return body
+    if isinstance(value, dict) and "brokerUrlSsl" in value:
+        return {key: url for key, url in value.items() if url}
     return sorted(value, key=str) if isinstance(value, list) else value
 
 
@@ -336,9 +351,21 @@ def test_what_one_make_compacted_the_other_reads_and_compacts_on(
 # ---- transactions
 
 
+def our_options(cluster: MixedCluster) -> gc.ClientArguments:
+    """The same as of official clients."""
+    if cluster.security is None:
+        return {}
+    told = cluster.client_options
+    return {
+        "tls_trust_certs_file_path": told["tls_trust_certs_file_path"],
+        "authentication": gc.AuthenticationToken(lambda: token_of(LOAD, TOKEN_S)),
+    }
+
+
 def run(cluster: MixedCluster, story: Callable[[gc.Client], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with asyncio.timeout(200), gc.connect(cluster.service_url, operation_timeout_ms=20_000) as ours:
+        ours = gc.connect(cluster.service_url, operation_timeout_ms=20_000, **our_options(cluster))
+        async with asyncio.timeout(200), ours:
             await story(ours)
 
     asyncio.run(main())

@@ -60,16 +60,6 @@ class BrokerProcess(StandaloneProcess):
     zookeeper = ""
     log_format = TEXT
 
-    @property
-    def tls_url(self) -> str:
-        """For clients, where its port with TLS is a fixed one."""
-        return f"pulsar+ssl://127.0.0.1:{self.settings['brokerServicePortTls']}"
-
-    @property
-    def web_tls_url(self) -> str:
-        """The same of administration."""
-        return f"https://127.0.0.1:{self.settings['webServicePortTls']}"
-
     def command(self) -> list[str]:
         """The command line."""
         ports = ["--broker-port", str(self.broker_port), "--web-port", str(self.web_port)]

@@ -65,9 +65,11 @@ class Member(NamedTuple):
 class Security:
     """Keys and certificates in ``directory``, and what each process is told of them."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, unit: str = "") -> None:
+        """``unit``: the organizational unit in every certificate, from which Apache's bookies read roles."""
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
+        self._unit = unit
         self.authority = Authority(directory, "authority")
         #: By the name of its process.
         self.members: dict[str, Member] = {}
@@ -85,7 +87,8 @@ class Security:
         """The files of a process, made when it is first asked for."""
         if name not in self.members:
             made = Member(*(self._directory / f"{name}{end}" for end in (".pem", ".trust.pem", ".properties")))
-            self.authority.store(name, "127.0.0.1")
+            # Java asks for the name that the address has, where it is the client of ZooKeeper.
+            self.authority.store(name, "127.0.0.1", unit=self._unit, host="localhost")
             made.trusts(self.authority)
             made.zookeeper.write_text(
                 "zookeeper.clientCnxnSocket=org.apache.zookeeper.ClientCnxnSocketNetty\nzookeeper.client.secure=true\n"

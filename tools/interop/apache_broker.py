@@ -42,6 +42,7 @@ class ApacheBroker(ApacheStandalone):
             self.broker_port, self.web_port = free_ports(2)
         self.data.mkdir(parents=True, exist_ok=True)
         config = self.data / "broker.conf"
-        lines = {**self.settings, "brokerServicePort": self.broker_port, "webServicePort": self.web_port}
+        # Where there are ports with TLS alone, the settings say so.
+        lines = {"brokerServicePort": self.broker_port, "webServicePort": self.web_port, **self.settings}
         config.write_text("".join(f"{key}={value}\n" for key, value in lines.items()), encoding="utf-8")
         return config

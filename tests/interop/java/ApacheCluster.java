@@ -1,4 +1,5 @@
 import java.io.File;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.bookkeeper.bookie.InterleavedLedgerStorage;
@@ -9,7 +10,7 @@ import org.apache.bookkeeper.server.conf.BookieConfiguration;
 
 /**
  * Some of Apache's bookies in a cluster, which the first of all makes: {@code URI DIRECTORY FIRST STOP SESSION_MS}; ends
- * with its input.
+ * with its input. The system property {@code settings} may name a file of further settings.
  */
 public final class ApacheCluster {
     private ApacheCluster() {}
@@ -19,6 +20,9 @@ public final class ApacheCluster {
         for (int i = Integer.parseInt(arguments[2]); i < Integer.parseInt(arguments[3]); i++) {
             String directory = arguments[1] + "/apache-" + i;
             ServerConfiguration conf = new ServerConfiguration();
+            if (System.getProperty("settings") != null) {
+                conf.loadConf(Path.of(System.getProperty("settings")).toUri().toURL());
+            }
             conf.setMetadataServiceUri(arguments[0]);
             conf.setZkTimeout(Integer.parseInt(arguments[4]));
             conf.setBookiePort(0);

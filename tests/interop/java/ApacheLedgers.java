@@ -3,6 +3,7 @@ import io.netty.buffer.ByteBufUtil;
 import io.netty.buffer.Unpooled;
 import io.netty.buffer.UnpooledByteBufAllocator;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
 import java.security.MessageDigest;
 import java.util.Enumeration;
 import java.util.HashSet;
@@ -29,7 +30,8 @@ import org.apache.bookkeeper.proto.DataFormats;
 import org.apache.bookkeeper.proto.checksum.DigestManager;
 
 /**
- * Apache's ledger client in a cluster: {@code URI VERSION COMMAND...}, one line out for each command.
+ * Apache's ledger client in a cluster: {@code URI VERSION COMMAND...}, one line out for each command. The system property
+ * {@code settings} may name a file of further settings.
  *
  * <p>{@code write:TAG:COUNT:close|leave} (ensemble 3, quorums 2), {@code read:ID}, {@code recover:ID}, {@code peek:ID}
  * (no recovery), {@code metadata:ID}, {@code fence-check:ID} (what a writer gets whose ledger was recovered),
@@ -45,6 +47,9 @@ public final class ApacheLedgers {
 
     public static void main(String[] arguments) throws Exception {
         ClientConfiguration conf = new ClientConfiguration();
+        if (System.getProperty("settings") != null) {
+            conf.loadConf(Path.of(System.getProperty("settings")).toUri().toURL());
+        }
         conf.setMetadataServiceUri(arguments[0]);
         conf.setUseV2WireProtocol(arguments[1].equals("2"));
         try (BookKeeper client = new BookKeeper(conf)) {

@@ -6,22 +6,26 @@ import asyncio
 import hashlib
 import subprocess
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 import pytest
 from tools.chaos.cluster import AutoRecoveryProcess, BookieProcess
+from tools.chaos.secured import Security
 from tools.zookeeper_server import ZooKeeperServer
 
+from geminga.app.configuration.bookie_tls_config import BrokerBookieTlsConfig
 from geminga.bookkeeper import BookKeeper, LedgerHandle
 from geminga.bookkeeper.remote import RegisteredBookies, RemoteBookiePool
+from geminga.bookkeeper.remote.kept_connection import TlsOfBookies
 from geminga.metadata.core.zookeeper_address import parse_zookeeper_address
 from geminga.metadata.ports import MetadataStore
 from geminga.metadata.zookeeper import ZooKeeperMetadataStore
 from geminga.runtime import Runtime, real_runtime
 from support.house.real_runtimes import close_runtime
+from support.processes.apache_secured import bookies_file, java_properties, ledgers_file
 from support.worlds.ledgers import Appends
 
 T = TypeVar("T")
@@ -31,19 +35,24 @@ COUNT: Final = 200
 QUORUMS: Final = {"ensemble_size": 3, "write_quorum": 2, "ack_quorum": 2}
 LIMIT_S: Final = 120.0
 SESSION_MS: Final = 4000
+#: Of the ledger clients, in a secured cluster.
+CLIENT: Final = "ledgers"
 #: That a writer has to replace a lost bookie itself.
 GRACE_MS: Final = 1000
 
 
 @contextmanager
-def our_bookies(zookeeper: ZooKeeperServer, directory: Path, count: int = 4) -> Iterator[list[BookieProcess]]:
-    bookies = [
-        BookieProcess(directory / f"b{number}", log=directory / f"b{number}.log", settings={"zkTimeout": SESSION_MS})
-        for number in range(count)
-    ]
+def our_bookies(
+    zookeeper: ZooKeeperServer, directory: Path, count: int = 4, *, security: Security | None = None
+) -> Iterator[list[BookieProcess]]:
+    bookies = []
+    for number in range(count):
+        secured = {} if security is None else security.bookie_settings(f"b{number}")
+        settings = {"zkTimeout": SESSION_MS, **secured}
+        bookies.append(BookieProcess(directory / f"b{number}", log=directory / f"b{number}.log", settings=settings))
     try:
         for bookie in bookies:
-            bookie.zookeeper = f"zk:{zookeeper.hosts}"
+            bookie.zookeeper = f"zk:{_hosts(zookeeper, security)}"
             bookie.start()
         yield bookies
     finally:
@@ -52,13 +61,16 @@ def our_bookies(zookeeper: ZooKeeperServer, directory: Path, count: int = 4) -> 
 
 
 @contextmanager
-def java_process(*words: str, log: Path | None = None) -> Iterator[subprocess.Popen[str]]:
+def java_process(
+    *words: str, log: Path | None = None, properties: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[str]]:
     """A class of Apache's, or a source file of ours; it ends with its input, is killed in the end, dies with us."""
     from tools.interop.apache_standalone import MEMORY, OPENS, die_with_parent
     from tools.interop.artifacts import HERE, class_path, java, pinned_version
 
     opens = [part for name in OPENS for part in ("--add-opens", f"{name}=ALL-UNNAMED")]
     program = [java(), *MEMORY, *opens, f"-Dlog4j2.configurationFile={HERE / 'log4j2.xml'}"]
+    program += [f"-D{name}={value}" for name, value in (properties or {}).items()]
     with ExitStack() as stack:
         process = subprocess.Popen(
             [*program, "-cp", class_path(pinned_version()), *words],
@@ -88,11 +100,20 @@ def said(process: subprocess.Popen[str]) -> str:
 
 @contextmanager
 def apaches_bookies(
-    zookeeper: ZooKeeperServer, directory: Path, numbers: range = range(4), *, session_ms: int = SESSION_MS
+    zookeeper: ZooKeeperServer,
+    directory: Path,
+    numbers: range = range(4),
+    *,
+    session_ms: int = SESSION_MS,
+    security: Security | None = None,
 ) -> Iterator[subprocess.Popen[str]]:
     """In one process; the first of all makes the cluster."""
-    words = [uri(zookeeper), str(directory), str(numbers.start), str(numbers.stop), str(session_ms)]
-    with java_process(str(JAVA / "ApacheCluster.java"), *words) as process:
+    words = [uri(zookeeper, security), str(directory), str(numbers.start), str(numbers.stop), str(session_ms)]
+    properties = {}
+    if security is not None:
+        name = f"apache-{numbers.start}"
+        properties = {**java_properties(security, name), "settings": str(bookies_file(security, name))}
+    with java_process(str(JAVA / "ApacheCluster.java"), *words, properties=properties) as process:
         assert said(process) == "ready"
         # A pipe that nobody reads fills up and stops them: they tell of each entry that is read to recover it.
         reader = threading.Thread(target=lambda: [None for _ in process.stdout or ()], daemon=True)
@@ -162,15 +183,24 @@ def our_autorecovery(zookeeper: ZooKeeperServer, directory: Path) -> Iterator[Au
         process.kill()
 
 
-def uri(zookeeper: ZooKeeperServer) -> str:
-    return f"zk+hierarchical://{zookeeper.hosts}/ledgers"
+def uri(zookeeper: ZooKeeperServer, security: Security | None = None) -> str:
+    return f"zk+hierarchical://{_hosts(zookeeper, security)}/ledgers"
 
 
-def apache(zookeeper: ZooKeeperServer, version: int, *commands: str) -> list[str]:
+def _hosts(zookeeper: ZooKeeperServer, security: Security | None) -> str:
+    return zookeeper.hosts if security is None else zookeeper.secure_hosts
+
+
+def apache(zookeeper: ZooKeeperServer, version: int, *commands: str, security: Security | None = None) -> list[str]:
     """What Apache's client says to each command, behind the command's name."""
     from tools.interop.java_program import run_java
 
-    told = run_java(JAVA / "ApacheLedgers.java", uri(zookeeper), str(version), *commands)
+    properties = {}
+    if security is not None:
+        properties = {**java_properties(security, CLIENT), "settings": str(ledgers_file(security, CLIENT))}
+    told = run_java(
+        JAVA / "ApacheLedgers.java", uri(zookeeper, security), str(version), *commands, properties=properties
+    )
     answers = [line[2:].split(" ", 1) for line in told if line.startswith("> ")]
     assert [name for name, _ in answers] == [command.partition(":")[0] for command in commands]
     return [outcome for _, outcome in answers]
@@ -195,14 +225,20 @@ class OurClient(NamedTuple):
     bookkeeper: BookKeeper
 
 
-def in_cluster(zookeeper: ZooKeeperServer, main: Callable[[OurClient], Awaitable[T]], *, bookies: int = 4) -> T:
+def in_cluster(
+    zookeeper: ZooKeeperServer,
+    main: Callable[[OurClient], Awaitable[T]],
+    *,
+    bookies: int = 4,
+    security: Security | None = None,
+) -> T:
     """What ``main`` returns, with so many bookies there."""
 
     async def run() -> T:
         runtime = real_runtime(lambda part, error: pytest.fail(f"{part}: {error}"))
         address = parse_zookeeper_address(f"zk:{zookeeper.hosts}")
         store = await ZooKeeperMetadataStore.open(runtime, address)
-        pool = RemoteBookiePool(runtime)
+        pool = RemoteBookiePool(runtime, tls=None if security is None else _tls_of_bookies(security))
         came = asyncio.Event()
         pool.watch(lambda *_: came.set())
         registered = await RegisteredBookies.follow(store, pool)
@@ -222,8 +258,29 @@ def in_cluster(zookeeper: ZooKeeperServer, main: Callable[[OurClient], Awaitable
     return asyncio.run(bounded())
 
 
-def with_our_client(zookeeper: ZooKeeperServer, main: Callable[[BookKeeper], Awaitable[T]], *, bookies: int = 4) -> T:
-    return in_cluster(zookeeper, lambda ours: main(ours.bookkeeper), bookies=bookies)
+def _tls_of_bookies(security: Security) -> TlsOfBookies:
+    """As a broker makes it from the same settings."""
+    settings = security.broker_settings(CLIENT)
+    return (
+        BrokerBookieTlsConfig(
+            is_used=True,
+            private_key=str(settings["bookkeeperTLSKeyFilePath"]),
+            trust=str(settings["bookkeeperTLSTrustCertsFilePath"]),
+            checks_name=True,
+        )
+        .used()
+        .context
+    )
+
+
+def with_our_client(
+    zookeeper: ZooKeeperServer,
+    main: Callable[[BookKeeper], Awaitable[T]],
+    *,
+    bookies: int = 4,
+    security: Security | None = None,
+) -> T:
+    return in_cluster(zookeeper, lambda ours: main(ours.bookkeeper), bookies=bookies, security=security)
 
 
 async def write(client: BookKeeper, tag: str) -> LedgerHandle:

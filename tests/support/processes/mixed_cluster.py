@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -11,6 +12,8 @@ from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from tools.chaos.cluster import BrokerProcess
+from tools.chaos.secured import LOAD, Security
+from tools.free_ports import free_ports
 from tools.interop.apache_broker import ApacheBroker
 from tools.standalone_process import StandaloneProcess
 from tools.zookeeper_server import ZooKeeperServer
@@ -18,6 +21,7 @@ from tools.zookeeper_server import ZooKeeperServer
 from geminga.app.storage.cluster_metadata import initialize
 from geminga.app.storage.core.cluster_options import ClusterOptions
 from support.processes.apache_cluster import apaches_bookies
+from support.processes.apache_secured import broker_settings
 from support.worlds.rest import Answer, Rest
 
 Make = Literal["apache", "geminga"]
@@ -59,7 +63,7 @@ class FollowingRest(Rest):
         """Send a request and follow."""
         asked, base = path, self.base_url
         for _ in range(REDIRECTS_MAX):
-            answer = Rest(base).call(method, asked, body, raw=raw)
+            answer = Rest(base, headers=self.headers, tls=self.tls).call(method, asked, body, raw=raw)
             if answer.status != 307:
                 return answer
             there = urlsplit(answer.headers["location"])
@@ -77,35 +81,78 @@ class MixedCluster:
         directory: Path,
         settings: Mapping[str, object],
         apaches_own: Mapping[str, object],
+        security: Security | None,
     ) -> None:
-        metadata = f"zk:{zookeeper.hosts}"
+        metadata = f"zk:{zookeeper.hosts if security is None else zookeeper.secure_hosts}"
         self.directory = directory
+        self.security = security
+        secured: dict[Make, dict[str, object]] = {"apache": {}, "geminga": {}}
+        if security is not None:
+            secured["apache"] = broker_settings(security, "apache-broker")
+            secured["geminga"] = security.broker_settings("geminga-broker")
+            for own in secured.values():
+                own["brokerServicePortTls"], own["webServicePortTls"] = free_ports(2)
         apache = ApacheBroker(
             directory / "apache-broker",
             log=directory / "apache-broker.log",
             metadata=metadata,
             cluster=CLUSTER,
-            settings={**SETTINGS, "numIOThreads": 2, "managedLedgerCacheSizeMB": 64, **settings, **apaches_own},
+            settings={
+                **SETTINGS,
+                "numIOThreads": 2,
+                "managedLedgerCacheSizeMB": 64,
+                **settings,
+                **apaches_own,
+                **secured["apache"],
+            },
         )
         apache.memory = MEMORY
         geminga = BrokerProcess(
-            directory, log=directory / "geminga-broker.log", settings={"clusterName": CLUSTER, **SETTINGS, **settings}
+            directory,
+            log=directory / "geminga-broker.log",
+            settings={"clusterName": CLUSTER, **SETTINGS, **settings, **secured["geminga"]},
         )
         geminga.zookeeper = metadata
         self.brokers: dict[Make, StandaloneProcess] = {"apache": apache, "geminga": geminga}
+        #: What each request of HTTP says, and how.
+        self._headers: dict[str, str] = {}
+        self._web_tls: ssl.SSLContext | None = None
+        if security is not None:
+            self._headers["Authorization"] = f"Bearer {security.admin_token()}"
+            self._web_tls = ssl.create_default_context(cafile=str(security.member("client").trust))
+            apache.headers, apache.web_tls = self._headers, self._web_tls
 
     @property
     def service_url(self) -> str:
         """Of both brokers, for clients."""
-        return "pulsar://" + ",".join(f"127.0.0.1:{broker.broker_port}" for broker in self.brokers.values())
+        urls = [urlsplit(self._url(make)) for make in MAKES]
+        return f"{urls[0].scheme}://{','.join(url.netloc for url in urls)}"
+
+    @property
+    def client_options(self) -> dict[str, Any]:
+        """Of official clients."""
+        return {} if self.security is None else self.security.client_options()
+
+    def grant(self, namespace: str) -> None:
+        """Let the clients' role produce and consume there."""
+        answer = self.rest("geminga").post(f"namespaces/{namespace}/permissions/{LOAD}", ["produce", "consume"])
+        assert answer.status in (200, 204), answer
+
+    def _url(self, make: Make) -> str:
+        broker = self.brokers[make]
+        return broker.service_url if self.security is None else broker.tls_url
+
+    def _web_url(self, make: Make) -> str:
+        broker = self.brokers[make]
+        return broker.web_url if self.security is None else broker.web_tls_url
 
     def rest(self, make: Make) -> Rest:
         """The admin REST of the broker of this make."""
-        return FollowingRest(self.brokers[make].web_url)
+        return FollowingRest(self._web_url(make), headers=self._headers, tls=self._web_tls)
 
     def id(self, make: Make) -> str:
         """As brokers are listed."""
-        return f"127.0.0.1:{self.brokers[make].web_port}"
+        return urlsplit(self._web_url(make)).netloc
 
     def owner(self, topic: str, asked: Make = "geminga") -> Make:
         """Who serves a topic (``tenant/namespace/local name``), as the broker that is asked says."""
@@ -118,14 +165,23 @@ class MixedCluster:
 
         eventually(is_found, True)
         answer = found[-1]
-        urls = {broker.service_url: make for make, broker in self.brokers.items()}
-        return urls[answer.json["brokerUrl"].rstrip("/")]
+        urls = {self._url(make): make for make in MAKES}
+        return urls[answer.json["brokerUrl" if self.security is None else "brokerUrlTls"].rstrip("/")]
 
     def bundle(self, topic: str, asked: Make = "geminga") -> str:
         """The bundle of a topic: ``0x..._0x...``."""
         answer = self.rest(asked).get(f"/lookup/v2/topic/persistent/{topic}/bundle")
         assert answer.status == 200, answer
         return answer.body.decode().strip('"').rpartition("/")[2]
+
+    def data_of_tls(self) -> dict[str, str]:
+        """What the cluster's data say beside, for brokers that call each other by them."""
+        if self.security is None:
+            return {}
+        return {
+            "broker_service_url_tls": self.service_url,
+            "web_service_url_tls": f"https://{','.join(self.id(make) for make in MAKES)}",
+        }
 
     def move(self, topic: str, to: Make, *, asked: Make = "geminga") -> None:
         """``pulsar-admin namespaces unload --bundle --destinationBroker``, until it is there.
@@ -155,14 +211,24 @@ def mixed_cluster(
     *,
     apaches_own: Mapping[str, object] | None = None,
     bookie_processes: int = 1,
+    security: Security | None = None,
 ) -> Iterator[MixedCluster]:
-    """Apache's broker first, which leads then. ``apaches_own``: settings of that alone."""
-    cluster = MixedCluster(zookeeper, directory, settings or {}, apaches_own or {})
+    """Apache's broker first, which leads then. ``apaches_own``: settings of that alone.
+
+    ``security``: TLS on every link, tokens and rights; made with :data:`apache_secured.UNIT`, as ``zookeeper`` is.
+    """
+    cluster = MixedCluster(zookeeper, directory, settings or {}, apaches_own or {}, security)
     with ExitStack() as stack:
         each = BOOKIES // bookie_processes
         for first in range(0, BOOKIES, each):
             stack.enter_context(
-                apaches_bookies(zookeeper, directory, range(first, first + each), session_ms=BOOKIE_SESSION_MS)
+                apaches_bookies(
+                    zookeeper,
+                    directory,
+                    range(first, first + each),
+                    session_ms=BOOKIE_SESSION_MS,
+                    security=security,
+                )
             )
         apache, geminga = cluster.brokers["apache"], cluster.brokers["geminga"]
         metadata = f"zk:{zookeeper.hosts}"
@@ -172,6 +238,7 @@ def mixed_cluster(
                 "http://127.0.0.1:8080",
                 metadata,
                 broker_service_url="pulsar://127.0.0.1:6650",
+                **cluster.data_of_tls(),
                 bundles=BUNDLES,
                 transaction_coordinators=COORDINATORS,
             )

@@ -16,9 +16,9 @@ def quiet_client(url: str, directory: Path, **options: object) -> pulsar.Client:
 
 
 @contextmanager
-def official_client(url: str, directory: Path) -> Iterator[pulsar.Client]:
+def official_client(url: str, directory: Path, **options: object) -> Iterator[pulsar.Client]:
     """A quiet one, closed in the end."""
-    client = quiet_client(url, directory)
+    client = quiet_client(url, directory, **options)
     try:
         yield client
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -36,16 +37,21 @@ class Answer(NamedTuple):
 class Rest:
     """Calls one broker; paths are relative to ``/admin/v2`` unless they start with a slash."""
 
-    def __init__(self, base_url: str) -> None:
+    def __init__(
+        self, base_url: str, *, headers: Mapping[str, str] | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """``headers``: of each request; ``tls``: where the URL asks for it."""
         self.base_url = base_url
+        self.headers = dict(headers or {})
+        self.tls = tls
 
     def call(self, method: str, path: str, body: Any = None, *, raw: bytes | None = None) -> Answer:
         """Send a request; ``body`` as JSON, or ``raw`` as it is."""
         data = raw if raw is not None else (json.dumps(body).encode() if body is not None else None)
         url = self.base_url + (path if path.startswith("/") else f"/admin/v2/{path}")
-        request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
+        request = urllib.request.Request(url, data, {"Content-Type": "application/json", **self.headers}, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=20) as answer:
+            with urllib.request.urlopen(request, timeout=20, context=self.tls) as answer:
                 return Answer(answer.status, _lower(answer.headers), answer.read())
         except urllib.error.HTTPError as error:
             with error:
