@@ -31,6 +31,8 @@ PYTEST_ARGS ?=
 MUTANTS_ARGS ?=
 CRASH_ROUNDS ?= 100
 HUNG_SECONDS ?= 180
+# What passed leaves nothing on the disk: some peers that hang have 8 GB beside them.
+KEEP_FAILED := -o tmp_path_retention_policy=failed
 LINK ?=
 FROM ?= 0
 COUNT ?= 100
@@ -72,7 +74,7 @@ chaos: $(STAMP) ## ZooKeeper, bookies and brokers as processes, killed and pause
 	@PYTHONPATH=tests:. $(BIN)/python -m tools.chaos $(if $(CLUSTERS),--clusters $(CLUSTERS) --cuts $(or $(CUTS),50) --kills $(or $(KILLED),20) --seed $(or $(DRAW),1) $(if $(JSON),--json),$(if $(SECURITY),--security) --rounds $(ROUNDS) --seed $(or $(DRAW),1) --bookies $(BOOKIES) --brokers $(or $(BROKERS),1) --zookeepers $(or $(ZOOKEEPERS),1) $(if $(JSON),--json))
 
 hung: $(STAMP) ## each peer hangs under load, by real processes and sockets: memory and rates (HUNG_SECONDS=180 LINK=bookies)
-	@HUNG_S=$(HUNG_SECONDS) $(BIN)/python -m pytest -q -rP tests/integration/test_hung_peers.py tests/integration/test_hung_visitors.py $(if $(LINK),-k "$(LINK)") $(PYTEST_ARGS)
+	@HUNG_S=$(HUNG_SECONDS) $(BIN)/python -m pytest -q -rP $(KEEP_FAILED) tests/integration/test_hung_peers.py tests/integration/test_hung_visitors.py $(if $(LINK),-k "$(LINK)") $(PYTEST_ARGS)
 
 boards: $(STAMP) ## every panel of our Grafana boards, and of those in BOARDS=DIRECTORY, on a cluster with a real Prometheus
 	@$(BIN)/python -m tools.boards try $(BOARDS)
@@ -146,7 +148,7 @@ LONG_HUNG_SECONDS ?= 30
 # And what must flow meanwhile, MB/s: `make hung` asks for 20.
 LONG_HUNG_MB_S ?= 10
 # Each failure is told at once, and what passed is noted: RESUME=1 goes on with a run of the same tree.
-LONG_PYTEST := $(BIN)/python -m pytest -p support.house.tell_at_once -p support.house.resumed
+LONG_PYTEST := $(BIN)/python -m pytest $(KEEP_FAILED) -p support.house.tell_at_once -p support.house.resumed
 # A part of which everything has passed before ends with 5: no tests were collected.
 LONG_NOTHING_LEFT := $(if $(RESUME),[ $$? -eq 5 ],false)
 

@@ -246,7 +246,8 @@ class Program(Load):
 
     def _line(self) -> None:
         line = self._lines.readline()
-        if not line:
+        # Half a line is its last, when it is killed.
+        if not line.endswith("\n"):
             self.is_over.set()
             return
         self._stored, self.done_there, self.failed_there = map(int, line.split())
