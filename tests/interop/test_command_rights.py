@@ -24,6 +24,8 @@ SILENCE_S = 2.0
 DIFFERENT = {
     "GET_SCHEMA": "answers everybody who is connected",
     "GET_OR_CREATE_SCHEMA": "answers everybody who is connected",
+    "GET_OR_CREATE_SCHEMA as a replicator": "answers everybody who is connected",
+    "PRODUCER as a replicator": "takes the name from who may produce",
 }
 #: What it says, with an error of another kind (TransactionNotFound), to who may not end another's transaction.
 NO_SUPER_USER = "is not a super user"

@@ -27,7 +27,24 @@ pytestmark = pytest.mark.integration
 
 CELLS_MIN = 7000
 #: Geminga's own, and pages for which nobody is asked.
-OURS = ("/lake", "/holes", "/sourcePositions", "/standings/", "/bufferSnapshot/", "/status.html", "/metrics")
+OURS = (
+    "/lake",
+    "/holes",
+    "/sourcePositions",
+    "/standings/",
+    "/bufferSnapshot/",
+    "/status.html",
+    "/metrics",
+    "/configuration/synchronization",
+    "/brokers/backup",
+    "/leftTopics",
+    "/shadowState",
+    "/consumers",
+    "/tail",
+    # Theirs stand where WebSockets are switched on, and are not of the broker's web service.
+    "/ws/",
+    "/proxy-stats/",
+)
 #: Bodies of which one is of the type that a path takes: Apache's broker reads the body before it asks who sends it.
 BODIES = (b"{}", b"1", b"true", b'["x"]', b'"NONE"', b'"None"', b'"Full"', b'"LATEST"')
 #: Paths that are asked for by those alone who must be refused.
@@ -51,7 +68,8 @@ DIFFERENT: dict[str, str] = {
     r"PUT /admin/v2/{t}/properties": "everybody there, whatever the role",
     r"\w+ /admin/v3/transactions/.*": "everybody there",
     r"GET /admin/v2/{t}/getMessageIdByIndex": "what the broker is configured for is said first there",
-    r"DELETE /admin/v2/{t}/schemaValidationEnforced": "not there",
+    r"DELETE /admin/v2/{t}/(schemaValidationEnforced|compaction)": "not there",
+    r"GET /admin/v2/namespaces/{n}/scanOffloadedLedgers": "refused with 500 there",
     r"PUT /admin/v2/namespaces/{n}/{bundle}/split": "the body is read first there",
     r"GET /admin/v2/namespaces/{cluster}/antiAffinity/{group}": "the tenant of the query is asked for first there",
     r"POST /admin/v2/namespaces/{n}/(replication|allowedClusters)": "403 says that there is no such cluster",

@@ -52,6 +52,7 @@ NAMES = {
     "ledger": "0",
     "entry": "0",
     "position": "1",
+    "partition": "0",
 }
 HERE = TopicName.parse(TOPIC)
 

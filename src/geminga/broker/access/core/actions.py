@@ -104,6 +104,8 @@ class SuperUser(_Word):
     """What Pulsar has no word for, and leaves to super-users."""
 
     UNLOAD_NAMESPACE = auto()
+    #: That its topics, and with them their clients, go to another cluster.
+    MIGRATE_NAMESPACE = auto()
     #: Its bundles, the statistics of all of its topics, where its metadata are.
     LOOK_AT_BROKER = auto()
     #: What an operator says of a bundle's load.

@@ -8,7 +8,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from geminga.broker.access.core.actions import ClusterOperation, PolicyName, writing
+from geminga.broker.access.core.actions import ClusterOperation, SuperUser
 from geminga.broker.core.coercion import boolean_of, object_of, text_of
 from geminga.broker.geo.moves import URLS
 from geminga.broker.policies.core.row import NO_POLICIES
@@ -99,5 +99,5 @@ OF_CLUSTERS: Final = [
     Route("POST", _CLUSTER, move_cluster, ClusterOperation.UPDATE_CLUSTER),
 ]
 OF_NAMESPACES: Final = [
-    Route("POST", f"{_NAMESPACE}/migration", move_namespace, writing(PolicyName.CLUSTER_MIGRATION)),
+    Route("POST", f"{_NAMESPACE}/migration", move_namespace, SuperUser.MIGRATE_NAMESPACE),
 ]
