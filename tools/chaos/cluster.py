@@ -108,7 +108,7 @@ class Cluster:
         """
         self._log_format = log_format
         self.directory = directory
-        self._security = security
+        self.security = security
         tls = None if security is None else security.zookeeper
         self.zookeeper = ZooKeeperQuorum(directory / "zookeeper", zookeepers, sync=sync, tls=tls)
         self._zookeepers = {zookeeper_name(number): server for number, server in enumerate(self.zookeeper.servers)}
@@ -127,7 +127,7 @@ class Cluster:
     @property
     def metadata_uri(self) -> str:
         """As every process of the cluster is told it."""
-        return f"zk:{self.zookeeper.hosts if self._security is None else self.zookeeper.secure_hosts}"
+        return f"zk:{self.zookeeper.hosts if self.security is None else self.zookeeper.secure_hosts}"
 
     @property
     def logs(self) -> list[Path]:
@@ -138,16 +138,16 @@ class Cluster:
     def service_url(self) -> str:
         """Of all brokers, for clients."""
         brokers = self.brokers.values()
-        if self._security is not None:
+        if self.security is not None:
             return "pulsar+ssl://" + ",".join(broker.tls_url.removeprefix("pulsar+ssl://") for broker in brokers)
         return "pulsar://" + ",".join(f"127.0.0.1:{broker.broker_port}" for broker in brokers)
 
     def _broker(self, name: str) -> BrokerProcess:
         settings = dict(self._broker_settings)
-        if self._security is not None:
+        if self.security is not None:
             web, binary = free_ports(2)
             settings |= {
-                **self._security.broker_settings(name),
+                **self.security.broker_settings(name),
                 "webServicePortTls": web,
                 "brokerServicePortTls": binary,
             }
@@ -156,7 +156,7 @@ class Cluster:
         return process
 
     def _bookie(self, name: str) -> BookieProcess:
-        secured = {} if self._security is None else self._security.bookie_settings(name)
+        secured = {} if self.security is None else self.security.bookie_settings(name)
         settings = {"zkTimeout": self._session_ms, **self._bookie_settings, **secured}
         process = BookieProcess(self.directory / name, log=self.directory / f"{name}.log", settings=settings)
         process.log_format = self._log_format
@@ -167,8 +167,8 @@ class Cluster:
         self.zookeeper.start()
         # One broker makes what the cluster begins with, the others find it.
         self._start([*self.bookies.values(), self.broker])
-        if self._security is not None:
-            self._security.grant(self.broker.web_tls_url)
+        if self.security is not None:
+            self.security.grant(self.broker.web_tls_url)
         if is_whole:
             self.start_rest()
 

@@ -10,6 +10,7 @@ import geminga.client as gc
 from geminga.client import TransactionState as State
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar import commands
 from support.worlds.scripted_broker import run_against
 from support.worlds.scripted_coordinator import CoordinatorScript, Type
 
@@ -50,6 +51,24 @@ def test_the_end_is_asked_for_again_until_it_is_answered(instead: list[object], 
         assert {end.txn_action for end in ends} == {pb.COMMIT if commit else pb.ABORT}
 
     run_against(script, scenario)
+
+
+def test_who_has_no_right_at_the_coordinators_is_told_where_it_is_given() -> None:
+    script = CoordinatorScript()
+
+    def refusing(command: pb.BaseCommand) -> list[bytes]:
+        if command.type != Type.PARTITIONED_METADATA:
+            return script(command)
+        request_id = command.partitionMetadata.request_id
+        return [commands.partitions_failed(request_id, pb.AuthorizationError, "Client is not authorized to lookup")]
+
+    async def scenario(client: gc.Client) -> None:
+        with pytest.raises(
+            gc.AuthorizationError, match=r"not authorized to lookup: .* in pulsar/system, the namespace"
+        ):
+            await client.transaction()
+
+    run_against(refusing, scenario)
 
 
 def test_after_a_lost_connection_or_a_move_the_coordinator_is_greeted_again_and_else_once() -> None:

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from geminga.client._api.errors import (
+    AuthorizationError,
     InvalidTxnStatusError,
     NotAllowedError,
     NotConnected,
@@ -93,6 +94,12 @@ class Coordinators:
                 self._count = await self._cluster.lookup.partitions(ASSIGN_TOPIC, auto_create=False)
             except TopicNotFound:
                 pass
+            except AuthorizationError as error:
+                # A broker names neither the topic nor the role.
+                raise AuthorizationError(
+                    f"{error}: transactions take a right (produce or consume) in pulsar/system, "
+                    "the namespace of their coordinators"
+                ) from error
             if not self._count:
                 raise NotAllowedError(
                     "the cluster has no transaction coordinators: transactionCoordinatorEnabled=true and "
