@@ -13,11 +13,10 @@ from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from geminga.bookie.core import entry_log_format as fmt
 from geminga.bookie.core.index import Row, log_of, make_location, offset_of
-from geminga.bookie.core.read_plan import PlannedRead, plan_reads
 from geminga.bookie.disk_io import read
 from geminga.bookie.ledger_storage import LedgerStorage
 from geminga.bookie.limits import READ_ATTEMPTS_MAX, READ_BATCH_BYTES_MAX, READ_MERGE_BYTES_MAX, READ_TURN_S_MAX
@@ -32,6 +31,9 @@ from geminga.model.errors import (
 )
 from geminga.model.limits import count_within
 from geminga.runtime import ReadRequest, get_logger, next_turn, spawn
+
+if TYPE_CHECKING:
+    from geminga.bookie.core.read_plan import PlannedRead
 
 _log = get_logger(__name__)
 
@@ -249,6 +251,8 @@ class EntryReader:
 
     async def _load(self, locations: dict[int, int]) -> dict[int, LoadedChunk | StorageError]:
         """Read and check the chunks; one whose log is gone (compacted meanwhile) is left out."""
+        from geminga.bookie.core.read_plan import plan_reads  # nothing is read from a disk before somebody is behind
+
         storage = self._storage
         loaded: dict[int, LoadedChunk | StorageError] = {}
         planned: list[tuple[PlannedRead, ReadRequest]] = []

@@ -31,7 +31,6 @@ from geminga.bookie.core.deletion_guard import (
 from geminga.bookie.core.gc_plan import GcPlan, LiveBytes, plan_gc
 from geminga.bookie.core.index import IndexRun, live_rows, log_of, make_location, offset_of, relocate
 from geminga.bookie.core.ledger_states import encode_states
-from geminga.bookie.core.read_plan import plan_reads
 from geminga.bookie.disk_io import is_disk_full, read, unlink_if_there
 from geminga.bookie.entry_logs import LogWriter
 from geminga.bookie.entry_reader import EntryReader
@@ -305,6 +304,8 @@ class GarbageCollector:
         None if one of them is damaged, or can not be read: the log is left alone then, or for a while.
         Raises OSError of the new log, or without a descriptor for the old one.
         """
+        from geminga.bookie.core.read_plan import plan_reads  # a bookie has little to compact
+
         storage = self._storage
         moves: Moves = {}
         old_seed = storage.logs.seed(log_id)

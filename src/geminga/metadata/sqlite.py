@@ -65,8 +65,9 @@ class SqliteMetadataStore(WatchedStore):
     async def get(self, path: str) -> Node | None:
         """See ``MetadataStore.get``; CorruptionError if the stored node is damaged."""
         check_path(path)
-        session = self._session
-        return await self._read(lambda reader: reader.get(path, session))
+        self._check_usable()
+        await self._delay()
+        return await self._file.node(path, self._session)
 
     async def exists(self, path: str) -> bool:
         """See ``MetadataStore.exists``."""

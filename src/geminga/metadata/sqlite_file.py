@@ -13,9 +13,10 @@ import asyncio
 import sqlite3
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
-from geminga.metadata.ports import Notification, PutResult
+from geminga.metadata.core.known_nodes import KnownNodes
+from geminga.metadata.ports import Node, Notification, PutResult
 from geminga.metadata.sqlite_reserve import SqliteReserve, is_no_room
 from geminga.metadata.sqlite_tree import SqliteTree
 from geminga.metadata.watches import Watches
@@ -76,11 +77,16 @@ class _Write:
 class _Read:
     """A queued read; ``found`` or ``error`` is filled in on the reading thread."""
 
-    __slots__ = ("error", "found", "read", "reply")
+    __slots__ = ("changes", "error", "found", "path", "read", "reply")
 
-    def __init__(self, read: Callable[[SqliteTree], object], reply: asyncio.Future[Any]) -> None:
+    def __init__(
+        self, read: Callable[[SqliteTree], object], reply: asyncio.Future[Any], path: str = "", changes: int = 0
+    ) -> None:
         self.read = read
         self.reply = reply
+        #: Of the node that is found, and how many changes there were before; empty: it is no node.
+        self.path = path
+        self.changes = changes
         self.found: object = None
         self.error: StorageError | None = None
 
@@ -92,6 +98,7 @@ class SqliteFile:
         "_is_closed",
         "_is_committing",
         "_is_reading",
+        "_known",
         "_queue",
         "_reader",
         "_reads",
@@ -113,6 +120,7 @@ class SqliteFile:
         self._reads: deque[_Read] = deque()
         #: Reads are on the thread, or go there in this turn of the loop.
         self._is_reading = False
+        self._known = KnownNodes()
         self._is_closed = False
 
     @classmethod
@@ -177,15 +185,26 @@ class SqliteFile:
 
     def read(self, read: Callable[[SqliteTree], T]) -> asyncio.Future[T]:
         """What ``read`` finds; on the reading thread. Raises MetadataUnavailableError, and what ``read`` raises."""
+        reply: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._queue_read(_Read(read, reply))
+        return reply
+
+    async def node(self, path: str, session: int) -> Node | None:
+        """The node as ``session`` sees it, at once where it is known. Raises as :meth:`read`, CorruptionError."""
+        known = self._known.find(path)
+        if known is not None:
+            return known.node
+        reply: asyncio.Future[Node | None] = asyncio.get_running_loop().create_future()
+        self._queue_read(_Read(lambda reader: reader.get(path, session), reply, path, self._known.changes))
+        return await reply
+
+    def _queue_read(self, read: _Read) -> None:
         if len(self._reads) >= QUEUED_READS_MAX:
             raise MetadataUnavailableError(f"{QUEUED_READS_MAX} metadata reads are waiting")
-        loop = asyncio.get_running_loop()
-        reply: asyncio.Future[T] = loop.create_future()
-        self._reads.append(_Read(read, reply))
+        self._reads.append(read)
         if not self._is_reading:
             self._is_reading = True
-            loop.call_soon(self._read_next)
-        return reply
+            asyncio.get_running_loop().call_soon(self._read_next)
 
     def _read_next(self) -> None:
         """Take what waits to the thread, as much as goes at once."""
@@ -199,6 +218,8 @@ class SqliteFile:
     def _on_read(self, group: list[_Read], failure: BaseException | None) -> None:
         """``failure``: the thread could not be had, or one read is wrong."""
         for each in group:
+            if each.path and each.error is None and failure is None:
+                self._known.keep(each.path, cast("Node | None", each.found), each.changes)
             settle(each.reply, each.found, each.error or failure)
         self._read_next()
 
@@ -276,6 +297,8 @@ class SqliteFile:
 
     def _on_committed(self, group: list[_Write], fatal: BaseException | None) -> None:
         self._is_committing = False
+        # Before anybody is told: who was answered reads what was written.
+        self._forget_what_changed(group, fatal)
         for write in group:
             if write.reply.done():
                 continue
@@ -299,6 +322,13 @@ class SqliteFile:
                 write.reply.set_exception(MetadataUnavailableError(f"the metadata store failed: {fatal}"))
         self._queue.clear()
         self.runtime.on_fatal("metadata store", fatal)
+
+    def _forget_what_changed(self, group: list[_Write], fatal: BaseException | None) -> None:
+        if fatal is not None or any(isinstance(write.outcome, StorageError) for write in group):
+            self._known.forget_all()
+            return
+        for write in group:
+            self._known.forget(write.notifications)
 
 
 async def _check_log(disk: Disk, path: str) -> None:

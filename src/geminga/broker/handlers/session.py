@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from functools import lru_cache
 from typing import Any, Final
 
 from geminga.broker.access.core.actions import Anyone
@@ -27,6 +28,8 @@ from geminga.wire.pulsar import commands
 
 #: Characters of the client's version that are kept.
 CLIENT_VERSION_LENGTH_MAX: Final = 200
+#: Answers to CONNECT that are kept as they are written, of a hundred bytes each.
+WELCOMES_MAX: Final = 64
 
 
 def handle_connect(services: CommandServices, connection: Connection, command: pb.BaseCommand) -> None:
@@ -93,22 +96,32 @@ async def _follow_later(
 
 
 def _welcome(services: CommandServices, connection: Connection) -> None:
+    config = services.config
+    connection.output.write(
+        _connected(
+            f"Geminga {services.version}".rstrip(),
+            connection.protocol_version,
+            config.message_bytes_max,
+            has_watchers=config.topic_list_watcher,
+            has_transactions=services.transactions is not None,
+        )
+    )
+
+
+@lru_cache(maxsize=WELCOMES_MAX)
+def _connected(
+    server_version: str, protocol_version: int, message_bytes_max: int, *, has_watchers: bool, has_transactions: bool
+) -> bytes:
+    """CONNECTED; said again and again, and the same to all clients of one version."""
     flags = pb.FeatureFlags(
-        supports_topic_watchers=services.config.topic_list_watcher,
+        supports_topic_watchers=has_watchers,
         supports_get_partitioned_metadata_without_auto_creation=True,
         geminga_entry_heads=True,
         geminga_ledger_lengths=True,
-        geminga_registers_ahead=services.transactions is not None,
-        geminga_ack_sets_name_all=services.transactions is not None,
+        geminga_registers_ahead=has_transactions,
+        geminga_ack_sets_name_all=has_transactions,
     )
-    connection.output.write(
-        commands.connected(
-            f"Geminga {services.version}".rstrip(),
-            connection.protocol_version,
-            services.config.message_bytes_max,
-            flags,
-        )
-    )
+    return commands.connected(server_version, protocol_version, message_bytes_max, flags)
 
 
 def handle_ping(services: CommandServices, connection: Connection, command: pb.BaseCommand) -> None:
