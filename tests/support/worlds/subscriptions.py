@@ -62,6 +62,7 @@ class RecordingConnection:
         self.output = self.members = self
         self.client_version = "test"
         self.supports_broker_entry_metadata = False
+        self.permits_are_messages = False
         self.consumers: dict[int, Consumer] = {}
         self.requests: dict[tuple[int, int], int] = {}
         self.is_closed = False

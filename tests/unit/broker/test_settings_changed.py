@@ -92,12 +92,13 @@ def test_dispatchers_of_every_type_follow() -> None:
         await client.subscribe(consumer_id=3, subscription="keys", subType=pb.CommandSubscribe.Key_Shared)
         await live.set("dispatcherMaxReadBatchSize", "5")
         await live.set("dispatcherMaxReadSizeBytes", "77")
+        await live.set("preciseDispatcherFlowControl", "true")
         await live.set("dispatcherMaxRoundRobinBatchSize", "3")
         await live.set("keySharedLookAheadMsgInReplayThresholdPerConsumer", "11")
         for subscription in world.topic.subscriptions.values():
             dispatch = subscription.dispatch
             assert dispatch is not None
-            assert (dispatch._entries_max, dispatch._bytes_max) == (5, 77)
+            assert (dispatch._entries_max, dispatch._bytes_max, dispatch._batches_least) == (5, 77, 0)
             if isinstance(dispatch, SharedDispatch):
                 limits = dispatch.core._limits
                 assert (limits.read_entries_max, limits.round_robin_messages) == (5, 3)

@@ -107,6 +107,7 @@ class Connection(asyncio.Protocol):
         "members",
         "output",
         "peer",
+        "permits_are_messages",
         "principal",
         "protocol_version",
         "publishes",
@@ -162,6 +163,8 @@ class Connection(asyncio.Protocol):
         self.supports_broker_entry_metadata = False
         #: Its partitioned producers may publish to some of the partitions only.
         self.supports_partial_producer = False
+        #: Its consumers are not sent batches beyond their permits, as far as the size of the last ones tells.
+        self.permits_are_messages = False
         rules = services.access.handshake_rules(services.config.first_check_s)
         self.handshake = HandshakeMachine(rules, services.monotonic())
         #: What finds out who is there, as far as it was asked.

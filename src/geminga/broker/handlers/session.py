@@ -43,6 +43,7 @@ def handle_connect(services: CommandServices, connection: Connection, command: p
         services.config.expose_entry_metadata and request.feature_flags.supports_broker_entry_metadata
     )
     connection.supports_partial_producer = request.feature_flags.supports_partial_producer
+    connection.permits_are_messages = request.feature_flags.geminga_permits_are_messages
     _follow(services, connection, step)
 
 

@@ -60,6 +60,8 @@ class SubscriptionConfig:
     dispatcher_max_read_size_bytes: int = setting(
         "dispatcherMaxReadSizeBytes", 5 * 1024 * 1024, "bytes >= 1", minimum=1
     )
+    #: Whether Exclusive and Failover go by the messages in batches; the others always do.
+    is_flow_control_precise: bool = setting("preciseDispatcherFlowControl", False, "true or false")
     dispatcher_max_round_robin_batch_size: int = setting(
         "dispatcherMaxRoundRobinBatchSize", 20, "messages >= 1", minimum=1
     )
@@ -153,6 +155,13 @@ class SubscriptionConfig:
     def unacked_limits(self) -> UnackedLimits:
         """What holds where neither namespace nor topic says otherwise."""
         return UnackedLimits(self.max_unacked_messages_per_consumer, self.max_unacked_messages_per_subscription)
+
+    @property
+    def batches_least(self) -> int:
+        """How many batches an only consumer is sent together, whatever their size, if it has a permit for each."""
+        from geminga.broker.core.dispatch.consumer_state import BATCHES_AT_ONCE
+
+        return 0 if self.is_flow_control_precise else BATCHES_AT_ONCE
 
     def new_unacked_budget(self) -> UnackedBudget | None:
         """The broker's own limit; None: it has none (as in Pulsar, also where subscriptions would have no share)."""

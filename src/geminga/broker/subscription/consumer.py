@@ -112,6 +112,11 @@ class ConsumerConnection(Protocol):
         """Whether the client understands broker entry metadata in front of an entry."""
         ...
 
+    @property
+    def permits_are_messages(self) -> bool:
+        """Whether its consumers are to be sent no batches beyond their permits."""
+        ...
+
     def check_liveness(self) -> Awaitable[bool]:
         """Whether the client answers; its connection is closed if not."""
         ...
@@ -216,6 +221,8 @@ class Consumer(ConsumerState):
     ) -> None:
         super().__init__(name, priority_level=request.priority_level)
         self.connection = connection
+        if connection.permits_are_messages:
+            self.batches_most = 0
         self._output = connection.output
         self.subscription = subscription
         self.consumer_id: int = request.consumer_id

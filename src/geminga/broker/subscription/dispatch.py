@@ -101,6 +101,7 @@ class Dispatch(ABC):
     """The part of a dispatcher that does not depend on the type."""
 
     __slots__ = (
+        "_batches_least",
         "_bytes_max",
         "_config",
         "_entries_max",
@@ -132,6 +133,7 @@ class Dispatch(ABC):
         #: Of the configuration, for what happens all the time.
         self._entries_max = self._config.dispatcher_max_read_batch_size
         self._bytes_max = self._config.dispatcher_max_read_size_bytes
+        self._batches_least = self._config.batches_least
         self._is_closed = False
         #: Whether the consumers were told of the end of the topic.
         self._is_ended = False
@@ -166,6 +168,7 @@ class Dispatch(ABC):
         """Configuration was changed at run time: follow what was copied of it."""
         self._entries_max = self._config.dispatcher_max_read_batch_size
         self._bytes_max = self._config.dispatcher_max_read_size_bytes
+        self._batches_least = self._config.batches_least
         if self._turns is not None:
             # Whether the rates spare who has caught up is said when they are taken.
             turns, self._turns = self._turns, None

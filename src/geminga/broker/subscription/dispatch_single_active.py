@@ -159,7 +159,7 @@ class SingleActiveDispatch(Dispatch):
         self._is_waking = self._is_woken = True
         rounds = 0
         while not self.reader.is_busy and self._pause is None and not self._is_closed and self._retry is None:
-            wanted = self._core.entries_wanted(self._entries_max)
+            wanted = self._core.entries_wanted(self._entries_max, self._batches_least)
             if not wanted or (self._nothing_read and not self._is_woken):
                 break
             self._is_woken = self._nothing_read = False

@@ -55,6 +55,8 @@ class Handshake:
                 # A replicator's entries count by where they come from, at a target of Apache's too.
                 supports_repl_dedup_by_lid_and_eid=True,
                 supports_topic_watchers=True,
+                # What may be prefetched is bounded in bytes, by the size of the last messages.
+                geminga_permits_are_messages=True,
             ),
         )
 

@@ -366,7 +366,7 @@ class BrokerEntryMetadata(_message.Message):
     def __init__(self, broker_timestamp: _Optional[int] = ..., index: _Optional[int] = ...) -> None: ...
 
 class FeatureFlags(_message.Message):
-    __slots__ = ("supports_auth_refresh", "supports_broker_entry_metadata", "supports_partial_producer", "supports_topic_watchers", "supports_get_partitioned_metadata_without_auto_creation", "supports_repl_dedup_by_lid_and_eid", "supports_topic_watcher_reconcile", "geminga_entry_heads", "geminga_registers_ahead", "geminga_ledger_lengths", "geminga_ack_sets_name_all")
+    __slots__ = ("supports_auth_refresh", "supports_broker_entry_metadata", "supports_partial_producer", "supports_topic_watchers", "supports_get_partitioned_metadata_without_auto_creation", "supports_repl_dedup_by_lid_and_eid", "supports_topic_watcher_reconcile", "geminga_entry_heads", "geminga_registers_ahead", "geminga_ledger_lengths", "geminga_ack_sets_name_all", "geminga_permits_are_messages")
     SUPPORTS_AUTH_REFRESH_FIELD_NUMBER: _ClassVar[int]
     SUPPORTS_BROKER_ENTRY_METADATA_FIELD_NUMBER: _ClassVar[int]
     SUPPORTS_PARTIAL_PRODUCER_FIELD_NUMBER: _ClassVar[int]
@@ -378,6 +378,7 @@ class FeatureFlags(_message.Message):
     GEMINGA_REGISTERS_AHEAD_FIELD_NUMBER: _ClassVar[int]
     GEMINGA_LEDGER_LENGTHS_FIELD_NUMBER: _ClassVar[int]
     GEMINGA_ACK_SETS_NAME_ALL_FIELD_NUMBER: _ClassVar[int]
+    GEMINGA_PERMITS_ARE_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     supports_auth_refresh: bool
     supports_broker_entry_metadata: bool
     supports_partial_producer: bool
@@ -389,7 +390,8 @@ class FeatureFlags(_message.Message):
     geminga_registers_ahead: bool
     geminga_ledger_lengths: bool
     geminga_ack_sets_name_all: bool
-    def __init__(self, supports_auth_refresh: _Optional[bool] = ..., supports_broker_entry_metadata: _Optional[bool] = ..., supports_partial_producer: _Optional[bool] = ..., supports_topic_watchers: _Optional[bool] = ..., supports_get_partitioned_metadata_without_auto_creation: _Optional[bool] = ..., supports_repl_dedup_by_lid_and_eid: _Optional[bool] = ..., supports_topic_watcher_reconcile: _Optional[bool] = ..., geminga_entry_heads: _Optional[bool] = ..., geminga_registers_ahead: _Optional[bool] = ..., geminga_ledger_lengths: _Optional[bool] = ..., geminga_ack_sets_name_all: _Optional[bool] = ...) -> None: ...
+    geminga_permits_are_messages: bool
+    def __init__(self, supports_auth_refresh: _Optional[bool] = ..., supports_broker_entry_metadata: _Optional[bool] = ..., supports_partial_producer: _Optional[bool] = ..., supports_topic_watchers: _Optional[bool] = ..., supports_get_partitioned_metadata_without_auto_creation: _Optional[bool] = ..., supports_repl_dedup_by_lid_and_eid: _Optional[bool] = ..., supports_topic_watcher_reconcile: _Optional[bool] = ..., geminga_entry_heads: _Optional[bool] = ..., geminga_registers_ahead: _Optional[bool] = ..., geminga_ledger_lengths: _Optional[bool] = ..., geminga_ack_sets_name_all: _Optional[bool] = ..., geminga_permits_are_messages: _Optional[bool] = ...) -> None: ...
 
 class CommandConnect(_message.Message):
     __slots__ = ("client_version", "auth_method", "auth_data", "protocol_version", "auth_method_name", "proxy_to_broker_url", "original_principal", "original_auth_data", "original_auth_method", "feature_flags", "proxy_version")

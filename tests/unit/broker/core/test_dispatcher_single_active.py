@@ -76,6 +76,17 @@ def test_entries_wanted_follows_permits_and_batch_size():
     assert core.entries_wanted(100) == 20
     consumer.permits = 3
     assert core.entries_wanted(100) == 1
+    # A few batches whatever their size, but none without a permit, and no more than are read at once.
+    assert core.entries_wanted(100, batches_least=16) == 3
+    consumer.permits = 1000
+    assert core.entries_wanted(100, batches_least=16) == 20
+    consumer.messages_per_entry = 500.0
+    assert core.entries_wanted(100, batches_least=16) == 16
+    assert core.entries_wanted(10, batches_least=16) == 10
+    consumer.batches_most = 0
+    assert core.entries_wanted(100, batches_least=16) == 2
+    consumer.permits = 0
+    assert core.entries_wanted(100, batches_least=16) == 0
 
 
 def candidate_of_ring(consumers, topic, hash_of):

@@ -106,12 +106,12 @@ class SingleActiveDispatcher(Generic[C]):
             self._leave_ring(consumer)
         return self._choose()
 
-    def entries_wanted(self, entries_max: int) -> int:
-        """How many entries to read for the active consumer now; 0: none."""
+    def entries_wanted(self, entries_max: int, batches_least: int = 0) -> int:
+        """How many entries to read for the active consumer now; 0: none. As of :class:`ConsumerState`."""
         active = self.active
         if active is None or not active.can_receive():
             return 0
-        return active.entries_wanted(entries_max)
+        return active.entries_wanted(entries_max, batches_least)
 
     def _choose(self) -> bool:
         before = self.active

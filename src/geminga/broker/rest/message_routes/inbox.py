@@ -129,6 +129,8 @@ class HttpInbox:
     listener = ""
     client_version = CLIENT_VERSION
     supports_broker_entry_metadata = True
+    #: It has room for so many bytes.
+    permits_are_messages = True
 
     def __init__(self, peer: str, room: InboxRoom, bytes_max: int, left: Callable[[], None]) -> None:
         """``left`` is called when one of its consumers is gone, whoever closed it."""
