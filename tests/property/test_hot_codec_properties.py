@@ -9,7 +9,7 @@ from geminga.model.errors import ProtocolError
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import hot
 from geminga.wire.pulsar.commands import decode_command
-from geminga.wire.pulsar.frame import FrameDecoder
+from geminga.wire.pulsar.frame import FrameDecoder, encode_frame
 from geminga.wire.pulsar.numbers import BATCH_MESSAGES_MAX
 from geminga.wire.pulsar.varint import decode_varint, encode_varint, signed64
 
@@ -300,3 +300,11 @@ def test_any_bytes_are_read_as_the_generated_classes_read_them_or_not_at_all(dat
         else:
             assert (fields.consumer_id, fields.is_cumulative) == (part.consumer_id, part.ack_type == 1)
             assert len(fields.ids) == len(part.message_id)
+
+
+@given(st.integers(0, (1 << 64) - 1), st.integers(0, (1 << 32) - 1))
+def test_the_answer_of_partitions_is_what_the_generated_class_writes(request_id, count):
+    answers = pb.CommandPartitionedTopicMetadataResponse
+    answer = answers(request_id=request_id, partitions=count, response=answers.Success)
+    command = pb.BaseCommand(type=pb.BaseCommand.PARTITIONED_METADATA_RESPONSE, partitionMetadataResponse=answer)
+    assert hot.encode_partitions(request_id, count) == encode_frame(command.SerializeToString())

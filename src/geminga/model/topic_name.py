@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 from urllib.parse import quote_plus, unquote_plus
 
@@ -96,6 +97,10 @@ def is_of_transactions(namespace: str, local_name: str) -> bool:
 #: What is said of names of Pulsar 1, which Pulsar 4 does not serve either.
 _OF_PULSAR_1: Final = "; a name with a cluster in it (tenant/cluster/namespace/topic, Pulsar 1) is not served"
 
+#: Names that were parsed and are kept, unless they are longer: half a MiB.
+_KEPT_MAX: Final = 1024
+_KEPT_CHARACTERS_MAX: Final = 128
+
 # Pulsar's NamedEntity: the characters allowed in the names of tenants and namespaces.
 _NAMED_ENTITY: Final = re.compile(r"^[-=:.\w]+\Z")
 
@@ -121,31 +126,7 @@ class TopicName:
 
         ``name`` is ``persistent://public/default/name`` and ``t/ns/name`` is ``persistent://t/ns/name``.
         """
-        domain, separator, rest = text.partition("://")
-        if not separator:
-            parts = text.split("/")
-            if len(parts) == 1:
-                domain, rest = "persistent", f"{DEFAULT_NAMESPACE}/{text}"
-            elif len(parts) == 3:
-                domain, rest = "persistent", text
-            else:
-                raise InvalidTopicNameError(
-                    f"invalid topic name {text!r}: expected 'topic', 'tenant/namespace/topic' or "
-                    f"'persistent://tenant/namespace/topic'{_OF_PULSAR_1 if len(parts) == 4 else ''}"
-                )
-        if domain not in ("persistent", "non-persistent"):
-            raise InvalidTopicNameError(
-                f"invalid topic name {text!r}: the domain must be 'persistent' or 'non-persistent', not {domain!r}"
-            )
-        parts = rest.split("/", 2)
-        if len(parts) != 3 or not all(parts):
-            raise InvalidTopicNameError(f"invalid topic name {text!r}: expected '{domain}://tenant/namespace/topic'")
-        tenant, namespace, local = parts
-        if not (is_valid_named_entity(tenant) and is_valid_named_entity(namespace)):
-            raise InvalidTopicNameError(
-                f"invalid topic name {text!r}: tenant and namespace may hold letters, digits and any of -=:._"
-            )
-        return cls(domain, tenant, namespace, local, _partition_index(local))
+        return _parse_kept(text) if len(text) <= _KEPT_CHARACTERS_MAX else _parse(text)
 
     @property
     def missing_hint(self) -> str:
@@ -224,6 +205,38 @@ class TopicName:
 
     def __str__(self) -> str:
         return f"{self.domain}://{self.tenant}/{self.namespace_name}/{self.local_name}"
+
+
+def _parse(text: str) -> TopicName:
+    domain, separator, rest = text.partition("://")
+    if not separator:
+        parts = text.split("/")
+        if len(parts) == 1:
+            domain, rest = "persistent", f"{DEFAULT_NAMESPACE}/{text}"
+        elif len(parts) == 3:
+            domain, rest = "persistent", text
+        else:
+            raise InvalidTopicNameError(
+                f"invalid topic name {text!r}: expected 'topic', 'tenant/namespace/topic' or "
+                f"'persistent://tenant/namespace/topic'{_OF_PULSAR_1 if len(parts) == 4 else ''}"
+            )
+    if domain not in ("persistent", "non-persistent"):
+        raise InvalidTopicNameError(
+            f"invalid topic name {text!r}: the domain must be 'persistent' or 'non-persistent', not {domain!r}"
+        )
+    parts = rest.split("/", 2)
+    if len(parts) != 3 or not all(parts):
+        raise InvalidTopicNameError(f"invalid topic name {text!r}: expected '{domain}://tenant/namespace/topic'")
+    tenant, namespace, local = parts
+    if not (is_valid_named_entity(tenant) and is_valid_named_entity(namespace)):
+        raise InvalidTopicNameError(
+            f"invalid topic name {text!r}: tenant and namespace may hold letters, digits and any of -=:._"
+        )
+    return TopicName(domain, tenant, namespace, local, _partition_index(local))
+
+
+#: A command's topic is asked for two or three times, and by whoever else is there: 2 us each.
+_parse_kept: Final = lru_cache(maxsize=_KEPT_MAX)(_parse)
 
 
 def _partition_index(local_name: str) -> int:

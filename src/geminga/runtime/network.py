@@ -15,11 +15,12 @@ import errno
 import os
 import resource
 import socket
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Unpack
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from geminga.runtime.log import get_logger
-from geminga.runtime.spawn import spawn
+from geminga.runtime.spawn import report_unexpected
 
 if TYPE_CHECKING:
     from geminga.runtime.handshakes import Handshakes
@@ -221,14 +222,22 @@ class AsyncioListener:
         elif self._handshakes is not None:
             self._handshakes.begin(connection, factory)
         else:
-            spawn(self._establish(connection, factory), name=f"accept on {self._place}")
+            self._establish(self._loop.connect_accepted_socket(factory, connection), connection)
 
-    async def _establish(self, connection: socket.socket, factory: Callable[[], asyncio.BaseProtocol]) -> None:
+    def _establish(self, work: Coroutine[Any, Any, object], connection: socket.socket, _waited: object = None) -> None:
+        """Without a task, which would cost as much as the transport: without TLS the loop's work waits once."""
         try:
-            await self._loop.connect_accepted_socket(factory, connection)
+            waits_for: asyncio.Future[object] = work.send(None)
+        except StopIteration:
+            return
         except OSError as error:
             connection.close()
             _log.debug("a connection on %s was not established: %s", self._place, error)
+        except Exception as error:
+            connection.close()
+            report_unexpected(f"accept on {self._place}", error)
+        else:
+            waits_for.add_done_callback(partial(self._establish, work, connection))
 
     def _pause(self, sock: socket.socket, error: OSError) -> None:
         now_s = self._loop.time()

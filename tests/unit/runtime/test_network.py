@@ -12,6 +12,7 @@ import pytest
 from geminga.app.lifecycle.event_loop import loop_factory
 from geminga.runtime import AsyncioNetwork, descriptor_limit
 from geminga.runtime.network import AsyncioListener
+from geminga.runtime.spawn import set_fatal_handler
 
 #: Under a limit of descriptors that its own clients use up; prints how many of the clients were answered in the end.
 NO_DESCRIPTOR_LEFT = """
@@ -145,6 +146,41 @@ def test_what_is_no_name_of_a_host_is_an_error_of_the_network(choice: str, host:
         for preface in (b"", b"PROXY"):
             with pytest.raises(OSError):
                 await network.connect(asyncio.Protocol, host, 1, preface=preface)
+
+    with asyncio.Runner(loop_factory=loop_factory(choice)) as runner:
+        runner.run(main())
+
+
+@pytest.mark.parametrize("choice", ["asyncio", "auto"])
+def test_a_connection_that_nobody_can_take_ends_is_told_of_and_the_others_are_served(choice: str) -> None:
+    class Echo(asyncio.Protocol):
+        def connection_made(self, transport) -> None:
+            transport.write(b"here")
+
+    broken: list[BaseException] = [ValueError("no room for it"), OSError("it is gone")]
+
+    def new_protocol() -> asyncio.Protocol:
+        if broken:
+            raise broken.pop()
+        return Echo()
+
+    async def main() -> None:
+        told: list[tuple[str, BaseException]] = []
+        set_fatal_handler(lambda part, error: told.append((part, error)))
+        loop = asyncio.get_running_loop()
+        listener = await AsyncioNetwork().listen(new_protocol, "127.0.0.1", 0)
+        answers = []
+        for _ in range(3):
+            with socket.socket() as client:
+                client.setblocking(False)
+                await loop.sock_connect(client, ("127.0.0.1", listener.port))
+                answers.append(await asyncio.wait_for(loop.sock_recv(client, 9), 10))
+        assert answers == [b"", b"", b"here"]
+        # What is the system's is no news; the other is one for whoever must know.
+        ((part, error),) = told
+        assert (part, str(error)) == (f"accept on port {listener.port}", "no room for it")
+        await listener.close()
+        set_fatal_handler(None)
 
     with asyncio.Runner(loop_factory=loop_factory(choice)) as runner:
         runner.run(main())

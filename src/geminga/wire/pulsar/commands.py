@@ -16,6 +16,7 @@ from geminga.model.crc32c import crc32c
 from geminga.model.errors import ProtocolError, ServerError
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.frame import encode_frame
+from geminga.wire.pulsar.hot import encode_partitions
 from geminga.wire.pulsar.varint import encode_varint
 
 #: Request id of what the broker sends unasked (as Pulsar: -1 as uint64).
@@ -316,8 +317,7 @@ def lookup_failed(request_id: int, code: ServerError, message: str) -> bytes:
 
 def partitions(request_id: int, count: int) -> bytes:
     """PARTITIONED_METADATA_RESPONSE; ``count`` 0 for a topic without partitions."""
-    kinds = pb.CommandPartitionedTopicMetadataResponse
-    return _partitions_answer(kinds(request_id=request_id, partitions=count, response=kinds.Success))
+    return encode_partitions(request_id, count)
 
 
 def partitions_failed(request_id: int, code: ServerError, message: str) -> bytes:

@@ -1,4 +1,5 @@
-"""Hand-written codecs of the commands on the data path: SEND, SEND_RECEIPT, MESSAGE, ACK, FLOW.
+"""Hand-written codecs of the commands on the data path, SEND, SEND_RECEIPT, MESSAGE, ACK, FLOW, and of the answer to
+what each client asks first, PARTITIONED_METADATA_RESPONSE.
 
 They read and write exactly what the generated classes would (held by property tests). Each ``decode_*``
 returns None for anything it does not know well, broken bytes included: the caller then decodes with
@@ -22,6 +23,7 @@ ACK_PREFIX: Final = b"\x08\x0a\x52"
 FLOW_PREFIX: Final = b"\x08\x0b\x5a"
 _RECEIPT_PREFIX: Final = b"\x08\x07\x3a"
 _MESSAGE_PREFIX: Final = b"\x08\x09\x4a"
+_PARTITIONS_PREFIX: Final = b"\x08\x16\xb2\x01"
 
 #: A receipt's frame up to the producer id, and its message id up to the ledger id.
 _RECEIPT_HEAD: Final = Struct(">II3sBB")
@@ -345,6 +347,13 @@ def _receipts_in_a_row(producer: bytes, ledger: bytes, entry_id: int, sequence_i
         entry_id += alike
         count -= alike
     return bytes(out)
+
+
+def encode_partitions(request_id: int, count: int) -> bytes:
+    """PARTITIONED_METADATA_RESPONSE of success, as one frame."""
+    body = b"".join((b"\x08", encode_varint(count), b"\x10", encode_varint(request_id), b"\x18\x00"))
+    size = len(_PARTITIONS_PREFIX) + 1 + len(body)  # of the body: one byte
+    return b"".join((_HEAD.pack(size + 4, size), _PARTITIONS_PREFIX, _BYTES[len(body) : len(body) + 1], body))
 
 
 def encode_message_head(

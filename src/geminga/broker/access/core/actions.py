@@ -15,6 +15,9 @@ from geminga.model.topic_name import TopicName
 class _Word(Enum):
     """A word of Pulsar's; those of two enumerations are never the same action."""
 
+    #: Each is there once: Enum's own hash is that of the name, by a function of Python.
+    __hash__ = object.__hash__
+
     def __str__(self) -> str:
         return self.name.lower().replace("_", " ")
 

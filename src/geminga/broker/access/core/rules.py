@@ -152,7 +152,7 @@ def settled_without_facts(rules: Rules, principal: Principal, action: Action) ->
     """Whether :func:`decide` comes to the same, whatever is stored."""
     if principal.is_anonymous or need_of(action) in (Need.NOTHING, Need.SUPER_USER):
         return True
-    return all(any(role in rules.super_users for role in roles) for roles in roles_of(principal))
+    return all(not rules.super_users.isdisjoint(roles) for roles in roles_of(principal))
 
 
 def decide(rules: Rules, facts: Facts, principal: Principal, action: Action, resource: Resource) -> Refusal | None:

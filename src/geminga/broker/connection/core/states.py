@@ -35,6 +35,9 @@ class Takes(Enum):
 class Event(Enum):
     """What happens to a connection."""
 
+    #: Each is there once: Enum's own hash is that of the name, by a function of Python.
+    __hash__ = object.__hash__
+
     #: It has a transport.
     ACCEPTED = auto()
     #: It is known who is there.
@@ -49,6 +52,8 @@ class Event(Enum):
 
 class State(Enum):
     """See the module. What is asked for each command is an attribute: a property would cost more than the answer."""
+
+    __hash__ = object.__hash__
 
     #                what it is                                              takes             written ended  left
     NEW = ("no transport yet", Takes.NOTHING, False, False, False)
