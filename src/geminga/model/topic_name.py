@@ -98,8 +98,8 @@ def is_of_transactions(namespace: str, local_name: str) -> bool:
 _OF_PULSAR_1: Final = "; a name with a cluster in it (tenant/cluster/namespace/topic, Pulsar 1) is not served"
 
 #: Names that were parsed and are kept, unless they are longer: half a MiB.
-_KEPT_MAX: Final = 1024
-_KEPT_CHARACTERS_MAX: Final = 128
+NAMES_KEPT_MAX: Final = 1024
+KEPT_CHARACTERS_MAX: Final = 128
 
 # Pulsar's NamedEntity: the characters allowed in the names of tenants and namespaces.
 _NAMED_ENTITY: Final = re.compile(r"^[-=:.\w]+\Z")
@@ -126,7 +126,7 @@ class TopicName:
 
         ``name`` is ``persistent://public/default/name`` and ``t/ns/name`` is ``persistent://t/ns/name``.
         """
-        return _parse_kept(text) if len(text) <= _KEPT_CHARACTERS_MAX else _parse(text)
+        return _parse_kept(text) if len(text) <= KEPT_CHARACTERS_MAX else _parse(text)
 
     @property
     def missing_hint(self) -> str:
@@ -236,7 +236,7 @@ def _parse(text: str) -> TopicName:
 
 
 #: A command's topic is asked for two or three times, and by whoever else is there: 2 us each.
-_parse_kept: Final = lru_cache(maxsize=_KEPT_MAX)(_parse)
+_parse_kept: Final = lru_cache(maxsize=NAMES_KEPT_MAX)(_parse)
 
 
 def _partition_index(local_name: str) -> int:
