@@ -12,6 +12,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.commands import decode_command
 from geminga.wire.pulsar.frame import FrameDecoder
+from geminga.wire.pulsar.hot import encode_partitions
 from support.worlds.client_scenario import ClientScenario
 from support.worlds.client_world import PORT, URL, BrokerOnNode
 
@@ -42,7 +43,7 @@ def polite(command: pb.BaseCommand) -> list[bytes]:
     if command.type == pb.BaseCommand.PING:
         return [commands.PONG_FRAME]
     if command.type == pb.BaseCommand.PARTITIONED_METADATA:
-        return [commands.partitions(command.partitionMetadata.request_id, 0)]
+        return [encode_partitions(command.partitionMetadata.request_id, 0)]
     if command.type == pb.BaseCommand.LOOKUP:
         return [commands.lookup_connect(command.lookupTopic.request_id, URL, "", is_authoritative=True)]
     if command.type == pb.BaseCommand.PRODUCER:

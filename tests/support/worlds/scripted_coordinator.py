@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
-from geminga.wire.pulsar.hot import encode_send_receipts
+from geminga.wire.pulsar.hot import encode_partitions, encode_send_receipts
 from support.worlds.scripted_broker import polite
 from support.worlds.scripted_consumer import ConsumerScript
 
@@ -72,7 +72,7 @@ class CoordinatorScript:
             high = send.highest_sequence_id or send.sequence_id
             return [encode_send_receipts(send.producer_id, 1, self._entry_id, 1, [(send.sequence_id, high)])]
         if kind == Type.PARTITIONED_METADATA and command.partitionMetadata.topic.endswith("coordinator_assign"):
-            return [commands.partitions(command.partitionMetadata.request_id, 2)]
+            return [encode_partitions(command.partitionMetadata.request_id, 2)]
         if kind in (Type.SUBSCRIBE, Type.FLOW, Type.ACK, Type.CLOSE_CONSUMER):
             return self.consumer(command)
         return polite(command)

@@ -17,7 +17,7 @@ from geminga.model.topic_name import TopicName
 from geminga.runtime import next_turn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
-from geminga.wire.pulsar.hot import encode_send_receipts
+from geminga.wire.pulsar.hot import encode_partitions, encode_send_receipts
 from support.worlds.client_world import BrokerOnNode
 from support.worlds.scripted_broker import polite, run_against, run_with_broker
 
@@ -353,7 +353,7 @@ def test_message_that_was_never_written_is_known_not_to_be_stored_when_it_times_
 def test_send_timeout_counts_also_before_a_lazy_partition_is_connected() -> None:
     def script(command: pb.BaseCommand) -> list[bytes]:
         if command.type == pb.BaseCommand.PARTITIONED_METADATA:
-            return [commands.partitions(command.partitionMetadata.request_id, 3)]
+            return [encode_partitions(command.partitionMetadata.request_id, 3)]
         if command.type == pb.BaseCommand.PRODUCER and not command.producer.topic.endswith("-0"):
             return []
         return polite(command)
@@ -380,7 +380,7 @@ def test_send_timeout_counts_also_before_a_lazy_partition_is_connected() -> None
 def never_made(command: pb.BaseCommand) -> list[bytes]:
     """Two partitions, of which the second one's producer is not answered."""
     if command.type == pb.BaseCommand.PARTITIONED_METADATA:
-        return [commands.partitions(command.partitionMetadata.request_id, 2)]
+        return [encode_partitions(command.partitionMetadata.request_id, 2)]
     if command.type == pb.BaseCommand.PRODUCER and command.producer.topic.endswith("-1"):
         return []
     return polite(command)
@@ -460,7 +460,7 @@ def test_early_message_is_sent_though_another_producer_filled_the_memory_since()
     def script(command: pb.BaseCommand) -> list[bytes]:
         if command.type == pb.BaseCommand.PARTITIONED_METADATA:
             count = 2 if command.partitionMetadata.topic == TOPIC else 0
-            return [commands.partitions(command.partitionMetadata.request_id, count)]
+            return [encode_partitions(command.partitionMetadata.request_id, count)]
         if command.type == pb.BaseCommand.SEND:
             sent.append(command.send)
             # The other one's is stored once the early one is.
@@ -487,7 +487,7 @@ def test_early_message_is_sent_though_another_producer_filled_the_memory_since()
 def test_lazy_partition_that_can_not_connect_fails_its_messages_and_is_tried_again() -> None:
     def script(command: pb.BaseCommand) -> list[bytes]:
         if command.type == pb.BaseCommand.PARTITIONED_METADATA:
-            return [commands.partitions(command.partitionMetadata.request_id, 3)]
+            return [encode_partitions(command.partitionMetadata.request_id, 3)]
         if command.type == pb.BaseCommand.PRODUCER and command.producer.topic.endswith("-1"):
             return [commands.error(command.producer.request_id, gc.TopicNotFound.server_error, "gone")]
         return polite(command)

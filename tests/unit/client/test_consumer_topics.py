@@ -25,6 +25,7 @@ from geminga.model import TopicName
 from geminga.runtime import spawn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
+from geminga.wire.pulsar.hot import encode_partitions
 from support.worlds.scripted_broker import polite, run_against, run_with_broker
 from support.worlds.scripted_consumer import take
 
@@ -453,7 +454,7 @@ def test_partitions_are_closed_at_once_where_one_can_not_be_had_and_the_broker_s
 
     def script(command: pb.BaseCommand) -> list[bytes]:
         if command.type == pb.BaseCommand.PARTITIONED_METADATA:
-            return [commands.partitions(command.partitionMetadata.request_id, 8)]
+            return [encode_partitions(command.partitionMetadata.request_id, 8)]
         if command.type == pb.BaseCommand.SUBSCRIBE:
             request = command.subscribe
             if request.topic.endswith("-7"):

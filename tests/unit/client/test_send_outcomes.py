@@ -17,7 +17,7 @@ from geminga.model.topic_name import TopicName
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
-from geminga.wire.pulsar.hot import encode_send_receipts
+from geminga.wire.pulsar.hot import encode_partitions, encode_send_receipts
 from support.house.python_calls import counted_calls
 from support.worlds.client_world import BrokerOnNode
 from support.worlds.scripted_broker import Script, polite, run_against, run_with_broker
@@ -259,7 +259,7 @@ def test_partitions_that_were_being_added_are_left_with_their_producer() -> None
 
     def script(command: pb.BaseCommand) -> list[bytes]:
         if command.type == Type.PARTITIONED_METADATA:
-            return [commands.partitions(command.partitionMetadata.request_id, partitions)]
+            return [encode_partitions(command.partitionMetadata.request_id, partitions)]
         if command.type == Type.PRODUCER:
             made[command.producer.producer_id] = command.producer.topic[-1]
             if command.producer.topic.endswith("-2"):
@@ -287,7 +287,7 @@ def test_flush_tells_of_messages_whose_partition_could_not_be_reached_and_was_tr
     def script(command: pb.BaseCommand) -> list[bytes]:
         nonlocal refusals
         if command.type == Type.PARTITIONED_METADATA:
-            return [commands.partitions(command.partitionMetadata.request_id, 2)]
+            return [encode_partitions(command.partitionMetadata.request_id, 2)]
         if command.type == Type.PRODUCER and command.producer.topic.endswith("-1") and refusals:
             refusals -= 1
             return [commands.error(command.producer.request_id, ServerError.AUTHORIZATION_ERROR, "not yet")]
@@ -366,7 +366,7 @@ def test_interceptors_hear_what_became_of_a_message_whose_sender_gave_up(partiti
             held.append(command.send)
             return []
         if command.type == Type.PARTITIONED_METADATA:
-            return [commands.partitions(command.partitionMetadata.request_id, partitions)]
+            return [encode_partitions(command.partitionMetadata.request_id, partitions)]
         return [*map(receipt, held), *polite(command)] if command.type == Type.PING else polite(command)
 
     async def scenario(client: gc.Client) -> None:

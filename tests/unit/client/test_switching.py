@@ -14,7 +14,7 @@ from geminga.client._transport.coordinators import ASSIGN_TOPIC
 from geminga.client._transport.switching import Switching
 from geminga.runtime import Raised, attempt_await, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from geminga.wire.pulsar import commands
+from geminga.wire.pulsar.hot import encode_partitions
 from support.worlds.scripted_consumer import singles
 from support.worlds.scripted_coordinator import CoordinatorScript
 from unit.client.failover.test_failover import Clusters, run, url
@@ -138,7 +138,7 @@ def test_transactions_after_a_move_begin_at_the_coordinators_of_the_other_cluste
             if command.type == pb.BaseCommand.PARTITIONED_METADATA:
                 request = command.partitionMetadata
                 assert request.topic == ASSIGN_TOPIC
-                return [commands.partitions(request.request_id, counts[name])]
+                return [encode_partitions(request.request_id, counts[name])]
             if command.type == pb.BaseCommand.LOOKUP:
                 assert int(command.lookupTopic.topic.rpartition("-")[2]) < counts[name], "that partition is not there"
                 return of_the_cluster(name, command)

@@ -13,6 +13,7 @@ from geminga.model.errors import GemingaError, NotInThisClusterError, TopicNotFo
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
+from geminga.wire.pulsar.hot import encode_partitions
 
 
 def handle_lookup(services: CommandServices, connection: Connection, command: pb.BaseCommand) -> None:
@@ -67,7 +68,7 @@ async def _partitioned_metadata(
         if services.transactions is None and name == COORDINATORS_TOPIC:
             # Whatever was made while there were transactions: Java's client says that there are none when it is told
             # 0, and waits for ever when 16 coordinators refuse it.
-            connection.output.write(commands.partitions(request.request_id, 0))
+            connection.output.write(encode_partitions(request.request_id, 0))
             return
         count = await _count(services, name, may_create=request.metadata_auto_creation_enabled)
         if not count and not request.metadata_auto_creation_enabled and not await services.topics.exists(name):
@@ -77,7 +78,7 @@ async def _partitioned_metadata(
             commands.partitions_failed(request.request_id, error.server_error, connection.told(error))
         )
         return
-    connection.output.write(commands.partitions(request.request_id, count))
+    connection.output.write(encode_partitions(request.request_id, count))
 
 
 async def _count(services: CommandServices, name: TopicName, *, may_create: bool) -> int:

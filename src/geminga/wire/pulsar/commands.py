@@ -16,7 +16,6 @@ from geminga.model.crc32c import crc32c
 from geminga.model.errors import ProtocolError, ServerError
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.frame import encode_frame
-from geminga.wire.pulsar.hot import encode_partitions
 from geminga.wire.pulsar.varint import encode_varint
 
 #: Request id of what the broker sends unasked (as Pulsar: -1 as uint64).
@@ -315,20 +314,10 @@ def lookup_failed(request_id: int, code: ServerError, message: str) -> bytes:
     return encode_command(pb.BaseCommand(type=pb.BaseCommand.LOOKUP_RESPONSE, lookupTopicResponse=answer))
 
 
-def partitions(request_id: int, count: int) -> bytes:
-    """PARTITIONED_METADATA_RESPONSE; ``count`` 0 for a topic without partitions."""
-    return encode_partitions(request_id, count)
-
-
 def partitions_failed(request_id: int, code: ServerError, message: str) -> bytes:
-    """PARTITIONED_METADATA_RESPONSE with an error."""
+    """PARTITIONED_METADATA_RESPONSE with an error; without one: ``hot.encode_partitions``."""
     kinds = pb.CommandPartitionedTopicMetadataResponse
-    return _partitions_answer(
-        kinds(request_id=request_id, response=kinds.Failed, error=error_code(code), message=message)
-    )
-
-
-def _partitions_answer(answer: pb.CommandPartitionedTopicMetadataResponse) -> bytes:
+    answer = kinds(request_id=request_id, response=kinds.Failed, error=error_code(code), message=message)
     command = pb.BaseCommand(type=pb.BaseCommand.PARTITIONED_METADATA_RESPONSE, partitionMetadataResponse=answer)
     return encode_command(command)
 

@@ -8,6 +8,7 @@ from geminga.model.errors import ProtocolError, ServerError
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.frame import FrameDecoder
+from geminga.wire.pulsar.hot import encode_partitions
 from geminga.wire.pulsar.varint import encode_varint
 
 
@@ -40,7 +41,7 @@ def test_every_type_has_a_field_of_its_number() -> None:
         (commands.close_consumer(1, (1 << 64) - 1), pb.BaseCommand.CLOSE_CONSUMER),
         (commands.lookup_connect(1, "pulsar://a:1", "", is_authoritative=True), pb.BaseCommand.LOOKUP_RESPONSE),
         (commands.lookup_failed(1, ServerError.TOPIC_NOT_FOUND, "no"), pb.BaseCommand.LOOKUP_RESPONSE),
-        (commands.partitions(1, 4), pb.BaseCommand.PARTITIONED_METADATA_RESPONSE),
+        (encode_partitions(1, 4), pb.BaseCommand.PARTITIONED_METADATA_RESPONSE),
         (
             commands.partitions_failed(1, ServerError.METADATA_ERROR, "no"),
             pb.BaseCommand.PARTITIONED_METADATA_RESPONSE,
