@@ -324,7 +324,8 @@ class SqliteFile:
         self.runtime.on_fatal("metadata store", fatal)
 
     def _forget_what_changed(self, group: list[_Write], fatal: BaseException | None) -> None:
-        if fatal is not None or any(isinstance(write.outcome, StorageError) for write in group):
+        # One that was refused, or rolled back, has changed nothing.
+        if fatal is not None or any(isinstance(write.outcome, UnknownOutcomeError) for write in group):
             self._known.forget_all()
             return
         for write in group:

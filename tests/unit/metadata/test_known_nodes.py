@@ -14,7 +14,7 @@ from geminga.metadata.core.known_nodes import (
     KnownNodes,
 )
 from geminga.metadata.ports import ChangeKind, Node, Notification, Stat
-from geminga.model.errors import MetadataError, UnknownOutcomeError
+from geminga.model.errors import BadVersionError, MetadataError, UnknownOutcomeError
 from geminga.runtime import real_runtime
 from support.house.real_runtimes import close_runtime
 
@@ -126,6 +126,10 @@ def test_a_node_that_was_read_is_known_until_it_changes(tmp_path):
             assert written.stat.version == 2
             assert isinstance(refused, MetadataError)
             assert (await store.get("/a/b")).value == b"3"
+            # One that is refused has changed nothing.
+            with pytest.raises(BadVersionError):
+                await other.put("/a/b", b"4", expected_version=7)
+            assert at_once(store.get("/a/b")).value == b"3"
             await store.delete("/a/b")
             assert await store.get("/a/b") is None
             # Parents are made with a node, and an ephemeral one is its session's own.
