@@ -15,8 +15,7 @@ from geminga.metadata.core.known_nodes import (
 )
 from geminga.metadata.ports import ChangeKind, Node, Notification, Stat
 from geminga.model.errors import BadVersionError, MetadataError, UnknownOutcomeError
-from geminga.runtime import real_runtime
-from support.house.real_runtimes import close_runtime
+from support.house.real_runtimes import run_on_real
 
 
 def node(value: bytes = b"v", *, is_ephemeral: bool = False) -> Node:
@@ -79,30 +78,18 @@ def test_a_limit_holds_and_who_was_first_goes_first():
 # ---- in the store's file
 
 
-def run(main):
-    """Run ``main(runtime)`` on a real loop."""
-
-    async def whole():
-        def unexpected(part, error):
-            raise AssertionError(f"fatal in {part}: {error!r}")
-
-        runtime = real_runtime(unexpected)
-        try:
-            return await main(runtime)
-        finally:
-            await close_runtime(runtime)
-
-    return asyncio.run(whole())
+#: What is not answered at once.
+READ = object()
 
 
 def at_once(reading):
-    """What a read gives without a way to a thread; None: it takes one."""
+    """What a read gives without a way to a thread; READ: it takes one."""
     try:
         reading.send(None)
     except StopIteration as found:
         return found.value
     reading.close()
-    return None
+    return READ
 
 
 def test_a_node_that_was_read_is_known_until_it_changes(tmp_path):
@@ -111,11 +98,11 @@ def test_a_node_that_was_read_is_known_until_it_changes(tmp_path):
         other = await store.open_session()
         try:
             await store.put("/a/b", b"1", expected_version=None)
-            assert at_once(store.get("/a/b")) is None
+            assert at_once(store.get("/a/b")) is READ
             first = await store.get("/a/b")
             assert at_once(store.get("/a/b")) == at_once(other.get("/a/b")) == first
             await other.put("/a/b", b"2", expected_version=0)
-            assert at_once(store.get("/a/b")) is None
+            assert at_once(store.get("/a/b")) is READ
             assert (await store.get("/a/b")).value == b"2"
             # Of a group in which one fails, the others are done.
             written, refused = await asyncio.gather(
@@ -131,7 +118,9 @@ def test_a_node_that_was_read_is_known_until_it_changes(tmp_path):
                 await other.put("/a/b", b"4", expected_version=7)
             assert at_once(store.get("/a/b")).value == b"3"
             await store.delete("/a/b")
+            assert at_once(store.get("/a/b")) is READ
             assert await store.get("/a/b") is None
+            assert at_once(store.get("/a/b")) is None
             # Parents are made with a node, and an ephemeral one is its session's own.
             assert await store.get("/c") is None
             await other.put("/c/d/e", b"", expected_version=MUST_NOT_EXIST, ephemeral=True)
@@ -142,7 +131,7 @@ def test_a_node_that_was_read_is_known_until_it_changes(tmp_path):
         finally:
             await store.close()
 
-    run(main)
+    run_on_real(main)
 
 
 def test_what_is_known_is_forgotten_with_a_commit_that_may_have_failed(tmp_path, monkeypatch):
@@ -151,12 +140,12 @@ def test_what_is_known_is_forgotten_with_a_commit_that_may_have_failed(tmp_path,
         try:
             await store.put("/a", b"1", expected_version=None)
             await store.get("/a")
-            assert at_once(store.get("/a")) is not None
+            assert at_once(store.get("/a")) is not READ
             with monkeypatch.context() as patched:
                 patched.setattr(sqlite_file, "_commit_once", no_room_after_commit)
                 with pytest.raises(UnknownOutcomeError):
                     await store.put("/a", b"2", expected_version=None)
-            assert at_once(store.get("/a")) is None
+            assert at_once(store.get("/a")) is READ
             assert (await store.get("/a")).value == b"2"
         finally:
             await store.close()
@@ -168,4 +157,4 @@ def test_what_is_known_is_forgotten_with_a_commit_that_may_have_failed(tmp_path,
             write.outcome = UnknownOutcomeError("commit failed: no room")
         tree.commit()
 
-    run(main)
+    run_on_real(main)

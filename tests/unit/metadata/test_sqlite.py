@@ -25,24 +25,8 @@ from geminga.model.errors import (
     UnavailableError,
     UnknownOutcomeError,
 )
-from geminga.runtime import SystemRng, next_turn, real_runtime
-from support.house.real_runtimes import close_runtime
-
-
-def run(main, on_fatal=None):
-    """Run ``main(runtime)`` on a real loop."""
-
-    async def whole():
-        def unexpected(part, error):
-            raise AssertionError(f"fatal in {part}: {error!r}")
-
-        runtime = real_runtime(on_fatal or unexpected)
-        try:
-            return await main(runtime)
-        finally:
-            await close_runtime(runtime)
-
-    return asyncio.run(whole())
+from geminga.runtime import SystemRng, next_turn
+from support.house.real_runtimes import run_on_real
 
 
 def make_file(path, *values):
@@ -52,7 +36,7 @@ def make_file(path, *values):
             await store.put(name, value, expected_version=None)
         await store.close()
 
-    run(main)
+    run_on_real(main)
 
 
 def test_file_says_what_it_is(tmp_path):
@@ -71,7 +55,7 @@ def open_refused(path):
             await SqliteMetadataStore.open(runtime, str(path))
         return str(refusal.value)
 
-    return run(main)
+    return run_on_real(main)
 
 
 def test_file_of_a_newer_format_is_refused_with_both_versions(tmp_path):
@@ -94,7 +78,7 @@ def test_file_of_an_older_version_keeps_what_it_has_and_becomes_version_3(tmp_pa
     connection.execute(f"PRAGMA user_version = {version}")
     before = connection.execute("SELECT * FROM node ORDER BY parent, name").fetchall()
     connection.close()
-    run(lambda runtime: _open_and_close(runtime, path))
+    run_on_real(lambda runtime: _open_and_close(runtime, path))
     connection = sqlite3.connect(path)
     assert connection.execute("PRAGMA user_version").fetchone() == (3,)
     assert connection.execute("SELECT * FROM node ORDER BY parent, name").fetchall() == before
@@ -133,7 +117,7 @@ def test_names_of_topics_are_encoded_again_in_a_file_of_version_2(tmp_path):
         await store.close()
 
     for _ in range(2):  # the second time every checksum is looked at
-        run(found)
+        run_on_real(found)
 
 
 async def _open_and_close(runtime, path):
@@ -181,7 +165,7 @@ def test_node_damaged_while_open_is_never_served(tmp_path, statement):
         assert fine.value == b"fine"
         await store.close()
 
-    run(main)
+    run_on_real(main)
 
 
 def change(path, statement):
@@ -211,7 +195,7 @@ def test_damaged_node_is_told_at_start_although_nobody_asks_for_it(tmp_path, sta
             await SqliteMetadataStore.open(runtime, str(path))
         assert str(path) in str(refusal.value)
 
-    run(main)
+    run_on_real(main)
 
 
 def crashed_log(path):
@@ -225,7 +209,7 @@ def crashed_log(path):
         await store.close()
         return left
 
-    return run(main)
+    return run_on_real(main)
 
 
 def recovered(path, data, log):
@@ -242,7 +226,7 @@ def recovered(path, data, log):
         await store.close()
         return [node.value if node is not None else None for node in nodes]
 
-    return run(main)
+    return run_on_real(main)
 
 
 def test_log_of_a_crash_is_read_whole_or_refused_wherever_a_bit_flips(tmp_path):
@@ -298,7 +282,7 @@ def test_full_disk_fails_the_writes_and_goes_away_again(tmp_path):
         await store.put("/a", bytes(100_000), expected_version=0)
         await store.close()
 
-    run(main)
+    run_on_real(main)
 
 
 class FullDisk:
@@ -341,7 +325,7 @@ def test_write_that_finds_no_room_has_that_of_the_reserve_which_is_made_again(tm
         store._file._tree._connection = working
         await store.close()
 
-    run(main)
+    run_on_real(main)
 
 
 def test_start_that_finds_no_room_has_that_of_the_reserve(tmp_path, monkeypatch):
@@ -368,7 +352,7 @@ def test_start_that_finds_no_room_has_that_of_the_reserve(tmp_path, monkeypatch)
         with pytest.raises(DiskFullError):
             await SqliteMetadataStore.open(runtime, str(path))
 
-    run(main)
+    run_on_real(main)
 
 
 class BrokenCommit:
@@ -412,7 +396,7 @@ def test_failed_commit_is_unknown_and_fatal_unless_the_disk_is_full(tmp_path, co
             await store.put("/later", b"", expected_version=None)
             await store.close()
 
-    run(main, on_fatal=lambda part, error: fatals.append(part))
+    run_on_real(main, on_fatal=lambda part, error: fatals.append(part))
     assert fatals == (["metadata store"] if is_fatal else [])
 
 
@@ -439,7 +423,7 @@ def test_writes_queued_during_a_commit_share_the_next_one(tmp_path):
         await store.close()
         return len(commits)
 
-    assert run(main) == 2
+    assert run_on_real(main) == 2
 
 
 CHILD = """
@@ -491,7 +475,7 @@ def test_acknowledged_writes_survive_kill_9(tmp_path):
                 assert node.value == str(i).encode() * 20
             await store.close()
 
-        run(main)
+        run_on_real(main)
 
 
 def test_sessions_of_one_file_end_one_by_one_and_all_at_the_next_start(tmp_path):
@@ -526,7 +510,7 @@ def test_sessions_of_one_file_end_one_by_one_and_all_at_the_next_start(tmp_path)
         assert again.session > third.session
         await again.close()
 
-    run(main)
+    run_on_real(main)
 
 
 def test_reads_of_one_turn_go_together_and_one_that_fails_fails_alone(tmp_path):
@@ -560,7 +544,7 @@ def test_reads_of_one_turn_go_together_and_one_that_fails_fails_alone(tmp_path):
         await store.close()
         assert (await waiting).value == b"0"
 
-    run(main)
+    run_on_real(main)
 
 
 def test_more_reads_than_may_wait_are_refused_and_those_before_are_answered(tmp_path, monkeypatch):
@@ -576,4 +560,4 @@ def test_more_reads_than_may_wait_are_refused_and_those_before_are_answered(tmp_
         assert await store.exists("/")
         await store.close()
 
-    run(main)
+    run_on_real(main)
