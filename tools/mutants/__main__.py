@@ -31,6 +31,7 @@ from rich.table import Table
 from tools.mutants.drawing import draw, every_change
 from tools.mutants.plan import EQUIVALENTS_MAX, PACKAGES, Mutant, Package, PlanError, load_packages
 from tools.mutants.testing import SURVIVED, TIMED_OUT, PackageTests, TestLimits, Unchanged, Verdict
+from tools.mutants.wide import WideError, judge_widely
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 #: Changes drawn at random.
@@ -94,6 +95,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     drawn = sum(1 for mutant in mutants if mutant.operation)
     console.print(f"SEED={seed}: {drawn} changes drawn, {len(mutants)} in all")
     results = _run(packages, mutants, root, asked, console)
+    if asked.wide:
+        try:
+            _try_widely(results, root, asked, console)
+        except WideError as error:
+            console.print(f"[red]{escape(str(error))}[/red]")
+            return 2
     failures = [*stale, *_failures(results)]
     seconds = time.monotonic() - started
     _print_results(console, results, failures, seconds, seed)
@@ -117,10 +124,16 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--all", action="store_true", help="every change that could be drawn: takes hours")
     parser.add_argument("--package", action="append", default=[], help="only this package (more than one is fine)")
+    parser.add_argument(
+        "--wide",
+        action="store_true",
+        help="what survives is tried once more by all tests of `make test` that enter its function (10 minutes more)",
+    )
     parser.add_argument("--only", default="", help="only changes whose file:line, line or reason holds this text")
     parser.add_argument("--list", action="store_true", help="print the changes and run nothing")
     parser.add_argument("--json", metavar="FILE", help="write the results there; '-': to standard output")
     parser.add_argument("--workers", type=int, default=WORKERS, help="runs at a time (%(default)s)")
+    parser.add_argument("--suite-workers", type=int, default=4, help="of the whole suite, with --wide (%(default)s)")
     granted = TestLimits()
     parser.add_argument("--test-cpu-s", type=float, default=granted.cpu_s, help="what one test may use (%(default)s)")
     parser.add_argument("--test-wall-s", type=float, default=granted.wall_s, help="how long it may take (%(default)s)")
@@ -200,6 +213,26 @@ def _run(
                 # Bars are drawn for terminals alone.
                 console.print(f"{package.name}: {len(of_package)} changes, {result.seconds:.0f} s", soft_wrap=True)
     return results
+
+
+def _try_widely(results: list[PackageResult], root: Path, asked: argparse.Namespace, console: Console) -> None:
+    """Survivors get a second verdict, in place."""
+    survivors = [
+        (result, place)
+        for result in results
+        for place, verdict in enumerate(result.verdicts)
+        if verdict.outcome == SURVIVED and not verdict.mutant.is_equivalent
+    ]
+    if not survivors:
+        return
+    console.print(f"{len(survivors)} changes are tried by the whole suite")
+    first = [result.verdicts[place] for result, place in survivors]
+    workers = 0 if asked.bare else asked.suite_workers
+    with _surroundings():
+        second = judge_widely(first, root, workers=workers, log=root / "build" / "mutants" / "wide.log")
+        for (result, place), verdict in zip(survivors, second, strict=True):
+            result.verdicts[place] = verdict
+            console.print(f"{verdict.outcome} {_shown(verdict.mutant)}\n    {escape(verdict.by)}", soft_wrap=True)
 
 
 @contextmanager

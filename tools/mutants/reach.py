@@ -17,7 +17,7 @@ from tools.mutants.plan import Mutant
 from tools.mutants.planting import FunctionsByCode, NotPlantableError, plant, qualified_module
 
 #: What probes call. A builtin, as it has to be there in every module and may take no import of theirs.
-_PROBE: Final = "_change_is_reached"
+PROBE: Final = "_change_is_reached"
 
 #: Index of a change -> the tests that enter its function.
 Reached: TypeAlias = dict[int, set[str]]
@@ -30,7 +30,7 @@ class Probes:
     def __init__(self, mutants: Sequence[Mutant], root: Path, functions: FunctionsByCode) -> None:
         self._entered: set[int] = set()
         self._tests: defaultdict[int, set[str]] = defaultdict(set)
-        setattr(builtins, _PROBE, self._entered.add)
+        setattr(builtins, PROBE, self._entered.add)
         by_file: defaultdict[str, dict[int, int]] = defaultdict(dict)
         for index, mutant in enumerate(mutants):
             by_file[mutant.file][index] = mutant.line
@@ -72,6 +72,6 @@ def _probe(function: _Function, index: int) -> None:
     # A docstring is one as long as it is the first statement.
     place = 1 if ast.get_docstring(function, clean=False) is not None else 0
     first = function.body[min(place, len(function.body) - 1)]
-    call = ast.Expr(ast.Call(ast.Name(_PROBE, ast.Load()), [ast.Constant(index)], []))
+    call = ast.Expr(ast.Call(ast.Name(PROBE, ast.Load()), [ast.Constant(index)], []))
     ast.copy_location(call, first)
     function.body.insert(place, ast.fix_missing_locations(call))

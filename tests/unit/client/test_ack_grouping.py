@@ -181,3 +181,13 @@ def test_acker_waits_until_its_words_were_sent_or_another_delivery_took_its_plac
     assert (first.is_waiting, second.is_waiting) == (False, True)
     grouping.flush()
     assert not second.is_waiting
+
+
+@pytest.mark.parametrize("count", [3, 9, 64])
+def test_messages_acknowledged_together_are_withheld_no_more(count: int) -> None:
+    """As they would not be one after the other: the broker delivered them again since."""
+    acker = BatchAcker(70)
+    acker.acknowledge_many(list(range(1, count + 1)))
+    acker.withheld = (1 << 70) - 1
+    acker.acknowledge_many(list(range(1, count + 1)))
+    assert acker.withheld == ~(((1 << count) - 1) << 1) & ((1 << 70) - 1)

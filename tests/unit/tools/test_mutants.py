@@ -125,6 +125,42 @@ def test_caught_changes_pass_and_a_survivor_fails(tree: Path) -> None:
     assert run(tree, "--only=LIMIT = 3")[0] == 0
 
 
+WIDE_TESTS = """import subprocess
+import sys
+
+from planted.queue import Queue
+
+REFUSED = "from planted.queue import Queue; q = Queue(); print([q.add(i) for i in range(4)], q.refused)"
+
+
+def test_elsewhere_that_enters_nothing():
+    assert Queue is not None
+
+
+def test_elsewhere_in_a_process_of_its_own():
+    done = subprocess.run([sys.executable, "-c", REFUSED], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["[True,", "True,", "True,", "False]", "1"]
+"""
+
+
+def test_survivor_is_tried_by_the_whole_suite_and_processes_of_its_tests(tree: Path) -> None:
+    """Another package's test counts what its own do not; what nobody notices stays a survivor, and is told as one."""
+    (tree / "tests/elsewhere").mkdir()
+    (tree / "tests/elsewhere/test_wide.py").write_text(WIDE_TESTS)
+    unnoticed = ("self.items = []", "self.items = list()")
+    write_package(tree, [SURVIVOR, unnoticed])
+    package = tree / "packages/planted.toml"
+    package.write_text(package.read_text().replace('tests = ["tests"]', 'tests = ["tests/test_queue.py"]'))
+    alone, _ = run(tree)
+    code, told = run(tree, "--wide")
+    counted, made = sorted(told["changes"], key=lambda change: change["line"], reverse=True)
+    assert (alone, code) == (1, 1)
+    assert counted["outcome"] == "caught", counted
+    assert counted["by"].startswith("the whole suite: tests/elsewhere/test_wide.py::test_elsewhere_in_a_process_")
+    assert (made["outcome"], made["by"]) == ("survived", "3 tests of 3 that enter it pass")
+    assert (tree / "src/planted/queue.py").read_text() == SOURCE
+
+
 def test_tests_that_enter_the_changed_function_come_first(tree: Path) -> None:
     """Before those in the file of the module's name, and quicker ones, that would notice the change as well."""
     (tree / "tests/test_queue.py").write_text(

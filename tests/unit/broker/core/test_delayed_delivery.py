@@ -112,3 +112,22 @@ def test_what_was_due_by_a_coarse_tick_is_when_another_asks_for_a_finer_one() ->
     delays.attach(start_ms, TICK_MS // 100)
     assert not reader.must_wait(Position(1, 1), start_ms + width - 1)
     assert reader.must_wait(Position(1, 2), start_ms + width)
+
+
+def test_what_was_taken_to_be_saved_is_fresh_no_more() -> None:
+    delays = TopicDelays(tick_ms=TICK_MS, is_strict=False, fresh_max=10)
+    reader = delays.attach(START_MS, TICK_MS)
+    assert reader.must_wait(ENTRY, DUE_MS)
+    assert len(list(delays.take_fresh(START_MS))) == 1
+    assert delays.fresh_count == 0
+    assert list(delays.take_fresh(START_MS)) == []
+
+
+def test_what_comes_after_buckets_became_smaller_is_saved_in_these() -> None:
+    delays = TopicDelays(tick_ms=TICK_MS, is_strict=False, fresh_max=10)
+    delays.attach(START_MS, TICK_MS)
+    reader = delays.attach(START_MS, 1)
+    assert reader.must_wait(ENTRY, DUE_MS)
+    later = TopicDelays(tick_ms=1, is_strict=False)
+    assert [later.load(record, START_MS) for record in delays.take_fresh(START_MS)] == [True]
+    assert len(later) == 1

@@ -74,6 +74,8 @@ def of_window(text: str) -> str:
         (of_window("tumbling: -1 hour"), "'-1 hour': expected a duration above 0"),
         (of_window("tumbling: 0s"), "'0s': expected a duration above 0"),
         (of_window("session: 1h\n  offset: 1s"), "only of tumbling and sliding windows"),
+        (of_window("tumbling: 1h\n  offset: 1h"), "smaller than from one to the next"),
+        (of_window("sliding: 2h\n  every: 1h\n  offset: 1h"), "smaller than from one to the next"),
         (GROUPED.replace("watermark: 1 hour", "watermark: -1 hour"), "'-1 hour': expected a duration above 0"),
         (GROUPED.replace("n: count(*)", "n: count(*), N: count(*)"), "aggregates.N: N: a column of the result has"),
         (GROUPED.replace("id long", "ID long, id long"), "sources[0].columns: ID: twice"),
