@@ -29,7 +29,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from tools.mutants.drawing import draw, every_change
-from tools.mutants.plan import EQUIVALENTS_MAX, PACKAGES, Mutant, Package, PlanError, load_packages
+from tools.mutants.plan import EQUIVALENTS_MAX, PACKAGES, Mutant, Package, PlanError, everywhere, load_packages
 from tools.mutants.testing import SURVIVED, TIMED_OUT, PackageTests, TestLimits, Unchanged, Verdict
 from tools.mutants.wide import WideError, judge_widely
 
@@ -40,6 +40,8 @@ DRAWS: Final = 30
 SEED: Final = 10
 SEEDS_END: Final = 1_000_000
 WORKERS: Final = 2
+#: Of the whole suite, as `make test` has them.
+SUITE_WORKERS: Final = 4
 #: Seeds of every simulation, where its tests draw some for the week: what is caught does not hang on the week. The
 #: variable is that of ``tests/support/house/weekly_sample.py``, which loads the product, and can not be loaded here.
 SEEDS: Final = {"SAMPLE_SEEDS": ",".join(str(seed) for seed in range(20))}
@@ -83,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     root, started = asked.root.resolve(), time.monotonic()
     seed = random.randrange(SEEDS_END) if asked.seed == "random" else int(asked.seed)
     try:
-        packages = load_packages(root, asked.packages)
+        packages = [everywhere(root)] if asked.everywhere else load_packages(root, asked.packages)
         mutants = _chosen(packages, root, asked, seed)
     except PlanError as error:
         console.print(f"[red]{escape(str(error))}[/red]")
@@ -94,8 +96,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1 if stale else 0
     drawn = sum(1 for mutant in mutants if mutant.operation)
     console.print(f"SEED={seed}: {drawn} changes drawn, {len(mutants)} in all")
-    results = _run(packages, mutants, root, asked, console)
-    if asked.wide:
+    results = _unjudged(packages, mutants) if asked.everywhere else _run(packages, mutants, root, asked, console)
+    if asked.wide or asked.everywhere:
         try:
             _try_widely(results, root, asked, console)
         except WideError as error:
@@ -129,11 +131,15 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
         action="store_true",
         help="what survives is tried once more by all tests of `make test` that enter its function (10 minutes more)",
     )
+    parser.add_argument(
+        "--everywhere",
+        action="store_true",
+        help="draw from all modules of the product, judged by all tests of `make test` that enter the function",
+    )
     parser.add_argument("--only", default="", help="only changes whose file:line, line or reason holds this text")
     parser.add_argument("--list", action="store_true", help="print the changes and run nothing")
     parser.add_argument("--json", metavar="FILE", help="write the results there; '-': to standard output")
     parser.add_argument("--workers", type=int, default=WORKERS, help="runs at a time (%(default)s)")
-    parser.add_argument("--suite-workers", type=int, default=4, help="of the whole suite, with --wide (%(default)s)")
     granted = TestLimits()
     parser.add_argument("--test-cpu-s", type=float, default=granted.cpu_s, help="what one test may use (%(default)s)")
     parser.add_argument("--test-wall-s", type=float, default=granted.wall_s, help="how long it may take (%(default)s)")
@@ -226,13 +232,31 @@ def _try_widely(results: list[PackageResult], root: Path, asked: argparse.Namesp
     if not survivors:
         return
     console.print(f"{len(survivors)} changes are tried by the whole suite")
-    first = [result.verdicts[place] for result, place in survivors]
-    workers = 0 if asked.bare else asked.suite_workers
+    mutants = [result.verdicts[place].mutant for result, place in survivors]
     with _surroundings():
-        second = judge_widely(first, root, workers=workers, log=root / "build" / "mutants" / "wide.log")
-        for (result, place), verdict in zip(survivors, second, strict=True):
+        judged = judge_widely(
+            mutants,
+            root,
+            suite_workers=0 if asked.bare else SUITE_WORKERS,
+            lanes=max(1, asked.workers),
+            log=root / "build" / "mutants" / "wide.log",
+        )
+        for index, verdict in judged:
+            result, place = survivors[index]
             result.verdicts[place] = verdict
             console.print(f"{verdict.outcome} {_shown(verdict.mutant)}\n    {escape(verdict.by)}", soft_wrap=True)
+
+
+def _unjudged(packages: list[Package], mutants: list[Mutant]) -> list[PackageResult]:
+    """As if all had survived tests of packages that have none."""
+    return [
+        PackageResult(
+            package.name,
+            Unchanged(0, 0.0, ""),
+            [Verdict(mutant, SURVIVED, "", 0.0) for mutant in mutants if mutant.package == package.name],
+        )
+        for package in packages
+    ]
 
 
 @contextmanager

@@ -12,14 +12,18 @@ import ast
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Final
 
 from tools.mutants.plan import Mutant
@@ -72,18 +76,30 @@ class _Reaching:
     seconds: float
 
 
-def judge_widely(verdicts: Sequence[Verdict], root: Path, *, workers: int, log: Path) -> Iterator[Verdict]:
-    """A second verdict for each of ``verdicts``, which survived, as they come. Raises WideError."""
+def judge_widely(
+    mutants: Sequence[Mutant], root: Path, *, suite_workers: int, lanes: int, log: Path
+) -> Iterator[tuple[int, Verdict]]:
+    """``(index, verdict)`` for each of ``mutants``, as they come: ``lanes`` at a time, each in a copy of its own; the
+    whole suite before them by so many ``suite_workers`` (0: in one process). Raises WideError."""
     with tempfile.TemporaryDirectory(prefix="wide-", ignore_cleanup_errors=True) as directory:
-        copy, notes = Path(directory) / "tree", Path(directory) / "notes"
-        _copy_tree(root, copy)
-        suite = _Suite(copy, Path(directory), workers, log)
-        mutants = [verdict.mutant for verdict in verdicts]
-        with _written(copy, _probed_sources(root, mutants)):
-            reaching = suite.reaching(notes)
-        for index, mutant in enumerate(mutants):
-            with _written(copy, {mutant.file: mutant.source}):
-                yield suite.judge(mutant, reaching.get(index, ()))
+        suites = [_Suite(root, Path(directory) / f"lane{number}", log) for number in range(min(lanes, len(mutants)))]
+        with suites[0].written(_probed_sources(root, mutants)):
+            reaching = suites[0].reaching(suite_workers)
+        free: SimpleQueue[_Suite] = SimpleQueue()
+        for suite in suites:
+            free.put(suite)
+
+        def judge(index: int) -> tuple[int, Verdict]:
+            suite, mutant = free.get(), mutants[index]
+            try:
+                with suite.written({mutant.file: mutant.source}):
+                    return index, suite.judge(mutant, reaching.get(index, ()))
+            finally:
+                free.put(suite)
+
+        with ThreadPoolExecutor(len(suites)) as threads:
+            for judged in as_completed([threads.submit(judge, index) for index in range(len(mutants))]):
+                yield judged.result()
 
 
 def _copy_tree(root: Path, copy: Path) -> None:
@@ -119,39 +135,35 @@ def _probed_sources(root: Path, mutants: Sequence[Mutant]) -> dict[str, str]:
     }
 
 
-class _written:
-    """Other sources in the copy, and what was there again behind it."""
-
-    def __init__(self, copy: Path, sources: Mapping[str, str]) -> None:
-        self._files = {copy / name: text for name, text in sources.items()}
-        self._before = {file: file.read_bytes() for file in self._files}
-
-    def __enter__(self) -> None:
-        for file, text in self._files.items():
-            file.write_text(text, encoding="utf-8")
-
-    def __exit__(self, *_: object) -> None:
-        for file, before in self._before.items():
-            file.write_bytes(before)
-
-
 class _Suite:
-    """pytest in the copy of the tree."""
+    """pytest in a copy of the tree."""
 
-    def __init__(self, copy: Path, directory: Path, workers: int, log: Path) -> None:
-        self._copy = copy
+    def __init__(self, root: Path, directory: Path, log: Path) -> None:
         self._directory = directory
-        self._workers = workers
+        self._copy = directory / "tree"
         self._log = log
+        _copy_tree(root, self._copy)
 
-    def reaching(self, notes: Path) -> dict[int, list[_Reaching]]:
+    @contextmanager
+    def written(self, sources: Mapping[str, str]) -> Iterator[None]:
+        """Other sources in the copy, and what was there again behind it."""
+        before = {name: (self._copy / name).read_bytes() for name in sources}
+        try:
+            for name, text in sources.items():
+                (self._copy / name).write_text(text, encoding="utf-8")
+            yield
+        finally:
+            for name, text_before in before.items():
+                (self._copy / name).write_bytes(text_before)
+
+    def reaching(self, workers: int) -> dict[int, list[_Reaching]]:
         """By index of a change: the tests that pass and enter its function, none of which may fail by a probe."""
-        site, told = self._directory / "site", self._directory / "told"
+        site, told, notes = (self._directory / name for name in ("site", "told", "notes"))
         for folder in (site, told, notes):
             folder.mkdir()
         (site / "sitecustomize.py").write_text(_SITE.format(folder=str(notes)))
         variables = {"WIDE_NOTES": str(notes), "WIDE_TOLD": str(told)}
-        code, timed_out = self._pytest(["tests"], variables, [str(site)], limit_s=SUITE_S_MAX, workers=self._workers)
+        code, timed_out = self._pytest(["tests"], variables, [str(site)], limit_s=SUITE_S_MAX, workers=workers)
         if timed_out or code not in (0, 1):
             raise WideError(f"the whole suite could not be run with probes in it ({code}): {self._log}")
         found: defaultdict[int, list[_Reaching]] = defaultdict(list)
@@ -222,8 +234,6 @@ class _Suite:
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
     """The process and all that it left running."""
-    try:
-        os.killpg(process.pid, 9)
-    except ProcessLookupError:
-        pass
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -161,6 +161,22 @@ def test_survivor_is_tried_by_the_whole_suite_and_processes_of_its_tests(tree: P
     assert (tree / "src/planted/queue.py").read_text() == SOURCE
 
 
+def test_changes_from_everywhere_are_judged_by_the_whole_suite_alone(tree: Path) -> None:
+    """No package names the module; both drawn changes are there, and the tests that enter the function see one."""
+    (tree / "packages").mkdir()
+    without_loops = SOURCE.partition("    def drain")[0]
+    (tree / "src/planted/queue.py").write_text(without_loops)
+    (tree / "src/planted/other.py").write_text("def unseen(a):\n    return 1 if a else 2\n")
+    (tree / "tests/test_queue.py").write_text(TESTS.partition("def test_drained")[0])
+    code, told = run(tree, "--everywhere", "--draws=100", "--only=test")
+    assert (code, told["changes"]) == (0, [])
+    code, told = run(tree, "--everywhere", "--draws=100")
+    outcomes = {(change["before"], change["outcome"], change["by"].split(":")[0]) for change in told["changes"]}
+    assert code == 1
+    assert ("if len(self.items) >= LIMIT:", "caught", "the whole suite") in outcomes
+    assert ("return 1 if a else 2", "survived", "no test of the suite enters it") in outcomes
+
+
 def test_tests_that_enter_the_changed_function_come_first(tree: Path) -> None:
     """Before those in the file of the module's name, and quicker ones, that would notice the change as well."""
     (tree / "tests/test_queue.py").write_text(
