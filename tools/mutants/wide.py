@@ -142,19 +142,25 @@ class _Suite:
         self._directory = directory
         self._copy = directory / "tree"
         self._log = log
+        self._written_s = int(time.time())
         _copy_tree(root, self._copy)
 
     @contextmanager
     def written(self, sources: Mapping[str, str]) -> Iterator[None]:
         """Other sources in the copy, and what was there again behind it."""
-        before = {name: (self._copy / name).read_bytes() for name in sources}
+        files = [self._copy / name for name in sources]
+        before = [(file.read_bytes(), file.stat()) for file in files]
         try:
-            for name, text in sources.items():
-                (self._copy / name).write_text(text, encoding="utf-8")
+            for file, text in zip(files, sources.values(), strict=True):
+                file.write_text(text, encoding="utf-8")
+                # Bytecode is known by the second and the size of its source: no two sources may share them.
+                self._written_s += 1
+                os.utime(file, (self._written_s, self._written_s))
             yield
         finally:
-            for name, text_before in before.items():
-                (self._copy / name).write_bytes(text_before)
+            for file, (text_before, stat) in zip(files, before, strict=True):
+                file.write_bytes(text_before)
+                os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
     def reaching(self, workers: int) -> dict[int, list[_Reaching]]:
         """By index of a change: the tests that pass and enter its function, none of which may fail by a probe."""
@@ -210,11 +216,11 @@ class _Suite:
     ) -> tuple[int, bool]:
         """Its exit code, and whether it was ended."""
         paths = [*path, str(self._copy / "src"), str(self._copy / "tests"), str(self._copy), str(_TOOLS)]
-        environment = {
-            **os.environ,
+        # Processes that tests start would compile the product each time, without bytecode.
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        environment |= {
             **variables,
             "PYTHONPATH": os.pathsep.join(paths),
-            "PYTHONDONTWRITEBYTECODE": "1",
             "PYTEST_DEBUG_TEMPROOT": str(self._directory),
         }
         command = [sys.executable, "-m", "pytest", "-q", "-m", "not long", "-p", "no:cacheprovider"]
