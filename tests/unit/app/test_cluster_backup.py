@@ -14,6 +14,7 @@ from geminga.app.storage import backup_reading, cluster_backup, cluster_restore,
 from geminga.app.storage.backup_writing import Copying, Progress
 from geminga.app.storage.bookies import LocalBookies
 from geminga.app.storage.cluster_backup import ClusterBackup, ClusterConnection, ClusterFacts
+from geminga.app.storage.cluster_tree import transaction_logs
 from geminga.app.storage.core.ledger_segments import by_ledger
 from geminga.bookie import BookieConfig
 from geminga.bookkeeper import BookKeeper, LedgerHandle, LocalBookiePool
@@ -352,5 +353,21 @@ def test_backup_whose_segments_are_not_the_ledgers_is_damaged(tmp_path: Path) ->
         with pytest.raises(DataDirectoryError, match="has 2 whole entries, expected 2 and nothing behind"):
             async for _ in cluster_restore.payloads_of(story.runtime, story.copy, longer):
                 pass
+
+    run(tmp_path, main)
+
+
+def test_logs_of_transactions_are_told_with_the_ledger_they_write(tmp_path: Path) -> None:
+    """By which a backup sees that a coordinator began another one meanwhile."""
+
+    async def main(story: Story) -> None:
+        system = "/managed-ledgers/pulsar/system/persistent"
+        written = encode_managed_ledger_info(ManagedLedgerRecord((LedgerRecord(3), LedgerRecord(7))))
+        await story.metadata.put(f"{system}/__transaction_log_0", written, expected_version=None)
+        empty = encode_managed_ledger_info(ManagedLedgerRecord(()))
+        await story.metadata.put(f"{system}/__transaction_log_1", empty, expected_version=None)
+        await story.metadata.put(f"{system}/other", written, expected_version=None)
+        found = await transaction_logs(story.metadata)
+        assert found == {f"{system}/__transaction_log_0": 7, f"{system}/__transaction_log_1": -1}
 
     run(tmp_path, main)

@@ -117,3 +117,10 @@ def test_text_of_a_misfit_names_the_column_where_there_is_one_and_nothing_where_
     assert found[5].startswith("is no JSON: b'{': ")
     assert found[6].startswith("is no text: ")
     assert JsonGate(parse_columns("v int"), takes_empty=True).misfits(pa.array([b"", b" "])).keys() == {1}
+
+
+@pytest.mark.parametrize("kind", ["struct<a:int,b:decimal(5,1)>", "struct<a:int,b:struct<c:date>>"])
+def test_struct_with_a_field_that_arrow_may_not_judge_is_judged_whole(kind):
+    values = ['{"a":1}', '{"a":1,"b":"text"}', '{"a":2}']
+    payloads = pa.array([f'{{"v":{value}}}'.encode() for value in values])
+    assert list(JsonGate(parse_columns(f"v {kind}")).misfits(payloads)) == [1]

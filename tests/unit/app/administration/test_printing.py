@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from geminga.admin._request import Request
 from geminga.admin.values import StoredMessage
 from geminga.app.administration.arguments import given
 from geminga.app.administration.groups import commands_of
 from geminga.app.administration.printing import printed, table, yaml_of
 from geminga.app.administration.session import UNSENT
+from geminga.app.administration.session import told as request_told
 from geminga.app.administration.shapes import jackson, java
 
 _ID = {"ledgerId": 5, "entryId": 2, "partitionIndex": -1}
@@ -136,3 +138,17 @@ def test_yaml_is_read_as_the_same() -> None:
 def test_values_are_written_as_java_writes_them() -> None:
     assert jackson({"a": [{"b": 1}, "c"]}) == '{\n  "a" : [ {\n    "b" : 1\n  }, "c" ]\n}'
     assert java({"a": [True, None], "b": {"c": 1}}) == "{a=[true, null], b={c=1}}"
+
+
+@pytest.mark.parametrize(
+    ("request_", "text"),
+    [
+        (Request[Any]("GET", "/a", {"b": True, "c": None, "d": 1}), "GET /a?b=true&d=1"),
+        (Request[Any]("PUT", "/a", body={"b": 1}), 'PUT /a {"b": 1}'),
+        (Request[Any]("PUT", "/a", body=0), "PUT /a 0"),
+        (Request[Any]("POST", "/a", text="http://b"), "POST /a http://b"),
+        (Request[Any]("POST", "/a", text=""), "POST /a "),
+    ],
+)
+def test_request_is_shown_as_it_would_be_sent(request_: Request[Any], text: str) -> None:
+    assert request_told(request_) == text

@@ -296,3 +296,27 @@ def test_connection_that_is_refused_does_not_stay_because_its_peer_says_nothing(
         await world.node("server").run(serve)
 
     run(main)
+
+
+def test_connection_that_is_lost_while_it_waits_for_the_software_lets_its_transport_go() -> None:
+    class Selected(Lingering):
+        """As one of asyncio's selector loops, which keeps a method of its own."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._read_ready_cb: object = self.close
+
+        def pause_reading(self) -> None:
+            self.did.append("pause")
+
+    async def story(world, node, server, port, threads) -> None:
+        async def connected_and_lost(_: SimNode) -> None:
+            transport, waiting = Selected(), server._protocol()
+            waiting.connection_made(transport)
+            waiting.connection_lost(None)
+            assert (transport._read_ready_cb, server._waiting) == (None, [])
+
+        await node.run(connected_and_lost)
+        threads.go.set()
+
+    serving(story)

@@ -343,3 +343,18 @@ def test_another_broker_is_told_how_a_transaction_stands_to_a_topic_and_to_a_sub
         await standings(question(), coordinator=2, status=404)
 
     run(scenario)
+
+
+def test_snapshot_of_another_broker_is_kept_until_it_is_taken_away() -> None:
+    """Its topic is there, the snapshots of its namespace are here."""
+
+    async def scenario(world: BrokerWorld, asking: Asking, client: Transacting) -> None:
+        path = f"bufferSnapshot/{PLACE}"
+        assert await asking(path, 204) is None
+        snapshot = {"ledgerId": 3, "entryId": 7, "aborts": [[1, 2, 3, 5]]}
+        await asking(path, 204, method="PUT", body=snapshot)
+        assert await asking(path) == snapshot
+        await asking(path, 204, method="DELETE")
+        assert await asking(path, 204) is None
+
+    run(scenario)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -14,6 +15,7 @@ from geminga.spark.pipelines.checkpoint import PipelineCheckpoint, read_state, s
 from geminga.spark.pipelines.core.columns import missing_columns
 from geminga.spark.pipelines.core.identity import check_change, definition_json
 from geminga.spark.pipelines.core.parsing import parse_pipeline, read_document
+from geminga.spark.pipelines.core.reading import ITEMS_MAX
 from geminga.spark.pipelines.core.yaml_text import TEXT_CHARACTERS_MAX
 from support.house.weekly_sample import sampled
 
@@ -224,6 +226,23 @@ def test_somebody_who_asks_whether_a_pipeline_runs_does_not_keep_it_from_running
         assert len(refused) == 3
         with pytest.raises(CheckpointInUseError, match="runs this pipeline already"):
             PipelineCheckpoint(pipeline).__enter__()
+
+
+def test_lock_file_names_the_last_run_alone(tmp_path) -> None:
+    pipeline = Pipeline("p", (Source(topics=("a",)),), Sink(topic="b"), checkpoint=str(tmp_path))
+    with PipelineCheckpoint(pipeline):
+        first = (tmp_path / "geminga" / checkpoints.LOCK).read_text()
+    (tmp_path / "geminga" / checkpoints.LOCK).write_text(f"{first} and more than the next one has")
+    with PipelineCheckpoint(pipeline):
+        assert json.loads((tmp_path / "geminga" / checkpoints.LOCK).read_text())["pid"] == os.getpid()
+
+
+@pytest.mark.parametrize(("count", "is_told"), [(ITEMS_MAX, False), (ITEMS_MAX + 1, True)])
+def test_sequence_may_have_so_many_items_and_no_more(count: int, is_told: bool) -> None:
+    text = PLAIN.replace("  - topic: a\n", "".join(f"  - topic: a{number}\n" for number in range(count)))
+    with pytest.raises(PipelineError) as refused:
+        parse_pipeline(read_document(text))
+    assert (f"{count} items: expected at most {ITEMS_MAX}" in str(refused.value.problems)) == is_told
 
 
 def test_checkpoint_that_became_anothers_before_it_was_locked_is_refused(tmp_path, monkeypatch) -> None:

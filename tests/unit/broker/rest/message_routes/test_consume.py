@@ -467,3 +467,23 @@ def test_client_that_hangs_up_while_it_waits_takes_no_message_with_it() -> None:
         assert (await web.receive(await web.make())) == []
 
     run(scenario)
+
+
+def test_nobody_watches_for_a_client_whose_request_is_answered() -> None:
+    async def scenario(web: Web) -> None:
+        consumer = await web.make()
+        await web.produce("a")
+        bodies = [{"type": "http.request", "body": b"", "more_body": False}]
+
+        async def receive() -> dict[str, Any]:
+            return bodies.pop() if bodies else await asyncio.Future()
+
+        async def send(message: Any) -> None:
+            del message
+
+        scope = {**http_scope("POST", f"{consumer}/receive", []), "client": ("10.0.0.7", 1)}
+        await web.application(scope, receive, send)
+        await next_turn()
+        assert [task for task in asyncio.all_tasks() if task.get_name() == "who receives over HTTP"] == []
+
+    run(scenario)
