@@ -131,6 +131,7 @@ def test_advice_after_a_lost_plan_topic_writes_nothing_twice(broker, caplog) -> 
     hold(broker, topic)
     writer = writer_of(broker, topic, commitStateTopic=plans)
     begin(writer, "lost", 7, rows(*range(10)))
+    assert "knows none of its plans" not in caplog.text
     admin(broker, "DELETE", f"{TENANT}/{plans}?force=true")
     with pytest.raises(ReplayDiffersError) as raised:
         run_task(writer, rows(*range(10)), query="lost", batch=7)

@@ -241,11 +241,8 @@ def _print_table(
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    print(
-        f"cluster {state.plan.cluster}: {document['brokerServiceUrl'] or 'no broker'}  "
-        f"{document['webServiceUrl'] or ''}  {document['metadataStoreUrl'] or ''}",
-        flush=True,
-    )
+    urls = document["brokerServiceUrl"] or "no broker", document["webServiceUrl"], document["metadataStoreUrl"]
+    print(f"cluster {state.plan.cluster}: {'  '.join(str(url) for url in urls if url)}", flush=True)
 
 
 def _end_on_signals() -> None:
