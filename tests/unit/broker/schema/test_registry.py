@@ -340,6 +340,20 @@ def test_concurrent_producers_agree_on_versions() -> None:
     run_with_schemas(scenario)
 
 
+def test_who_loses_the_race_for_a_version_gets_the_next_one() -> None:
+    async def scenario(world: SchemaWorld) -> None:
+        """Two brokers at once, each with another schema."""
+        registries, infos = (world.registry, world.new_process()), (FIRST, SECOND)
+        versions = await asyncio.gather(
+            *(registry.put_if_absent(ID, info, FULL) for registry, info in zip(registries, infos, strict=True))
+        )
+        assert sorted(versions) == [0, 1]
+        found = [await world.registry.get(ID, version) for version in versions]
+        assert [one and one.info.schema for one in found] == [info.schema for info in infos]
+
+    run_with_schemas(scenario)
+
+
 def test_a_version_that_can_not_be_read_holds_up_only_who_needs_it() -> None:
     async def scenario(world: SchemaWorld) -> None:
         for info in (FIRST, SECOND):
