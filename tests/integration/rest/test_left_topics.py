@@ -59,6 +59,7 @@ def test_what_is_left_is_counted_deleted_and_not_made_again(broker: Standalone) 
     assert rest.get(LEFT).json == found
     assert rest.delete(f"{LEFT}?topics=3").status == 204
     assert rest.get(LEFT).json == {"topics": 0, "systemTopics": 0, "ledgers": 0, "bytes": 0, "topicsNotCopied": 0}
+    assert "whole" not in str(rest.get(f"persistent/{NAMESPACE}/partitioned").json)
     # Again is the same as once, and the namespace itself is all clusters'.
     assert rest.delete(f"{LEFT}?topics=0").status == 204
     assert rest.get(f"namespaces/{NAMESPACE}").status == 200

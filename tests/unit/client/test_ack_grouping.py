@@ -191,3 +191,12 @@ def test_messages_acknowledged_together_are_withheld_no_more(count: int) -> None
     acker.withheld = (1 << 70) - 1
     acker.acknowledge_many(list(range(1, count + 1)))
     assert acker.withheld == ~(((1 << count) - 1) << 1) & ((1 << 70) - 1)
+
+
+@pytest.mark.parametrize(("first", "end", "left"), [(5, 20, 0), (3, 13, 7), (9, 20, 4)])
+def test_many_behind_some_that_came_in_a_row(first: int, end: int, left: int) -> None:
+    acker = BatchAcker(20)
+    for index in range(5):
+        acker.acknowledge(index)
+    assert acker.acknowledge_many(list(range(first, end))) is (left == 0)
+    assert (acker.remaining, acker.is_complete) == (left, left == 0)

@@ -54,8 +54,10 @@ def test_a_pattern_leaves_topics_that_are_gone() -> None:
         consumer = await client.subscribe(re.compile("a-.*"), "s", initial_position=EARLIEST)
         assert await drain(consumer) == [b"1", b"2"]
         assert isinstance(consumer.discovery, PatternTopics)
+        held = {one.topic.local_name: one for one in consumer.topic_set._held.all()}
         await broker.broker.registry.delete(TopicName.parse("a-1"), force=True)
         await consumer.discovery.discover()
+        assert (held["a-1"]._phase.name, held["a-2"]._phase.name) == ("CLOSED", "SUBSCRIBED")
         assert consumer.topics() == ["persistent://public/default/a-2"]
         await publish(client, "a-2", b"3")
         assert await drain(consumer) == [b"3"]

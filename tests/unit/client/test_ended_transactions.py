@@ -160,3 +160,14 @@ def test_an_answer_that_comes_behind_the_end_gives_the_message_back() -> None:
         assert not topic.acks.in_transactions.is_held((1, 0), 0)
 
     run_against(slow, scenario)
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_client_holds_no_transaction_that_is_over(is_commit: bool) -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        txn = await client.transaction()
+        assert client.is_in_use
+        await (txn.commit() if is_commit else txn.abort())
+        assert not client.is_in_use
+
+    run(scenario)

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -22,6 +23,7 @@ from geminga.broker.geo.remote_cluster import (
     PROBE_S,
     TOPIC_BYTES_MAX,
     RemoteCluster,
+    RemoteLink,
     _arguments,
 )
 from geminga.broker.geo.watch import LOOK_S
@@ -526,3 +528,21 @@ def test_nobody_asks_after_a_cluster_that_was_left() -> None:
         assert Slow.connections == asked
 
     run_among_others(story)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "marker", "told"),
+    [(0, 0, (False, False)), (1, 0, (False, False)), (3, 0, (True, False)), (0, 21, (False, True))],
+)
+def test_chunks_and_markers_are_sent_as_such(chunks: int, marker: int, told: tuple[bool, bool]) -> None:
+    """Else the other cluster takes a chunk for a repetition of the one before it."""
+    sent = []
+    producer = SimpleNamespace(send_encoded=lambda entry, heard: sent.append(entry))
+    link = RemoteLink(None, TopicName.parse("t"), producer, ClusterBytes(OutgoingBytes()))  # type: ignore[arg-type]
+    metadata = pb.MessageMetadata(producer_name="p", sequence_id=1, publish_time=1)
+    if chunks:
+        metadata.num_chunks_from_msg = chunks
+    if marker:
+        metadata.marker_type = marker
+    link.send(metadata, b"x", Position(1, 2), lambda failure: None)
+    assert [(entry.is_chunk, entry.is_marker) for entry in sent] == [told]
