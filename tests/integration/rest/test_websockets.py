@@ -215,6 +215,17 @@ def test_messages_sent_as_a_batch_are_answered_one_by_one(opened: Opens, topic: 
     assert len(set(ids)) == 20
 
 
+@pytest.mark.parametrize("text", ["{", "[]", '{"type": []}'])
+def test_reader_that_says_what_nobody_understands_is_closed_with_a_reason(opened: Opens, topic: str, text: str) -> None:
+    reader = opened(f"v2/reader/{topic}")
+    reader.send(text)
+    with pytest.raises(ConnectionClosed) as closed:
+        reader.recv(timeout=10)
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 4003
+    assert closed.value.rcvd.reason.count("Failed to de-serialize from JSON: ") == 1
+
+
 def test_end_of_topic_is_told_once_everything_was_delivered(opened: Opens, broker: Standalone, topic: str) -> None:
     consumer = opened(f"v2/consumer/{topic}/s")
     reader = opened(f"v2/reader/{topic}")

@@ -46,6 +46,26 @@ def test_a_bundle_of_a_broker_that_is_alone_is_unloaded_and_nothing_of_the_other
     run_quietly(scenario)
 
 
+def test_hashes_of_a_bundle_are_of_all_its_topics_or_of_those_asked_for() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        application = rest_application(world.broker)
+        names = [f"persistent://public/default/{number}" for number in range(8)]
+        for name in names:
+            await world.broker.registry.get(TopicName.parse(name), create=True)
+        bundle = (
+            await ask(application, "GET", "/lookup/v2/topic/persistent/public/default/0/bundle", b"")
+        ).body.decode()
+        path = f"{NAMESPACE}/{bundle}/topicHashPositions"
+        of_all = json.loads((await ask(application, "GET", path, b"")).body)["topicHashPositions"]
+        assert names[0] in of_all
+        assert 1 < len(of_all) < len(names)
+        for asked in (f"topics={names[0]}", f"topics={names[0]},persistent://public/default/none"):
+            found = json.loads((await ask(application, "GET", f"{path}?{asked}", b"")).body)
+            assert found["topicHashPositions"] == {names[0]: of_all[names[0]]}
+
+    run_quietly(scenario)
+
+
 def test_topics_of_very_many_bundles_are_unloaded_without_each_being_held_against_each_bundle() -> None:
     """10,000 topics that were loaded and 128 bundles: a broker stood still for more than a second."""
 

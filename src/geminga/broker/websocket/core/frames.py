@@ -302,7 +302,9 @@ def message_id_text(message_id: bytes) -> str:
 
 def close_reason(code: ErrorCode, reason: str = "") -> tuple[int, str]:
     """Code and text of a close frame."""
-    text = f"{DESCRIPTIONS[code]}: {reason}" if reason else DESCRIPTIONS[code]
+    said = DESCRIPTIONS[code]
+    # What an answer to a producer says already begins so.
+    text = reason if reason.startswith(said) else f"{said}: {reason}" if reason else said
     return CLOSE_CODE_BASE + code, text.encode()[:CLOSE_REASON_BYTES_MAX].decode(errors="ignore")
 
 

@@ -162,7 +162,10 @@ def test_message_is_told_as_on_pulsars_page() -> None:
 
 
 def test_close_has_a_code_of_an_application_and_a_reason_that_fits() -> None:
-    assert close_reason(ErrorCode.NOT_JSON) == (4003, "Failed to de-serialize from JSON")
+    said = "Failed to de-serialize from JSON"
+    assert close_reason(ErrorCode.NOT_JSON) == (4003, said)
+    assert close_reason(ErrorCode.NOT_JSON, "no id") == (4003, f"{said}: no id")
+    assert close_reason(ErrorCode.NOT_JSON, f"{said}: no id") == (4003, f"{said}: no id")
     code, reason = close_reason(ErrorCode.UNKNOWN, "é" * 200)
     assert code == 4008
     assert len(reason.encode()) <= CLOSE_REASON_BYTES_MAX
