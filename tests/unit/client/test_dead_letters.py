@@ -65,6 +65,20 @@ def test_retries_of_a_partition_carry_what_the_java_client_carries() -> None:
     run_with_broker(scenario)
 
 
+@pytest.mark.parametrize("delay_s", [0, 5])
+def test_message_put_off_comes_when_its_time_is_over_and_not_before(delay_s: int) -> None:
+    async def scenario(client, broker):
+        await publish(client, "t", b"m")
+        consumer = await client.subscribe("t", "s", retry_enabled=True, **OPTIONS)
+        await consumer.reconsume_later(await consumer.receive(5000), float(delay_s))
+        if delay_s:
+            with pytest.raises(gc.Timeout):
+                await consumer.receive(delay_s * 1000 - 500)
+        assert (await consumer.receive(2000)).data() == b"m"
+
+    run_with_broker(scenario)
+
+
 def test_times_that_are_given_count() -> None:
     """The Java client reads them after the caller's properties were put in."""
 

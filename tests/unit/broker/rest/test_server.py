@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from geminga.broker.rest.calls.core.timeouts import TimeoutLimits
-from geminga.broker.rest.http.server import LOADING_S_MAX, UNAVAILABLE, HttpFront, HttpServer
+from geminga.broker.rest.http.server import EARLY_BYTES_MAX, LOADING_S_MAX, UNAVAILABLE, HttpFront, HttpServer
 from geminga.runtime import real_runtime, wait_ms
 from geminga.sim import run
 from geminga.sim.node import SimNode
@@ -298,7 +298,7 @@ def test_connection_that_is_refused_does_not_stay_because_its_peer_says_nothing(
     run(main)
 
 
-def test_connection_that_is_lost_while_it_waits_for_the_software_lets_its_transport_go() -> None:
+def test_connection_that_waits_for_the_software_lets_go_and_is_cut_off_when_it_sends_much() -> None:
     class Selected(Lingering):
         """As one of asyncio's selector loops, which keeps a method of its own."""
 
@@ -310,6 +310,15 @@ def test_connection_that_is_lost_while_it_waits_for_the_software_lets_its_transp
             self.did.append("pause")
 
     async def story(world, node, server, port, threads) -> None:
+        async def too_much(_: SimNode) -> None:
+            transport, waiting = Selected(), server._protocol()
+            waiting.connection_made(transport)
+            waiting.data_received(b"x" * EARLY_BYTES_MAX)
+            assert "abort" not in transport.did
+            waiting.data_received(b"x")
+            assert transport.did[-1] == "abort"
+            waiting.connection_lost(None)
+
         async def connected_and_lost(_: SimNode) -> None:
             transport, waiting = Selected(), server._protocol()
             waiting.connection_made(transport)
@@ -317,6 +326,7 @@ def test_connection_that_is_lost_while_it_waits_for_the_software_lets_its_transp
             assert (transport._read_ready_cb, server._waiting) == (None, [])
 
         await node.run(connected_and_lost)
+        await node.run(too_much)
         threads.go.set()
 
     serving(story)
