@@ -252,6 +252,29 @@ def test_entries_are_looked_at_for_hidden_ones_only_where_there_are_any() -> Non
     run(scenario)
 
 
+def test_entries_are_looked_at_no_more_once_the_aborted_ones_are_trimmed() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        writer = await producing(world)
+        topic = await world.broker.registry.get(NAME, create=False)
+        txn_id = await writer.begin()
+        await writer.add_partition(txn_id)
+        await writer.publish(b"no", txn_id)
+        await writer.finish(txn_id, commit=False)
+        buffer = topic.parts.find(transaction_buffer.TransactionBuffer)
+        assert buffer is not None
+        assert buffer._take_snapshot() is not None
+        assert len(topic.hides) == 1
+        await topic.ledger.roll()
+        await writer.publish(b"yes")
+        topic.ledger.trimmer.set_retention(retention_ms=0, retention_bytes=0)
+        await topic.ledger.trimmer.trim()
+        snapshot = buffer._take_snapshot()
+        assert snapshot is not None
+        assert (snapshot.aborts, topic.hides) == ((), ())
+
+    run(scenario)
+
+
 def test_a_log_of_several_reads_is_read_to_its_end_after_a_kill(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transaction_buffer, "RECOVERY_ENTRIES", 2)
 
