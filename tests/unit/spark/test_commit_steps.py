@@ -317,6 +317,16 @@ def test_what_is_kept_says_nothing_new_to_who_knows_later_things_and_all_to_othe
     assert (new.state.last.run, new.state.last.topic) == ("run", "topic")
 
 
+@pytest.mark.parametrize(("at", "counts"), [((0, 0), False), ((0, 1), True), ((0, 2), True)])
+def test_what_is_kept_counts_if_it_knows_the_last_decision(at: tuple[int, int], counts: bool) -> None:
+    decision = Prepared(SINK, 3, "a", (txn(1),), 0)
+    state = decisions.SinkState()
+    state.take(Claim(SINK, "a"), (0, 0))
+    state.take(decision, (0, 1))
+    assert state.take(Kept(SINK, at, "a", 2, "run", "topic", decision), (0, 9)) is counts
+    assert (state.committed, state.prepared) == (2 if counts else -1, decision)
+
+
 def test_clocks_that_can_not_be_are_not_believed() -> None:
     ahead = Carried()
     with pytest.raises(SinkError, match="101 ms ahead"):
