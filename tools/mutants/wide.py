@@ -3,7 +3,8 @@
 The whole suite runs once in a copy of the tree whose sources tell who enters which changed function, in processes that
 tests start, too (``wide_plugin.py`` notes it by test). Then each change is written into the copy, and those tests run
 until one fails: first those in files that are named after the module, then the quick ones, as many as their time is
-granted. A change that another package's test catches has no need of a second test.
+granted. A change that another package's test catches has no need of a second test. A test that fails now and then by
+itself counts as one that catches: its name is told.
 """
 
 from __future__ import annotations
@@ -97,9 +98,16 @@ def judge_widely(
             finally:
                 free.put(suite)
 
-        with ThreadPoolExecutor(len(suites)) as threads:
+        threads = ThreadPoolExecutor(len(suites))
+        try:
             for judged in as_completed([threads.submit(judge, index) for index in range(len(mutants))]):
                 yield judged.result()
+        finally:
+            # Cut off in between: nothing else begins, and what runs is ended.
+            threads.shutdown(wait=False, cancel_futures=True)
+            for suite in suites:
+                suite.end()
+            threads.shutdown()
 
 
 def _copy_tree(root: Path, copy: Path) -> None:
@@ -143,6 +151,7 @@ class _Suite:
         self._copy = directory / "tree"
         self._log = log
         self._written_s = int(time.time())
+        self._process: subprocess.Popen[bytes] | None = None
         _copy_tree(root, self._copy)
 
     @contextmanager
@@ -227,7 +236,7 @@ class _Suite:
         command += ["-p", "tools.mutants.wide_plugin", *(["-n", str(workers)] if workers else ["-x"])]
         self._log.parent.mkdir(parents=True, exist_ok=True)
         with self._log.open("ab") as log:
-            process = subprocess.Popen(
+            self._process = process = subprocess.Popen(
                 [*command, *where], cwd=self._copy, env=environment, stdout=log, stderr=log, start_new_session=True
             )
             try:
@@ -235,11 +244,13 @@ class _Suite:
             except subprocess.TimeoutExpired:
                 return -1, True
             finally:
-                _end_group(process)
+                self.end()
+                process.wait()
+                self._process = None
 
-
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """The process and all that it left running."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    def end(self) -> None:
+        """End what runs, and all that it left running."""
+        process = self._process
+        if process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
