@@ -27,6 +27,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Final
 
+import pytest
+
 from tools.mutants.plan import Mutant
 from tools.mutants.reach import PROBE, probed
 from tools.mutants.testing import CAUGHT, SURVIVED, TIMED_OUT, Verdict
@@ -215,6 +217,8 @@ class _Suite:
         seconds = time.monotonic() - started
         if timed_out:
             return Verdict(mutant, TIMED_OUT, f"no end within its time ({seconds:.0f} s)", seconds)
+        if code in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED):
+            return Verdict(mutant, SURVIVED, f"none of {len(chosen)} tests was run ({code}): {self._log}", seconds)
         if code == 0:
             return Verdict(mutant, SURVIVED, f"{len(chosen)} tests of {len(reaching)} that enter it pass", seconds)
         by = json.loads(failed.read_text()) if failed.exists() else f"pytest ended with {code}"
