@@ -197,7 +197,7 @@ async def hostile_transactions(world: sim.SimWorld) -> None:
     await stage.check_nothing_left(10)
 
 
-@few_and_blocks(range(1000), least=8, most=100, many=range(1000, 2000), block=100, hits_min=20)
+@few_and_blocks(range(1000), least=8, most=100, many=range(1000, 2000), block=100, hits_min=10)
 def test_what_is_committed_is_there_once_and_what_is_aborted_never(check: SeedCheck) -> None:
     check(hostile_transactions, FAULTS)
 

@@ -23,6 +23,7 @@ from tools.interop import autobahn
 from tools.interop.admin import running as admin_running
 from tools.interop.artifacts import BUILD, ToolError, class_path, java_version, pinned_version
 from tools.interop.rest import running
+from tools.interop.walks import running as walks_running
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 #: The broker does not run on an older one.
@@ -169,6 +170,8 @@ def main() -> int:
     console.print(f"Apache Pulsar {version} on Java {found}; artifacts ready after {resolved - started:.1f} s")
     if arguments[:1] == ["rest"]:
         return running.run(console, version, arguments[1:])
+    if arguments[:1] == ["walks"]:
+        return walks_running.main(arguments[1:])
     if arguments[:1] == ["admin"]:
         return admin_running.run(console, version, arguments[1:])
     code, outcomes = run_tests(version, arguments)
