@@ -48,7 +48,7 @@ class InvalidUrl(InvalidConfiguration):
 
 
 class Timeout(PulsarException):
-    """Nothing came in time. For a send it is unknown whether the message was stored."""
+    """Nothing came in time. Of a send the text says whether it is unknown if the message was stored, or it was not."""
 
     retriable = True
 

@@ -270,7 +270,8 @@ class ProducerOptions:
     producer_name: str = ""
     #: The first message gets the number behind it; None: behind what the broker remembers of this name.
     initial_sequence_id: int | None = None
-    #: A message without receipt for so long fails with Timeout; 0: never.
+    #: A message without receipt for so long fails with Timeout, and so does a ``send`` that had no room for so long; 0:
+    #: never.
     send_timeout_millis: int = 30_000
     compression_type: CompressionType = CompressionType.NONE
     #: Messages without receipt that a producer holds at most; 0: only ``memory_limit_bytes`` of the client limits.

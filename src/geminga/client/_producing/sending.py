@@ -15,6 +15,7 @@ from geminga.client._api.errors import (
     MemoryBufferIsFull,
     ProducerQueueIsFull,
     PulsarException,
+    Timeout,
 )
 from geminga.client._api.message_id import MessageId
 from geminga.client._api.options import ProducerOptions
@@ -226,7 +227,7 @@ class Sending(EntryProducer[T]):
         core = begin_in(fields["txn"], self._place) if fields and fields.get("txn") is not None else None
         try:
             if self._options.block_if_queue_full and (self._line or self._is_full()):
-                await self._wait_for_room()
+                await self._wait_for_room(self._options.send_timeout_millis)
             self._send(self._builder.build(content, fields), receiver)
         finally:
             if core is not None:
@@ -297,22 +298,30 @@ class Sending(EntryProducer[T]):
         if self._line or self._is_full():
             await self._wait_for_room()
 
-    async def _wait_for_room(self) -> None:
-        """Until there is, and all who waited before have theirs, or until it can not be used any more."""
+    async def _wait_for_room(self, timeout_ms: int = 0) -> None:
+        """Until there is, and all who waited before have theirs, or until it can not be used any more. Raises Timeout
+        after ``timeout_ms``; 0: it takes as long as it takes."""
         line = self._line
         place = line.join()
         try:
-            while self._state in OPEN:
-                if line.is_first(place):
-                    if self._state is State.NEW and self._connecting is not None and self._is_full():
-                        await asyncio.wait([self._connecting])
-                        continue
-                    if self._is_full():
-                        self.batching.close()
-                    if not self._is_full():
-                        return
-                    self._buffer.await_memory()
-                await line.called(place)
+            async with asyncio.timeout(timeout_ms / 1000 if timeout_ms else None):
+                while self._state in OPEN:
+                    if line.is_first(place):
+                        if self._state is State.NEW and self._connecting is not None and self._is_full():
+                            await asyncio.wait([self._connecting])
+                            continue
+                        if self._is_full():
+                            self.batching.close()
+                        if not self._is_full():
+                            return
+                        self._buffer.await_memory()
+                    await line.called(place)
+        except TimeoutError:
+            held = f"{self.pending_messages} messages of {self._name}"
+            if self._memory.is_full:
+                held = f"{self._memory.limit_bytes} bytes of the client's producers"
+            text = f"no room within {timeout_ms} ms: it was not stored; {held} wait for their receipts"
+            raise Timeout(text) from None
         finally:
             line.leave(place)
 

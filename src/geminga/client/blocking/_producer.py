@@ -53,9 +53,9 @@ class Producer(ProducerFacade[T], Generic[T]):
         """Send one message and wait until it is stored; None as content is a null value.
 
         Any number of ``send`` may wait at once: those of one turn of the loop become one batch. Cancelling stops the
-        waiting, not the message. Raises Timeout (unknown whether it was stored), ProducerQueueIsFull and
-        MemoryBufferIsFull (only with ``block_if_queue_full=False``), MessageTooBig, AlreadyClosed, or what the broker
-        said.
+        waiting, not the message. Raises Timeout (its text says whether that is known: unknown whether it was stored, or
+        not stored), ProducerQueueIsFull and MemoryBufferIsFull (only with ``block_if_queue_full=False``),
+        MessageTooBig, AlreadyClosed, or what the broker said.
         """
         return self._run(lambda: self._target.send(content, **with_transaction(fields)))
 
