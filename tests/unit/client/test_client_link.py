@@ -10,6 +10,7 @@ import re
 import pytest
 
 import geminga.client as gc
+from geminga import sim
 from geminga.client._api.interceptors import ProducerInterceptor
 from geminga.client._client import Client
 from geminga.client._transport.link import AWAY_TOLD_MS, LASTED_MS, Link
@@ -19,8 +20,9 @@ from geminga.runtime.log import WARNING_INTERVAL_S
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.hot import encode_send_receipts
-from support.worlds.client_world import URL, BrokerOnNode
-from support.worlds.scripted_broker import polite, run_against, run_with_broker
+from support.worlds.client_scenario import ClientScenario
+from support.worlds.client_world import PORT, URL, BrokerOnNode
+from support.worlds.scripted_broker import Scripted, polite, run_against, run_with_broker
 
 Type = pb.BaseCommand
 
@@ -359,3 +361,38 @@ def test_reader_led_to_another_cluster_begins_there_with_what_is_new_to_it(
         assert asked == [start, there]
 
     run_against(script, scenario)
+
+
+@pytest.mark.parametrize("call", ["get_topic_partitions", "create_producer", "get_schema"])
+def test_a_broker_that_does_not_answer_connect_is_waited_for_no_longer_than_the_operation_timeout(call: str) -> None:
+    async def scenario(client: gc.Client) -> None:
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(gc.Timeout, match="no connection to pulsar://proxy:6650 within 2000 ms"):
+            await getattr(client, call)("t")
+        assert asyncio.get_running_loop().time() - began == pytest.approx(2.0, abs=0.1)
+
+    run_against(lambda command: [], scenario, operation_timeout_ms=2000, connection_timeout_ms=10_000)
+
+
+def test_each_address_has_its_part_of_the_operation_timeout() -> None:
+    async def main(world: sim.SimWorld) -> None:
+        server = world.node("proxy")
+        for number, script in enumerate([lambda command: [], lambda command: [], polite]):
+            await server.run(
+                lambda _, number=number, script=script: server.runtime.network.listen(
+                    lambda: Scripted(script), "0.0.0.0", PORT + number
+                )
+            )
+        on_stage = ClientScenario(world)
+        urls = ",".join(f"proxy:{PORT + number}" for number in range(3))
+
+        async def ask(_: sim.SimNode) -> float:
+            url, runtime = f"pulsar://{urls}", on_stage.client_node.runtime
+            async with gc.connect(url, runtime=runtime, operation_timeout_ms=6000) as client:
+                began = asyncio.get_running_loop().time()
+                assert await client.get_topic_partitions("t") == ["persistent://public/default/t"]
+                return asyncio.get_running_loop().time() - began
+
+        assert await on_stage.client_node.run(ask) == pytest.approx(4.0, abs=0.1)
+
+    sim.run(main)

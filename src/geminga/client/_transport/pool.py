@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -70,15 +70,25 @@ class ConnectionPool:
 
         Where that is of HTTP, to the broker that is told there for ``topic``, which need not exist.
         """
-        urls = self._service_urls
+        return await self._first_reached(lambda address, until_s: self._led_to(address, topic, until_s))
+
+    async def _led_to(self, address: Address, topic: str, until_s: float) -> ClientConnection:
+        if not address.is_http:
+            return await self._shared(address.url, address, until_s)
+        url = await self._told_over_http(address, topic, until_s - asyncio.get_running_loop().time())
+        return await self._shared(url, told_addresses(url)[0], until_s)
+
+    async def _first_reached(
+        self, connect: Callable[[Address, float], Awaitable[ClientConnection]]
+    ) -> ClientConnection:
+        """By an address of the service URL: each is tried once, and has its part of the operation timeout."""
+        urls, now_s = self._service_urls, asyncio.get_running_loop().time
+        end_s = now_s() + self._options.operation_timeout_ms / 1000
         last: PulsarException | None = None
-        for _ in range(len(urls.addresses)):
+        for left in range(len(urls.addresses), 0, -1):
             address = urls.current
             try:
-                if address.is_http:
-                    url = await self._told_over_http(address, topic)
-                    return await self._shared(url, told_addresses(url)[0])
-                return await self._shared(address.url, address)
+                return await connect(address, now_s() + max(0.0, end_s - now_s()) / left)
             except (ConnectError, Timeout) as error:
                 last = again(error)
                 urls.failed(address)
@@ -97,17 +107,11 @@ class ConnectionPool:
         """A connection to a broker, through the service URL if that is a proxy. Raises LookupError for one without TLS
         where the service URL has it."""
         if not address.physical_url:
-            urls = self._service_urls
-            last: PulsarException | None = None
-            for _ in range(len(urls.addresses)):
-                physical = urls.current
-                try:
-                    return await self._shared(address.broker_url, physical)
-                except (ConnectError, Timeout) as error:
-                    last = again(error)
-                    urls.failed(physical)
-            raise again(last) if last is not None else ConnectError("the service URL has no address")
-        return await self._shared(address.broker_url, told_addresses(address.physical_url)[0])
+            return await self._first_reached(
+                lambda physical, until_s: self._shared(address.broker_url, physical, until_s)
+            )
+        until_s = asyncio.get_running_loop().time() + self._options.operation_timeout_ms / 1000
+        return await self._shared(address.broker_url, told_addresses(address.physical_url)[0], until_s)
 
     def go_on_with(self, urls: ServiceUrls, options: ClientOptions, why: PulsarException) -> None:
         """Another cluster from now on: what stands, and what is being made, ends with ``why``. Raises InvalidUrl, and
@@ -126,7 +130,7 @@ class ConnectionPool:
         for event in self.resting:
             event.set()
 
-    async def _told_over_http(self, address: Address, topic: str) -> str:
+    async def _told_over_http(self, address: Address, topic: str, limit_s: float) -> str:
         if self.is_closed:
             raise AlreadyClosed("the client is closed")
         # Not with the pool: most service URLs are binary.
@@ -137,7 +141,6 @@ class ConnectionPool:
             context = self._tls_context() if address.is_tls else None
         except OSError as error:
             raise _not_connected(address, error) from None
-        limit_s = options.operation_timeout_ms / 1000
         lookup = HttpLookup(address.url, topic, options.listener_name, limit_s, context)
         return await find_broker(lookup, options.authentication, self._runtime.threads)
 
@@ -167,7 +170,8 @@ class ConnectionPool:
         """How many connections stand now."""
         return len(self._connections)
 
-    async def _shared(self, logical_url: str, physical: Address) -> ClientConnection:
+    async def _shared(self, logical_url: str, physical: Address, until_s: float) -> ClientConnection:
+        """``until_s``, of the loop's time: then who asks is told Timeout; the attempt goes on for whoever asks next."""
         if self.is_closed:
             raise AlreadyClosed("the client is closed")
         if self.uses_tls and not physical.is_tls:
@@ -185,8 +189,12 @@ class ConnectionPool:
             attempt = spawn(self._connect(key, logical_url, physical), name=f"connect to {physical.url}")
             self._attempts[key] = attempt
         # Shielded: one caller that gives up does not take the attempt from the others. An error is handed to all.
+        began_s = asyncio.get_running_loop().time()
         try:
-            return value_of(await asyncio.shield(attempt))
+            async with asyncio.timeout_at(until_s):
+                return value_of(await asyncio.shield(attempt))
+        except TimeoutError:
+            raise Timeout(f"no connection to {physical.url} within {(until_s - began_s) * 1000:.0f} ms") from None
         finally:
             del attempt  # see value_of
 
