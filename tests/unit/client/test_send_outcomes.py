@@ -502,3 +502,36 @@ def test_a_flush_that_is_given_up_again_and_again_leaves_nothing_with_the_messag
         assert all(task.done() for task in flushing)
 
     run_against(polite, scenario)
+
+
+@pytest.mark.parametrize("is_cut_off", [True, False])
+def test_the_clients_end_waits_for_partitions_that_are_being_closed(is_cut_off: bool) -> None:
+    """What was sent has its receipts, whether who closes the producer waits for that or gave it up."""
+    held: list[pb.CommandSend] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.PARTITIONED_METADATA:
+            return [encode_partitions(command.partitionMetadata.request_id, 2)]
+        if command.type == Type.SEND:
+            held.append(command.send)
+            return []
+        return [*map(receipt, held), *polite(command)] if command.type == Type.PING else polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        producer = await client.create_producer(TOPIC, batching_enabled=False)
+        heard: list[gc.PulsarException | None] = []
+        for number in range(4):
+            producer.send_nowait(b"x", lambda error, _: heard.append(error), partition_key=str(number))
+        closing = asyncio.ensure_future(producer.close())
+        await wait_ms(1)
+        if is_cut_off:
+            closing.cancel()
+            await asyncio.wait([closing])
+        await client.close()
+        await wait_ms(1)
+        assert heard == [None] * 4
+        await producer.close()
+        if not is_cut_off:
+            await closing
+
+    run_against(script, scenario)

@@ -30,6 +30,7 @@ class PartitionedProducer(Producer[T], Generic[T]):
 
     __slots__ = (
         "_adding",
+        "_closing",
         "_cluster",
         "_current",
         "_is_closed",
@@ -84,6 +85,7 @@ class PartitionedProducer(Producer[T], Generic[T]):
         self._update_timer: asyncio.TimerHandle | None = None
         self._update: asyncio.Task[None] | None = None
         self._is_closed = False
+        self._closing: asyncio.Task[None] | None = None
 
     # ---- sending
 
@@ -223,9 +225,18 @@ class PartitionedProducer(Producer[T], Generic[T]):
             self._update_timer.cancel()
         if self._update is not None:
             self._update.cancel()
-        self._on_closed(self)
-        # Who was connecting new ones was cut off, and knows nothing of those that were connected already.
-        await asyncio.gather(*(producer.close() for producer in (*self._made(), *self._adding)))
+        if self._closing is None:
+            # Who was connecting new ones was cut off, and knows nothing of those that were connected already.
+            closing = self._close([*self._made(), *self._adding])
+            self._closing = spawn(closing, name=f"close producer of {self._topic}")
+        # The client's end waits for this one's, whoever gave up waiting for it.
+        await asyncio.shield(self._closing)
+
+    async def _close(self, producers: list[TopicProducer[T]]) -> None:
+        try:
+            await asyncio.gather(*(producer.close() for producer in producers))
+        finally:
+            self._on_closed(self)
 
     def _made(self) -> list[TopicProducer[T]]:
         return [producer for producer in self._producers if producer is not None]
