@@ -112,6 +112,23 @@ def test_a_send_waits_no_longer_for_room_than_its_timeout_whatever_holds_the_roo
     run_against(holding([]), scenario, memory_limit_bytes=1000)
 
 
+@pytest.mark.parametrize("kind", list(gc.BatchingType))
+def test_who_waited_for_room_is_not_refused_for_the_batch_that_his_message_closes(kind: gc.BatchingType) -> None:
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        return [receipt(command.send)] if command.type == Type.SEND else polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        # Two do not fit into a batch, and two fill the memory: the third closes the batch that fills it.
+        producer = await client.create_producer(
+            TOPIC, batching_max_allowed_size_in_bytes=1000, batching_type=kind, max_pending_messages=4
+        )
+        sent = await asyncio.gather(*(producer.send(bytes(700)) for _ in range(9)), return_exceptions=True)
+        assert [type(one) for one in sent] == [gc.MessageId] * 9
+        assert producer.pending_messages == client.memory.used_bytes == 0
+
+    run_against(script, scenario, memory_limit_bytes=1500)
+
+
 def test_each_of_a_long_line_has_its_end_within_its_timeouts_for_room_and_receipt() -> None:
     ended: list[float] = []
 

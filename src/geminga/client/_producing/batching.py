@@ -88,12 +88,8 @@ class Batching:
             self._add_keyed(self._keyed, message, callback, is_let_in=is_let_in)
             return
         batch = self.batch
-        if batch.payloads and not batch.fits(message, self.bytes_max, self.stored_sequence_id):
-            self.close()
-            batch = self.batch
-        if not batch.payloads:
-            room = self._messages_max if is_let_in else self._check_room()
-            self.messages_max = min(self._messages_max, room)
+        if not (batch.payloads and batch.fits(message, self.bytes_max, self.stored_sequence_id)):
+            self._make_room(is_let_in=is_let_in)
             is_custom = message.sequence_id is not None
             txn = message.txn
             batch = self.batch = Batch(self._clock.monotonic(), is_custom=is_custom, txn=txn)
@@ -109,17 +105,21 @@ class Batching:
     def _add_keyed(
         self, keyed: KeyBatcher, message: EncodedMessage, callback: SendCallback | None, *, is_let_in: bool
     ) -> None:
-        if keyed.messages and not keyed.fits(message, self.bytes_max, self.stored_sequence_id):
-            self.close()
-        if not keyed.messages:
-            room = self._messages_max if is_let_in else self._check_room()
-            self.messages_max = min(self._messages_max, room)
+        if not (keyed.messages and keyed.fits(message, self.bytes_max, self.stored_sequence_id)):
+            self._make_room(is_let_in=is_let_in)
             if message.txn is not None:
                 self._opened_in(message.txn)
             self._arm_timer(self._delay_s)
         keyed.add(message, callback, self._clock.monotonic())
         if keyed.messages >= self.messages_max or keyed.size_bytes >= self.bytes_max:
             self.close()
+
+    def _make_room(self, *, is_let_in: bool) -> None:
+        """For a message that opens a batch: what is open leaves. There is room or not before that: who waited for it
+        is not refused for what he closes himself."""
+        room = self._messages_max if is_let_in else self._check_room() - self.messages
+        self.close()
+        self.messages_max = min(self._messages_max, room)
 
     def _opened_in(self, txn: TransactionCore) -> None:
         """What is open now is the transaction's: it is under way, and leaves at the latest when that is to end."""
