@@ -175,6 +175,8 @@ async def create_reader(
             options,
             consumer_type=ConsumerType.Exclusive,
             is_durable=False,
+            # Who reads waits for no receipt: cut off while he did, he would never see the message.
+            ack_receipt_enabled=False,
             start_message_id=start_message_id,
             initial_position=InitialPosition.Earliest if is_earliest else InitialPosition.Latest,
             message_listener=hear if reader_listener is not None else None,

@@ -310,6 +310,7 @@ async def create_table_view(
             options,
             consumer_type=ConsumerType.Exclusive,
             is_durable=False,
+            ack_receipt_enabled=False,
             start_message_id=MessageId.earliest,
             initial_position=InitialPosition.Earliest,
         ),

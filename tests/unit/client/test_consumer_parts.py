@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 import pytest
 
@@ -491,5 +492,26 @@ def test_moving_that_is_given_up_takes_nothing_back_of_another(until_given_up_ms
         given_up.cancel()
         await consumer.seek(ids[2])  # which the broker may hear of when it has closed the consumer for the first
         assert (await consumer.receive(5000)).data() == b"3"
+
+    run_with_broker(scenario)
+
+
+def test_a_reader_that_is_cut_off_loses_no_message_whatever_it_was_to_wait_for() -> None:
+    async def scenario(client: gc.Client, broker: BrokerOnNode) -> None:
+        producer = await client.create_producer("t", batching_enabled=False)
+        for number in range(8):
+            await producer.send(b"%d" % number)
+        # Not among a reader's options for who checks types; who does not may give it.
+        options: dict[str, Any] = {"ack_receipt_enabled": True}
+        reader = await client.create_reader("t", gc.MessageId.earliest, **options)
+        read: list[bytes] = []
+        while len(read) < 8:
+            try:
+                async with asyncio.timeout(0.0001):
+                    read.append((await reader.read_next()).data())
+            except TimeoutError:
+                await wait_ms(1)
+                assert await reader.has_message_available()
+        assert read == [b"%d" % number for number in range(8)]
 
     run_with_broker(scenario)
