@@ -552,3 +552,20 @@ def test_the_clients_end_waits_for_partitions_that_are_being_closed(is_cut_off: 
             await closing
 
     run_against(script, scenario)
+
+
+@pytest.mark.parametrize("interceptors", [[], [gc.ProducerInterceptor()]])
+def test_closing_warns_of_messages_that_were_not_stored_and_nobody_heard_of(caplog, interceptors) -> None:
+    async def scenario(client: gc.Client) -> None:
+        heard: list[gc.PulsarException | None] = []
+        for has_callback in (True, False):
+            producer = await client.create_producer(TOPIC, interceptors=interceptors)
+            producer.send_nowait(b"x", (lambda error, _: heard.append(error)) if has_callback else None)
+            await producer.close()
+        assert [type(error) for error in heard] == [gc.AlreadyClosed]
+
+    with caplog.at_level("WARNING", "geminga.client"):
+        run_against(holding([]), scenario, operation_timeout_ms=1000)
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 1
+    assert told[0].startswith(f"producer of {TOPIC} was closed; of what was sent without a callback nobody heard: ")

@@ -15,6 +15,7 @@ from geminga.client._api.options import OutgoingMessage
 from geminga.client._api.place import Place
 from geminga.client._api.producer import MessageFields, Producer, SendCallback
 from geminga.client._producing.messages import check_callback, message_fields, outgoing_message
+from geminga.client._producing.topic_producer import warn_of_unheard
 from geminga.runtime import get_logger, next_turn, settle, tell, value_of
 
 T = TypeVar("T")
@@ -133,6 +134,7 @@ class InterceptingProducer(Producer[T]):
             is_first, self._is_closed = not self._is_closed, True
             if is_first:
                 self._on_closed(self)
+                warn_of_unheard(self._inner.topic(), self._unheard)
                 for interceptor in self._interceptors:
                     tell(_log, "interceptor", interceptor.close)
 

@@ -227,6 +227,11 @@ class SendBuffer:
         if len(callbacks or ()) < messages and self._unheard_error is None:
             self._unheard_error = error
 
+    @property
+    def unheard_error(self) -> PulsarException | None:
+        """The first error that nobody heard of yet."""
+        return self._unheard_error
+
     def take_unheard(self) -> PulsarException | None:
         """The first error that nobody heard of; only once."""
         error, self._unheard_error = self._unheard_error, None

@@ -39,6 +39,13 @@ def _refuse(failure: PulsarException | None, text: str) -> NoReturn:
     raise failure or AlreadyClosed(text)
 
 
+def warn_of_unheard(topic: str, error: PulsarException | None) -> None:
+    """A producer was closed: nobody may flush it any more, which raised the first error of what was sent without a
+    callback."""
+    if error is not None:
+        _log.warning("producer of %s was closed; of what was sent without a callback nobody heard: %s", topic, error)
+
+
 class TopicProducer(Sending[T]):
     """See the module's docstring."""
 
@@ -222,6 +229,7 @@ class TopicProducer(Sending[T]):
         finally:
             text = f"producer {self._name} of {self._topic} was closed before the receipt came: it may be stored"
             self._end(State.CLOSED, AlreadyClosed(text))
+            warn_of_unheard(self._topic, self._buffer.unheard_error)
 
     async def _close_on_broker(self, connection: ClientConnection) -> None:
         request_id = connection.next_request_id()
