@@ -554,6 +554,35 @@ def test_the_clients_end_waits_for_partitions_that_are_being_closed(is_cut_off: 
     run_against(script, scenario)
 
 
+def test_closing_waits_for_the_first_connection_of_partitions_that_were_sent_to() -> None:
+    late: list[bytes] = []
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.PARTITIONED_METADATA:
+            return [encode_partitions(command.partitionMetadata.request_id, 3)]
+        if command.type == Type.PRODUCER and not command.producer.topic.endswith("-0"):
+            late.extend(polite(command))
+            return []
+        if command.type == Type.SEND:
+            return [receipt(command.send)]
+        return [*late, *polite(command)] if command.type == Type.PING else polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        heard: list[gc.PulsarException | None] = []
+        async with client.create_producer(
+            TOPIC,
+            lazy_start_partitioned_producers=True,
+            message_routing_mode=gc.PartitionsRoutingMode.CustomPartition,
+            message_router=lambda message, partitions: int(str(message.partition_key)),
+        ) as producer:
+            for partition in ("0", "1", "2"):
+                producer.send_nowait(b"x", lambda error, _: heard.append(error), partition_key=partition)
+        await wait_ms(1)
+        assert heard == [None] * 3
+
+    run_against(script, scenario)
+
+
 @pytest.mark.parametrize("interceptors", [[], [gc.ProducerInterceptor()]])
 def test_closing_warns_of_messages_that_were_not_stored_and_nobody_heard_of(caplog, interceptors) -> None:
     async def scenario(client: gc.Client) -> None:

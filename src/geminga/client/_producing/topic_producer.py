@@ -215,6 +215,9 @@ class TopicProducer(Sending[T]):
             await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
+        if self._state is State.NEW and self._connecting is not None and len(self._early):
+            # What was sent before the first connection waits for it, as flush does.
+            await asyncio.wait([self._connecting], timeout=self._cluster.timeout_s)
         self.batching.close()
         connection = self._link.connection
         try:
