@@ -48,12 +48,15 @@ BASES = {"Producer": "ProducerFacade", "Transaction": "TransactionFacade"}
 BODIES = {
     ("Producer", "send_nowait"): "self._post(content, callback, fields)",
     ("Producer", "flush"): "self._flush()",
+    ("Producer", "close"): "self._close()",
     ("Transaction", "__aexit__"): "self._run(lambda: self._target.__aexit__(kind, error, traceback))",
     ("TableView", "__iter__"): "return iter(self._call(lambda: list(self._target)))",
     ("TableView", "keys"): "return self._call(lambda: dict(self._target.items()).keys())",
     ("TableView", "values"): "return self._call(lambda: dict(self._target.items()).values())",
     ("TableView", "items"): "return self._call(lambda: dict(self._target.items()).items())",
 }
+#: What is done with a wrapped result before it is given.
+WRAPPED = {("Client", "create_producer"): "._joined(self._target)"}
 #: Listeners among the arguments -> what brings them from the loop to a thread of theirs (in ``_listeners.py``).
 LISTENERS = {
     ("Client", "create_reader", "reader_listener"): "for_reader({}, self._thread)",
@@ -396,7 +399,8 @@ class ClassWriter:
             if construct.endswith("[Any]"):
                 self.out.import_name("typing", "Any")
                 self.out.import_name(f"geminga.client.{home_of(wrapper)}", wrapper, f"Async{wrapper}")
-                return f"{indent}made: Async{construct} = {call}\n{indent}return {construct}(made, self._thread)\n"
+                given = f"{construct}(made, self._thread){WRAPPED.get((self.name, node.name), '')}"
+                return f"{indent}made: Async{construct} = {call}\n{indent}return {given}\n"
             return f"{indent}return {construct}({call}, self._thread)\n"
         is_none = node.returns is None or ast.unparse(node.returns) == "None"
         return f"{indent}{'' if is_none else 'return '}{call}\n"

@@ -126,7 +126,7 @@ class Client(Facade[AsyncClient]):
         error (TopicNotFound, ProducerBusy, ProducerFenced, ...), or Timeout after ``operation_timeout_ms``.
         """
         made: AsyncProducer[Any] = self._run(lambda: self._target.create_producer(topic, schema=schema, **options))
-        return Producer[Any](made, self._thread)
+        return Producer[Any](made, self._thread)._joined(self._target)
 
     @overload
     def subscribe(

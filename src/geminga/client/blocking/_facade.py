@@ -5,9 +5,10 @@ Nothing of the client's is repeated here. Each object holds the asynchronous one
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar, cast
 
 from geminga.client._api.errors import (
     AlreadyClosed,
@@ -23,9 +24,14 @@ from geminga.client._api.producer import MessageFields, SendCallback
 from geminga.client._api.producer import Producer as AsyncProducer
 from geminga.client._api.transaction import Transaction as AsyncTransaction
 from geminga.client._producing.messages import check_callback
+from geminga.client._producing.topic_producer import warn_of_unheard
 from geminga.model.errors import LocalError
 from geminga.runtime import Raised, attempt, value_of
 from geminga.runtime.loop_thread import ForkedError, HandOver, LoopThread, OwnThreadError, loop_thread
+
+if TYPE_CHECKING:
+    from geminga.client._api.lifetime import Lifetime
+    from geminga.client._client import Client as AsyncClient
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -134,10 +140,31 @@ def with_transaction(fields: Mapping[str, Any]) -> MessageFields:
     return cast("MessageFields", {**fields, "txn": asynchronous(fields["txn"])})
 
 
+class _Handing:
+    """Messages on their way to the loop, as what a client closes before its producers: it would refuse them else."""
+
+    __slots__ = ("_emptied", "_lifetime", "_timeout_s")
+
+    def __init__(self, emptied: _Emptied, lifetime: Lifetime, timeout_s: float) -> None:
+        self._emptied = emptied
+        self._lifetime = lifetime
+        self._timeout_s = timeout_s
+
+    async def close(self) -> None:
+        """Until the loop has all that were given before; what a producer has no room for in time is given up."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._emptied.empty()
+        except TimeoutError:
+            pass
+        finally:
+            self._lifetime.forget(self)
+
+
 class ProducerFacade(Facade[AsyncProducer[T]], Generic[T]):
     """A producer: messages of ``send_nowait`` reach the loop in groups, and everything else goes behind them."""
 
-    __slots__ = ("_hand_over", "_unheard")
+    __slots__ = ("_hand_over", "_handing", "_unheard")
 
     def __init__(self, target: AsyncProducer[T], thread: LoopThread) -> None:
         super().__init__(target, thread)
@@ -146,6 +173,21 @@ class ProducerFacade(Facade[AsyncProducer[T]], Generic[T]):
         )
         #: The first error of a message without callback; raised by the next flush.
         self._unheard: PulsarException | None = None
+        self._handing: _Handing | None = None
+
+    def _joined(self, client: AsyncClient) -> Self:
+        """Of ``client``; raises AlreadyClosed if that was closed meanwhile."""
+        self._handing = handing = _Handing(self._hand_over, client.lifetime, client.cluster.timeout_s)
+        self._call(lambda: client.lifetime.remember(handing))
+        return self
+
+    def _close(self) -> None:
+        async def close() -> None:
+            if self._handing is not None:
+                await self._handing.close()
+            await self._target.close()
+
+        super()._run(close)
 
     def _run(self, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
         async def behind() -> R:
@@ -204,6 +246,8 @@ class ProducerFacade(Facade[AsyncProducer[T]], Generic[T]):
                     callback(error, None)
                 elif self._unheard is None:
                     self._unheard = error
+                    if isinstance(error, AlreadyClosed):
+                        warn_of_unheard(self._target.topic(), error)
                 del error
             del sent
             items.popleft()

@@ -93,7 +93,7 @@ class Producer(ProducerFacade[T], Generic[T]):
         What has no receipt then fails with AlreadyClosed. Harmless if it is closed already; goes on to its end also
         when the caller is cancelled.
         """
-        self._run(lambda: self._target.close())
+        self._close()
 
     def topic(self) -> str:
         """The topic's full name."""
