@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import weakref
 
@@ -408,3 +409,20 @@ def ssl_error(kind: type[ssl.SSLError], reason: str) -> ssl.SSLError:
 def test_why_there_is_no_connection_is_told(is_tls: bool, error: OSError, kind: type, told: str) -> None:
     found = _not_connected(Address("h", 1, is_tls=is_tls), error)
     assert (type(found), str(found).replace("(1, 'text')", "text")) == (kind, told)
+
+
+@pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="Python 3.12 has it first")
+def test_an_attempt_that_ends_before_its_task_is_known_is_not_kept_for_the_next(tmp_path) -> None:
+    trusted = tmp_path / "trusted.pem"
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_task_factory(getattr(asyncio, "eager_task_factory"))  # noqa: B009 - not in 3.11
+        async with gc.connect("pulsar+ssl://127.0.0.1:1", tls_trust_certs_file_path=str(trusted)) as client:
+            with pytest.raises(gc.InvalidConfiguration, match="No such file"):
+                await client.get_topic_partitions("t")
+            trusted.write_text("nothing")
+            with pytest.raises(gc.InvalidConfiguration, match="PEM") as told:
+                await client.get_topic_partitions("t")
+            assert "No such file" not in str(told.value)
+
+    asyncio.run(main())

@@ -187,7 +187,8 @@ class ConnectionPool:
         attempt = self._attempts.get(key)
         if attempt is None:
             attempt = spawn(self._connect(key, logical_url, physical), name=f"connect to {physical.url}")
-            self._attempts[key] = attempt
+            if not attempt.done():  # with an eager task factory it may be
+                self._attempts[key] = attempt
         # Shielded: one caller that gives up does not take the attempt from the others. An error is handed to all.
         began_s = asyncio.get_running_loop().time()
         try:
