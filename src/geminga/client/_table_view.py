@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from geminga.client._api.errors import AlreadyClosed, PulsarException
 from geminga.client._api.message_id import MessageId
-from geminga.client._api.opening import ClosedAtEnd
+from geminga.client._api.opening import ClosedAtEnd, close_unopened
 from geminga.client._api.options import check_argument, options_from
 from geminga.client._consuming.factory import ConsumerFactory
 from geminga.client._messages.consumer import Consumer
@@ -318,7 +318,7 @@ async def create_table_view(
     view = TableView(consumer, consumers.cluster)
     try:
         await view.fill(is_stored=is_stored)
-    except BaseException:
-        await view.close()
+    except BaseException as error:
+        await close_unopened(view.close(), error, name=f"close the unfilled table view of {topic}")
         raise
     return view

@@ -13,6 +13,7 @@ from geminga.client.schema._base import SchemaVersions
 from geminga.runtime import next_turn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
+from geminga.wire.pulsar.hot import encode_partitions
 from support.house.uncollected import uncollected
 from support.worlds.client_world import BrokerOnNode
 from support.worlds.scripted_broker import polite, run_against, run_with_broker
@@ -273,3 +274,32 @@ def test_what_is_made_while_its_client_ends_is_refused(what: str) -> None:
         await closing
 
     run_against(late, scenario)
+
+
+def half_hung(command: pb.BaseCommand) -> list[bytes]:
+    """Of two partitions one is answered for, and nobody who leaves."""
+    if command.type == pb.BaseCommand.PARTITIONED_METADATA:
+        return [encode_partitions(command.partitionMetadata.request_id, 2)]
+    if command.type in (pb.BaseCommand.CLOSE_PRODUCER, pb.BaseCommand.CLOSE_CONSUMER):
+        return []
+    return [] if "-partition-1" in str(command) else subscribing(command)
+
+
+@pytest.mark.parametrize("what", ["consumer", "reader", "view", "producer"])
+def test_who_gives_up_opening_waits_for_no_broker(what: str) -> None:
+    async def scenario(client: gc.Client) -> None:
+        opening: dict[str, Callable[[], Awaitable[object]]] = {
+            "consumer": lambda: client.subscribe(TOPIC, "s"),
+            "reader": lambda: client.create_reader(TOPIC, gc.MessageId.earliest),
+            "view": lambda: client.create_table_view(TOPIC),
+            "producer": lambda: client.create_producer(TOPIC),
+        }
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await opening[what]()
+        assert asyncio.get_running_loop().time() - began == pytest.approx(1.0, abs=0.01)
+        await client.close()
+        assert not client.is_in_use
+
+    run_against(half_hung, scenario, operation_timeout_ms=30_000)

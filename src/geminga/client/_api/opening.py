@@ -10,10 +10,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
+
+from geminga.runtime import spawn
 
 #: To who uses what he has not awaited.
 NOT_OPEN: Final = (
@@ -48,6 +51,14 @@ class ClosedAtEnd(ABC):
 
 
 O_co = TypeVar("O_co", bound=Closable, covariant=True)
+
+
+async def close_unopened(closing: Coroutine[Any, Any, None], error: BaseException, *, name: str) -> None:
+    """``closing`` ends what could not be opened for ``error``. Who gave up opening it does not wait for its broker,
+    which may be what he gave up for."""
+    task = spawn(closing, name=name)
+    if not isinstance(error, asyncio.CancelledError):
+        await asyncio.shield(task)
 
 
 class Opening(Coroutine[Any, Any, O_co]):

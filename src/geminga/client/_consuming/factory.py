@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 from geminga.client._api.crypto import KeySource, MessageDecryptor
 from geminga.client._api.errors import InvalidConfiguration, InvalidTopicName
 from geminga.client._api.lifetime import Lifetime
+from geminga.client._api.opening import close_unopened
 from geminga.client._api.options import check_argument, options_from
 from geminga.client._api.topic_names import parse_topic
 from geminga.client._consuming.dead_letter import DeadLetters
@@ -82,8 +83,8 @@ class ConsumerFactory:
         try:
             await self._open(consumer, subscription, names, pattern, schema)
             self.lifetime.remember(consumer)
-        except BaseException:
-            await consumer.close()
+        except BaseException as error:
+            await close_unopened(consumer.close(), error, name=f"close what was not opened of {text}")
             raise
         if consumer.listening is not None:
             consumer.listening.start(consumer)

@@ -13,6 +13,7 @@ from typing import Any, Final
 from geminga.client._api.condition import Condition
 from geminga.client._api.errors import InvalidConfiguration, PulsarException
 from geminga.client._api.message_id import MessageId
+from geminga.client._api.opening import close_unopened
 from geminga.client._consuming.held_topics import HeldTopics
 from geminga.client._consuming.subscription import Subscription
 from geminga.client._consuming.topic_consumer import TopicConsumer
@@ -152,10 +153,10 @@ class TopicSet:
                 made.append(topic)
                 self._held.add(topic)
             await _open_all(made)
-        except BaseException:
+        except BaseException as error:
             for topic in made:
                 self._held.remove(topic)
-            await close_all(made)
+            await close_unopened(close_all(made), error, name=f"close what was not opened of {self._condition.name}")
             raise
 
     # ---- partitions that are added

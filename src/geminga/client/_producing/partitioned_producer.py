@@ -8,7 +8,7 @@ from typing import Generic, TypeVar, Unpack
 
 from geminga.client._api.errors import AlreadyClosed, InvalidMessage, PulsarException
 from geminga.client._api.message_id import MessageId
-from geminga.client._api.opening import Closable
+from geminga.client._api.opening import Closable, close_unopened
 from geminga.client._api.options import HashingScheme, PartitionsRoutingMode, ProducerOptions
 from geminga.client._api.place import running_loop
 from geminga.client._api.producer import MessageFields, Producer, SendCallback
@@ -168,8 +168,8 @@ class PartitionedProducer(Producer[T], Generic[T]):
                 await producer.connect()
             else:
                 await self._connect_from(0, len(self._producers))
-        except BaseException:
-            await self.close()
+        except BaseException as error:
+            await close_unopened(self.close(), error, name=f"close what was not opened of {self._topic}")
             raise
         self._arm_update()
 
