@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from geminga.client._consuming.permits import Permits
 from geminga.client._consuming.receiving import Receiving
 from geminga.client._consuming.reporting import Reporting
 from geminga.client._consuming.subscription import Subscription
+from geminga.client._consuming.subscription_consumer import SubscriptionConsumer
 from geminga.client._consuming.topic_consumer import Phase
 from geminga.client._messages.consumer_options import ConsumerOptions
 from geminga.client.consumer_rules.prefetch import PrefetchBudget
@@ -26,7 +28,7 @@ from geminga.runtime import next_turn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from support.worlds.client_world import BrokerOnNode
-from support.worlds.scripted_broker import run_against, run_with_broker
+from support.worlds.scripted_broker import polite, run_against, run_with_broker
 from support.worlds.scripted_consumer import ConsumerScript, Type, entry_bytes, message_frame
 
 COVERED = (Condition, HeldTopics, Permits, Receiving, Reporting)
@@ -515,3 +517,27 @@ def test_a_reader_that_is_cut_off_loses_no_message_whatever_it_was_to_wait_for()
         assert read == [b"%d" % number for number in range(8)]
 
     run_with_broker(scenario)
+
+
+def test_who_asks_while_the_broker_is_away_and_gives_up_leaves_nothing_with_the_consumer() -> None:
+    is_away = False
+
+    def script(command: pb.BaseCommand) -> list[bytes]:
+        if command.type == Type.LOOKUP and is_away:
+            return [commands.lookup_failed(command.lookupTopic.request_id, ServerError.SERVICE_NOT_READY, "away")]
+        return [commands.success(command.subscribe.request_id)] if command.type == Type.SUBSCRIBE else polite(command)
+
+    async def scenario(client: gc.Client) -> None:
+        nonlocal is_away
+        consumer = await client.subscribe("t", "s")
+        assert isinstance(consumer, SubscriptionConsumer)
+        is_away = True
+        for connection in list(client.pool._connections.values()):
+            connection.close()
+        for call in (consumer.get_last_message_id, partial(consumer.seek, 0), consumer.unsubscribe):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(call(), 0.1)
+        (topic,) = consumer.held.all()
+        assert topic._attachment._waiting == []
+
+    run_against(script, scenario)

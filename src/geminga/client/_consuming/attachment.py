@@ -113,6 +113,8 @@ class Attachment:
             except TimeoutError:
                 raise Timeout(f"{self._name} is not connected") from None
             finally:
+                if future in self._waiting:  # who gave up, while it is away for long and others ask on and on
+                    self._waiting.remove(future)
                 del future  # see runtime's value_of
         if self.connection is None:
             raise NotConnected(f"{self._name} is not connected")

@@ -229,7 +229,8 @@ class Coordinators:
         greeting = self._greetings.get(coordinator)
         if greeting is None:
             greeting = spawn(self._greet(coordinator), name=f"greet coordinator {coordinator}")
-            self._greetings[coordinator] = greeting
+            if not greeting.done():  # with an eager task factory it may be
+                self._greetings[coordinator] = greeting
         # Of all who want it, as its error is: one after the other they would wait as often as long.
         try:
             return value_of(await asyncio.shield(greeting))
@@ -248,6 +249,6 @@ class Coordinators:
         except PulsarException as error:
             return error
         finally:
-            del self._greetings[coordinator]
+            self._greetings.pop(coordinator, None)
         self._connections[coordinator] = connection
         return connection
