@@ -191,8 +191,10 @@ class ConnectionPool:
                 self._attempts[key] = attempt
         # Shielded: one caller that gives up does not take the attempt from the others. An error is handed to all.
         began_s = asyncio.get_running_loop().time()
+        # As a rule an attempt ends by itself before that.
+        is_bounded = until_s - began_s < self._options.connection_timeout_ms / 1000
         try:
-            async with asyncio.timeout_at(until_s):
+            async with asyncio.timeout_at(until_s if is_bounded else None):
                 return value_of(await asyncio.shield(attempt))
         except TimeoutError:
             raise Timeout(f"no connection to {physical.url} within {(until_s - began_s) * 1000:.0f} ms") from None
