@@ -159,7 +159,7 @@ class MetadataLiveLedgers:
         found: set[int] = set()
         try:
             # A list that is older than the bookie's own would lack ledgers that it has entries of.
-            await self._store.sync()
+            await self._store.sync(LEDGERS_ROOT)
             if not await self._has_known_layout():
                 return None
             for top_level in await self._store.children(LEDGERS_ROOT):
@@ -188,7 +188,7 @@ class MetadataLiveLedgers:
 
     async def existing(self, ledger_ids: Sequence[int]) -> AbstractSet[int] | None:
         """Which of these exist; None: that can not be told. Raises MetadataError."""
-        await self._store.sync()
+        await self._store.sync(LEDGERS_ROOT)
         if not await self._has_known_layout():
             return None
         return {ledger_id for ledger_id in ledger_ids if await self._store.exists(ledger_path(ledger_id))}

@@ -70,9 +70,12 @@ class DividedMetadataStore:
         """See ``MetadataStore.next_sequence``."""
         return await self._of(path).next_sequence(path)
 
-    async def sync(self) -> None:
-        """See ``MetadataStore.sync``; of both."""
-        await asyncio.gather(self._own.sync(), self._shared.sync())
+    async def sync(self, path: str = "/") -> None:
+        """See ``MetadataStore.sync``; of both only where there is something of both."""
+        if self._division.is_border(path):
+            await asyncio.gather(self._own.sync(path), self._shared.sync(path))
+        else:
+            await self._of(path).sync(path)
 
     async def put(self, path: str, value: bytes, **options: Unpack[PutOptions]) -> PutResult:
         """See ``MetadataStore.put``."""

@@ -89,9 +89,9 @@ class MeasuredMetadataStore:
         """See ``MetadataStore.next_sequence``."""
         return await self._store.next_sequence(path)
 
-    async def sync(self) -> None:
+    async def sync(self, path: str = "/") -> None:
         """See ``MetadataStore.sync``."""
-        await self._store.sync()
+        await self._store.sync(path)
 
     def watch_node(self, path: str, callback: Callable[[Notification], None]) -> Unsubscribe:
         """See ``MetadataStore.watch_node``."""

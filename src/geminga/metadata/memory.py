@@ -104,8 +104,9 @@ class MemoryMetadataStore(WatchedStore):
         await self._request()
         return await self._reply(self._server.tree.next_sequence(path))
 
-    async def sync(self) -> None:
+    async def sync(self, path: str = "/") -> None:
         """See ``MetadataStore.sync``: reads are never old here."""
+        del path
         await self._request()
 
     # ---- writes

@@ -105,8 +105,11 @@ class MetadataStore(Protocol):
         """
         ...
 
-    async def sync(self) -> None:
-        """What is read from now on is not older than this call (a server may lag behind). Raises MetadataError."""
+    async def sync(self, path: str = "/") -> None:
+        """What is read from now on of ``path`` and below is not older than this call (a server may lag behind).
+
+        Raises MetadataError.
+        """
         ...
 
     async def put(self, path: str, value: bytes, **options: Unpack[PutOptions]) -> PutResult:

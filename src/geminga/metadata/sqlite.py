@@ -93,8 +93,9 @@ class SqliteMetadataStore(WatchedStore):
         check_path(path)
         return await self._read(lambda reader: reader.next_sequence(path))
 
-    async def sync(self) -> None:
+    async def sync(self, path: str = "/") -> None:
         """See ``MetadataStore.sync``: a read sees every commit that was answered."""
+        del path
         self._check_usable()
         await self._delay()
 

@@ -23,7 +23,7 @@ class MetadataBehind(MemoryMetadataStore):
         names = await super().children(path)
         return self.children_before.get(path, names)
 
-    async def sync(self) -> None:
-        await super().sync()
+    async def sync(self, path: str = "/") -> None:
+        await super().sync(path)
         self.nodes_before.clear()
         self.children_before.clear()

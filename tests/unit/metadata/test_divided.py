@@ -87,5 +87,21 @@ def test_without_the_shared_store_all_else_goes_on() -> None:
             await divided.put("/shared/a", b"x", expected_version=None)
         with pytest.raises(MetadataUnavailableError):
             await divided.get("/shared/a")
+        await divided.sync("/a")
+        for path in ("/", "/shared", "/shared/a"):
+            with pytest.raises(MetadataUnavailableError):
+                await divided.sync(path)
+
+    run(story)
+
+
+def test_without_the_own_store_what_is_shared_can_be_known_to_be_new() -> None:
+    async def story(divided: DividedMetadataStore, own: MemoryMetadataStore, shared: MemoryMetadataStore) -> None:
+        del shared
+        await own.close()
+        await divided.sync("/shared/a")
+        for path in ("/", "/a"):
+            with pytest.raises(MetadataUnavailableError):
+                await divided.sync(path)
 
     run(story)

@@ -17,6 +17,7 @@ from geminga.broker.core.orphan_looks import AGE_MS, APART_S, OrphanLooks, Orpha
 from geminga.broker.schema import store as schema_store
 from geminga.broker.topic import delayed_snapshots
 from geminga.managed_ledger.named_ledgers import all_named_ledgers
+from geminga.managed_ledger.shared.metadata_io import ROOT as MANAGED_LEDGERS_ROOT
 from geminga.model.errors import CorruptionError, MetadataError, NoSuchLedgerError, StorageError
 from geminga.runtime import Runtime, get_logger
 
@@ -109,8 +110,10 @@ class OrphanLedgers:
         return found
 
     async def _named(self) -> set[int]:
-        # A list of a server that lags behind may lack what was named by now.
-        await self._metadata.sync()
+        # A list of a server that lags behind may lack what was named by now. What clusters share is elsewhere, may be
+        # away, and names none.
+        for root in (MANAGED_LEDGERS_ROOT, schema_store.ROOT, delayed_snapshots.ROOT):
+            await self._metadata.sync(root)
         found = await all_named_ledgers(self._metadata)
         found |= await schema_store.named_ledgers(self._metadata)
         found |= await delayed_snapshots.named_ledgers(self._metadata)

@@ -121,8 +121,9 @@ class SocketMetadataStore(WatchedStore):
         _check_path(path)
         return cast("int", await self._calls.ask(StoreOperation.NEXT_SEQUENCE, path))
 
-    async def sync(self) -> None:
-        """See ``MetadataStore.sync``."""
+    async def sync(self, path: str = "/") -> None:
+        """See ``MetadataStore.sync``; of all, whatever is asked for."""
+        del path
         await self._calls.ask(StoreOperation.SYNC)
 
     # ---- writes

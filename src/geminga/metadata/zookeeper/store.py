@@ -163,8 +163,9 @@ class ZooKeeperMetadataStore(WatchedStore):
             raise _unexpected(f"exists {path}", error) from error
         return 0 if stat is None else ((stat.cversion + stat.numChildren) & 0xFFFFFFFF) >> 1
 
-    async def sync(self) -> None:
-        """See ``MetadataStore.sync``."""
+    async def sync(self, path: str = "/") -> None:
+        """See ``MetadataStore.sync``: servers know no part of it, only all."""
+        del path
         try:
             await self._read("sync", self._connection.sync())
         except zk.ZookeeperError as error:

@@ -10,11 +10,13 @@ import pytest
 from geminga.bookkeeper import BookKeeper, Installation, LocalBookiePool
 from geminga.bookkeeper.installation import INSTALLATION_PATH, META_INSTALLATION
 from geminga.bookkeeper.ledger_store import LedgerStore
+from geminga.broker.resources.configuration_paths import ConfigurationPaths
 from geminga.broker.schema import store as schema_store
 from geminga.broker.topic import delayed_snapshots
 from geminga.broker.topic.persistent import PersistentTopic
 from geminga.broker.upkeep.orphan_ledgers import OrphanLedgers
 from geminga.managed_ledger.shared.metadata_io import ledger_path as list_path
+from geminga.metadata.divided import DividedMetadataStore
 from geminga.metadata.memory import MemoryMetadataStore
 from geminga.model.errors import CorruptionError, StorageError
 from geminga.wire.bookkeeper.ledger_metadata import LedgerFragment, LedgerMetadata
@@ -209,6 +211,22 @@ def test_a_ledger_that_a_server_which_lags_behind_does_not_know_to_be_listed_sta
         lists.children_before[delayed_snapshots.ROOT] = before
         assert not await orphans.look()
         assert await world.metadata.exists(ledger_path(made))
+
+    run_with_broker(scenario, delete_inactive_topics=False)
+
+
+def test_an_orphan_goes_while_what_clusters_share_is_away() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        made = await orphan(world)
+        shared = MemoryMetadataStore(world.runtime)
+        await shared.close()
+        lists = DividedMetadataStore(world.metadata, shared, ConfigurationPaths())
+        world.broker.ledger_upkeep.close()
+        orphans = OrphanLedgers(world.runtime, lists, world.ledgers.bookkeeper, at_once_max=100)
+        await seconds(2 * HOUR_S)
+        await orphans.look()
+        await seconds(2 * HOUR_S)
+        assert await orphans.look() == [made]
 
     run_with_broker(scenario, delete_inactive_topics=False)
 
