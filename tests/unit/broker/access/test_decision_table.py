@@ -20,6 +20,7 @@ from geminga.broker.access.core.rules import Facts, Rules, decide
 from geminga.broker.access.ports import Access
 from geminga.broker.handlers import ROWS
 from geminga.broker.handlers.rows import Asks
+from geminga.broker.policies.core.rows import ROWS as POLICIES
 from geminga.broker.rest.calls.routing import Route, unbuilt_routes
 from geminga.broker.rest.families import all_rows
 from geminga.model.topic_name import TopicName
@@ -447,6 +448,34 @@ def test_paths_in_a_tenant_that_its_administrator_may_not_use_are_those_written_
     refused = asking - set(allowed_paths("owner"))
     in_tenant = {path for path in refused if any(part in path for part in ("{n}", "{t}", "{tenant}"))}
     assert sorted(in_tenant) == sorted(line for line in OF_SUPER_USERS.splitlines() if line)
+
+
+def test_what_a_namespace_is_made_with_takes_what_the_own_path_of_each_policy_takes() -> None:
+    """Else an administrator of the tenant sets by its body what a super-user alone may set by the policy's path."""
+    owners, declared, without_path = allowed_paths("owner"), set[str](), set[str]()
+    for row in POLICIES:
+        level = row.namespace
+        if level is None:
+            continue
+        own = f"/admin/v2/namespaces/{{n}}/{level.rest.path}" if level.rest is not None else "-"
+        ways = [
+            route
+            for route in BUILT
+            if re.fullmatch(rf"(POST|PUT) {re.escape(own)}(/{{.*}})?", shown(route)) is not None
+        ]
+        for route in ways:
+            assert shown(route) in owners or level.needs is action_of(route), (row.name, shown(route))
+        declared |= {row.name} if level.needs is not None else set()
+        without_path |= set() if ways else {row.name}
+    assert declared == {"migrated"}
+    # What these say is about the tenant's own topics alone.
+    assert without_path == {
+        "bundles",
+        "clusterDispatchRate",
+        "deleted",
+        "isAllowAutoUpdateSchemaWithReplicator",
+        "latencyStatsSampleRate",
+    }
 
 
 def allowed_paths(role: str) -> list[str]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from geminga.broker.rest.namespace_routes.permissions import CHANGES_MAX
 from support.worlds.broker_world import Type
+from support.worlds.rest_world import ask
 from support.worlds.rights_world import NAMESPACE, PATHS, TOPIC, Story, refusal, tell, was_sent
 
 
@@ -89,3 +92,19 @@ def test_star_in_a_role_is_a_letter_unless_it_is_configured(has_wildcards: bool)
             await refusal(client)
 
     tell(scenario, authorization_has_wildcards=has_wildcards)
+
+
+@pytest.mark.parametrize("moves", [True, "true", 1])
+def test_who_makes_a_namespace_says_that_it_moves_only_as_who_may_say_it_of_one_that_is_there(moves: object) -> None:
+    async def scenario(story: Story) -> None:
+        path, body = "/admin/v2/namespaces/public/moving", json.dumps({"migrated": moves}).encode()
+        await story.do("POST", "/admin/v2/tenants/public", {"adminRoles": ["owner"], "allowedClusters": ["standalone"]})
+        refused = await ask(story.application, "PUT", path, body, role="owner")
+        assert (refused.status, refused.reason) == (401, "Unauthorized to migrate namespace for owner")
+        assert await story.world.resources.namespaces.find("public/moving") is None
+        stays = await ask(story.application, "PUT", f"{path}-not", b'{"migrated":false}', role="owner")
+        assert stays.status == 204, stays
+        await story.do("PUT", path, {"migrated": moves})
+        assert (await story.world.resources.namespaces.get("public/moving")).document["migrated"] is True
+
+    tell(scenario)

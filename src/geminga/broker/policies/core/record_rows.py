@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from geminga.broker.access.core.actions import PolicyName
+from geminga.broker.access.core.actions import PolicyName, SuperUser
 from geminga.broker.core.coercion import (
     BodyError,
     Json,
@@ -246,7 +246,7 @@ MIGRATED: Final = PolicyRow(
     read=flag_of,
     otherwise=False,
     check=check_boolean,
-    namespace=NamespaceLevel("migrated", Rest("migration", is_by_hand=True)),
+    namespace=NamespaceLevel("migrated", Rest("migration", is_by_hand=True), needs=SuperUser.MIGRATE_NAMESPACE),
     followed_by=("geo/moves.py",),
     text="Whether its topics move to the cluster that this one's policies name.",
 )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from geminga.broker.access.core.actions import PolicyName
+from geminga.broker.access.core.actions import Action, PolicyName
 from geminga.broker.core.coercion import Document, Json
 from geminga.broker.policies.core.readers import Merge, first_of
 
@@ -81,6 +81,8 @@ class NamespaceLevel(NamedTuple):
     older: tuple[str, Mapping[str, str]] | None = None
     #: Of values by cluster: the member that an older version wrote instead; it counts where this one says nothing.
     older_name: str = ""
+    #: What setting it takes where that is more than the tenant's administration.
+    needs: Action | None = None
 
     def reported(self, document: Mapping[str, Json], cluster: str) -> Json:
         """What a reader is given; None: nothing is set."""

@@ -10,9 +10,9 @@ from starlette.responses import Response
 from geminga.broker.access.core.actions import NamespaceOperation, PolicyName, TenantOperation, reading
 from geminga.broker.ownership.core.local_policies import bundles_data
 from geminga.broker.ownership.endpoints import Endpoint
+from geminga.broker.policies.core.rows import ROWS
 from geminga.broker.registry.namespaces import TopicMode
 from geminga.broker.resources.documents import Document, Json
-from geminga.broker.rest.calls.context import RestContext
 from geminga.broker.rest.calls.owners import redirection
 from geminga.broker.rest.calls.requests import (
     RestError,
@@ -80,12 +80,14 @@ async def create_namespace(request: Request) -> Response:
 
     scope, vacancies = f"namespaces of {tenant}", resources.vacancies
     with await vacancies.take(scope, (namespace,), most, listed, refusal=refusal) if most else nullcontext():
-        await _create(context, namespace, given)
+        await _create(request, namespace, given)
     return no_content()
 
 
-async def _create(context: RestContext, namespace: str, given: Document) -> None:
+async def _create(request: Request, namespace: str, given: Document) -> None:
+    context = context_of(request)
     policies = checked_policies(given, namespace, context)
+    await _require_rights(request, policies)
     clusters, allowed = (_names(policies.get(key)) for key in ("replication_clusters", "allowed_clusters"))
     if allowed and not set(clusters) <= set(allowed):
         raise RestError(
@@ -101,6 +103,15 @@ async def _create(context: RestContext, namespace: str, given: Document) -> None
     await require_no_peers(context, clusters)
     policies |= {"replication_clusters": [*clusters], **({"allowed_clusters": [*allowed]} if allowed else {})}
     await context.resources.namespaces.create(namespace, policies)
+
+
+async def _require_rights(request: Request, policies: Document) -> None:
+    """Ask for what the own path of a policy takes beside making a namespace; raises AuthorizationError (403)."""
+    for row in ROWS:
+        level = row.namespace
+        if level is None or level.needs is None or row.value_of([policies.get(level.key)]) == row.otherwise:
+            continue
+        await request.state.asks_again(request, action=level.needs)
 
 
 def _names(value: Json) -> list[str]:
