@@ -2,8 +2,10 @@
 
 Brokers remember policies, and hear of a deletion late or, for a minute, never. Whoever deletes a namespace or a
 partitioned topic, or makes a partitioned one, writes so first, and looks at what is there then; whoever makes a topic
-makes its ledger first, and reads then whether it may: one of the two finds what the other one wrote. What is left of
-one whose deletion was cut off goes before there is one of that name again.
+makes its ledger first, and reads then whether it may: one of the two finds what the other one wrote. Where both do,
+of a topic and a partitioned one of its name, the partitioned one's node decides: who made the topic writes there that
+it stands, or finds that it was taken back. What is left of one whose deletion was cut off goes before there is one of
+that name again.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from geminga.broker.registry.ports import Belongings
 from geminga.broker.resources import Resources
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.persistent import stay
-from geminga.model.errors import GemingaError, TopicNotFoundError
+from geminga.model.errors import GemingaError, NotFoundError, TopicNotFoundError
 from geminga.model.topic_name import SHADOW_SOURCE, TopicName
 from geminga.runtime import get_logger
 
@@ -67,14 +69,39 @@ async def make_with(
 
     Raises TopicNotFoundError, MetadataError.
     """
-    await ledgers.create(name.managed_ledger_name, properties)
-    if not await may_be_new(resources, name):
-        if ledgers.get(name.managed_ledger_name) is None or not await _is_kept(resources, name.namespace):
-            await ledgers.delete(name.managed_ledger_name)
-        # Else a client has it already: what that published stays.
-        raise TopicNotFoundError(
-            f"Topic {name} not found: its namespace was deleted meanwhile, or a partitioned topic of that name made"
-        )
+    is_used = gives_way = False
+    while not gives_way:
+        await ledgers.create(name.managed_ledger_name, properties)
+        if await may_be_new(resources, name):
+            return
+        is_used = ledgers.get(name.managed_ledger_name) is not None and await _is_kept(resources, name.namespace)
+        if is_used:
+            break  # by a client, already: what that published stays
+        await ledgers.delete(name.managed_ledger_name)
+        gives_way = await _gives_way(resources, name)
+    raise TopicNotFoundError(
+        f"Topic {name} not found: its namespace was deleted meanwhile, or a partitioned topic of that name made"
+    )
+
+
+async def stays_new(resources: Resources, name: TopicName) -> bool:
+    """As :func:`may_be_new`, of a topic that nobody uses yet; False: it has given way. Raises MetadataError."""
+    while not await may_be_new(resources, name):
+        if await _gives_way(resources, name):
+            return False
+    return True
+
+
+async def _gives_way(resources: Resources, name: TopicName) -> bool:
+    """Whether a topic that may not be new goes; False: the partitioned one that it was to go for went itself."""
+    if name.is_partition or not await _is_kept(resources, name.namespace):
+        return True
+    try:
+        await resources.partitioned_topics.let_stand(name)
+    except NotFoundError:
+        # One that is being deleted is still there.
+        return await resources.partitioned_topics.find_stored(name) is not None
+    return True
 
 
 async def may_be_new(resources: Resources, name: TopicName) -> bool:

@@ -22,6 +22,7 @@ from geminga.broker.upkeep.admin_steps import AdminSteps
 from geminga.model.errors import (
     ConflictError,
     GemingaError,
+    NotFoundError,
     PreconditionFailedError,
     TopicNotFoundError,
     TransactionTopicError,
@@ -52,6 +53,8 @@ _log = get_logger(__name__)
 
 #: Partitions created or deleted at the same time: they share a commit of the metadata store.
 PARTITIONS_AT_ONCE: Final = 128
+#: What is said of a name that is taken, as in Pulsar.
+EXISTS: Final = "This topic already exists"
 #: What Pulsar's brokers keep for themselves among the properties of a subscription: it is of the one partition.
 _INTERNAL: Final = "#pulsar.internal."
 
@@ -118,28 +121,39 @@ class Partitions:
             await registry.require_namespace(name)
             self.check_count(partitions)
             if await registry.exists(name):
-                raise ConflictError("This topic already exists")
+                raise ConflictError(EXISTS)
             with await registry.room_for(name, range(partitions)):
                 await self._resources.create_partitioned_topic(name, partitions, properties)
+                if await self._is_made_whole(name) and await self._is_taken_back(name, is_wanted=True):
+                    raise ConflictError(EXISTS)
                 try:
-                    await self._require_whole(name)
                     await self._make(name, range(partitions))
-                except (ConflictError, TopicNotFoundError):
-                    found = await self._resources.partitioned_topics.find_stored(name)
-                    if found is not None and not found.is_deleted:
-                        await self._resources.delete_partitioned_topic(name, expected_version=found.version)
+                except TopicNotFoundError:
+                    await self._is_taken_back(name, is_wanted=False)
                     raise
 
-    async def _require_whole(self, name: TopicName) -> None:
-        """Raise ConflictError if a topic of that name, without partitions, was made meanwhile.
+    async def _is_made_whole(self, name: TopicName) -> bool:
+        """Whether a topic of that name, without partitions, was made meanwhile.
 
         Who looks whether it may make one behind this finds the partitioned one (``new_topics``).
         """
         load = self._registry.loads.find(str(name))
         if load is not None:
             await asyncio.wait([load.done])
-        if await self._registry.exists(name):
-            raise ConflictError("This topic already exists")
+        return await self._registry.exists(name)
+
+    async def _is_taken_back(self, name: TopicName, *, is_wanted: bool) -> bool:
+        """Delete a partitioned topic that was made a moment ago; False: it stands, for others give way to it.
+
+        ``is_wanted``: else it goes all the same. Raises MetadataError.
+        """
+        topics = self._resources.partitioned_topics
+        while (found := await topics.find_stored(name)) is not None and not found.is_deleted:
+            if is_wanted and found.stands:
+                return False
+            with suppress(ConflictError, NotFoundError):  # it changed: looked at anew
+                await topics.delete(name, expected_version=found.version)
+        return True
 
     async def create_missing(self, name: TopicName) -> None:
         """Create those partitions that are not there, with the subscriptions of the first; raises NotFoundError."""
@@ -356,6 +370,11 @@ class Partitions:
     def deletion_of(self, namespace: str) -> AbstractAsyncContextManager[None]:
         """Around the deletion of a whole namespace: one at a time, in the order in which they came."""
         return self._turns.of(f"deletion of {namespace}")
+
+    def creation_of(self, name: TopicName, subscription: str = "") -> AbstractAsyncContextManager[None]:
+        """Around the creation of a topic without partitions by an administrator, or of a subscription: of two the
+        second finds what the first made."""
+        return self._turns.of(f"creation of {name} {subscription}")
 
     def _turn(self, name: TopicName) -> AbstractAsyncContextManager[None]:
         return self._turns.of(str(name))

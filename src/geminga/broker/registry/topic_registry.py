@@ -370,9 +370,9 @@ class TopicRegistry:
                 raise _not_found(name)
             ledger = await ledgers.open(name.managed_ledger_name)
             if ledger.stored.is_new:
-                from geminga.broker.registry.new_topics import may_be_new  # with the first topic that is made
+                from geminga.broker.registry.new_topics import stays_new  # with the first topic that is made
 
-                if not (create and await may_be_new(self._resources, name)):
+                if not (create and await stays_new(self._resources, name)):
                     self._namespaces.forget(name.namespace)
                     await ledgers.delete(name.managed_ledger_name)
                     raise _not_found(name)

@@ -3,6 +3,7 @@
 The value is Pulsar's ``PartitionedTopicMetadata``: ``{"partitions": n, "deleted": false, "properties": {...}}``.
 ``deleted`` says that a deletion began: nothing of the topic is served any more, and it takes no change. Where nobody
 asked for it, a property (:data:`IF_EMPTY`, which is told to nobody) says that it is for a topic without partitions.
+Another one (:data:`STANDS`) says that who made a topic of that name without partitions at the same time gave way to it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from geminga.runtime import AskedTogether
 PARTITIONED_TOPICS_PATH: Final = "/admin/partitioned-topics"
 #: A property, since Pulsar's class has no member for it.
 IF_EMPTY: Final = "geminga.deleted-if-empty"
+STANDS: Final = "geminga.stands"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class PartitionedTopic:
     is_deleted: bool = False
     #: It is only to go if none of its partitions is there: nobody asked for it.
     is_if_empty: bool = False
+    #: A topic of that name without partitions, which was made at the same time, was taken back for it.
+    stands: bool = False
     #: Of its metadata node.
     version: int = -1
 
@@ -68,7 +72,8 @@ class PartitionedTopics:
         texts = {key: str(value) for key, value in properties.items()} if isinstance(properties, dict) else {}
         is_deleted = found.document.get("deleted") is True
         is_if_empty = texts.pop(IF_EMPTY, None) is not None and is_deleted
-        return PartitionedTopic(partitions, texts, is_deleted, is_if_empty, found.version)
+        stands = texts.pop(STANDS, None) is not None
+        return PartitionedTopic(partitions, texts, is_deleted, is_if_empty, stands, found.version)
 
     async def list(self, namespace: str, domain: str = "persistent") -> list[str]:
         """Full names of the namespace's partitioned topics, sorted."""
@@ -104,9 +109,24 @@ class PartitionedTopics:
 
         def put(document: Document) -> Document:
             _require_served(document, name)
-            return {**document, "properties": values}
+            present = document.get("properties")
+            stands = {STANDS: present[STANDS]} if isinstance(present, dict) and STANDS in present else {}
+            return {**document, "properties": {**values, **stands}}
 
         await self._store.change(_path(name), put, _missing(name))
+
+    async def let_stand(self, name: TopicName) -> None:
+        """A topic of that name without partitions gives way: who made the partitioned one must not take it back.
+
+        Raises NotFoundError (404): it is not there any more, or is being deleted.
+        """
+
+        def stand(document: Document) -> Document:
+            _require_served(document, name)
+            present = document.get("properties")
+            return {**document, "properties": {**(present if isinstance(present, dict) else {}), STANDS: "true"}}
+
+        await self._store.change(_path(name), stand, _missing(name))
 
     async def mark_deleted(
         self, name: TopicName, is_deleted: bool, *, partitions: int, is_if_empty: bool = False

@@ -15,6 +15,7 @@ from geminga.broker.access.core.actions import TopicOperation
 from geminga.broker.administration.backlog_analysis import analyze
 from geminga.broker.administration.services import AdministeredTopics
 from geminga.broker.core.coercion import LONG_MAX, boolean_of, number_of, object_of, text_of
+from geminga.broker.core.new_subscription import NewSubscription
 from geminga.broker.resources.documents import Document, Json
 from geminga.broker.rest.calls.requests import (
     RestError,
@@ -106,20 +107,26 @@ async def create_subscription(request: Request) -> Response:
     await _require_creatable(topics, name)
     if replicators.is_replicators(request):
         return await replicators.create(request, position)
+    new = NewSubscription(subscription, properties, is_replicated)
+    async with topics.partitions.creation_of(name, subscription):
+        await _create(topics, name, new, position)
+    return no_content()
+
+
+async def _create(topics: AdministeredTopics, name: TopicName, new: NewSubscription, position: Position) -> None:
     made = 0
     async for target in partitions_or_self(topics, name):
         topic = await topics.registry.get(target, create=True)
-        if subscription in topic.subscriptions:
+        if new.name in topic.subscriptions:
             continue
         try:
-            await topic.create_subscription(subscription, position, properties, is_replicated=is_replicated)
+            await topic.create_subscription(new.name, position, new.properties, is_replicated=new.is_replicated)
         except NotAllowedError as error:
             raise ConflictError(error.told) from error  # there are as many as there may be
         made += 1
     # A creation that was cut short after some partitions is finished by the next call.
     if not made:
         raise ConflictError("Subscription already exists for topic")
-    return no_content()
 
 
 async def _require_creatable(topics: AdministeredTopics, name: TopicName) -> None:

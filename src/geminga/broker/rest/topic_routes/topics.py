@@ -6,7 +6,7 @@ Where a path names a partitioned topic, operations that make sense for all parti
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 from starlette.requests import Request
@@ -113,14 +113,25 @@ async def create_topic(request: Request) -> Response:
     topics, name = context_of(request).topics, new_topic_of(request)
     await require_namespace(topics, name)
     await _refuse_partition_of_nothing(topics, name)
-    with await _room_for(topics, name):
+    async with topics.partitions.creation_of(name):
+        with await _room_for(topics, name):
+            await _create(topics, name, properties)
+    return no_content()
+
+
+async def _create(topics: AdministeredTopics, name: TopicName, properties: Mapping[str, str]) -> None:
+    try:
         if properties.get(SHADOW_SOURCE):
             from geminga.broker.registry import new_shadows  # with the first
 
             await new_shadows.create(topics.registry, topics.resources, topics.ledgers, name, properties)
         else:
             await topics.registry.create(name, properties)
-    return no_content()
+    except TopicNotFoundError as error:
+        if await topics.resources.partitioned_topics.find(name) is None:
+            raise
+        # It gave way to one that was made at the same time.
+        raise ConflictError("This topic already exists") from error
 
 
 async def _room_for(topics: AdministeredTopics, name: TopicName) -> AbstractContextManager[None]:
