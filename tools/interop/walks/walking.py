@@ -73,6 +73,8 @@ class Walker:
     is_numbered: bool = False
     #: Subscriptions that are there.
     made: set[str] = field(default_factory=set)
+    #: Subscriptions of which the next taking may show a message twice.
+    asked_again: set[str] = field(default_factory=set)
 
     @property
     def topic(self) -> str:
@@ -199,6 +201,9 @@ class Walker:
         held = self.held.setdefault(name, {})
         last = time.monotonic()
         missing = _count(self.awaited)
+        may_repeat = name in self.asked_again
+        self.asked_again.discard(name)
+        seen: set[int] = set()
 
         async def drain(one: str, consumer: gc.Consumer[bytes]) -> None:
             nonlocal last, missing
@@ -208,10 +213,12 @@ class Walker:
                 except gc.Timeout:
                     continue
                 last = time.monotonic()
-                missing -= 1
                 number = self._number(message.data())
-                got[one].append(number)
                 held[number] = (one, message)
+                if not (may_repeat and number in seen):
+                    seen.add(number)
+                    missing -= 1
+                    got[one].append(number)
 
         await asyncio.gather(*(drain(one, consumer) for one, consumer in there.items()))
         if self.types[name] == "Shared":
@@ -255,9 +262,11 @@ class Walker:
     async def redeliver(self, name: str) -> Seen:
         if not self.consumers.get(name):
             raise Unknown("no consumer")
-        # What is on its way comes again, too, and who gets it twice is a matter of moments.
+        # What is on its way comes again, too: of several consumers one may be sent what another gave back before its own
+        # asking is there, and get that twice. At no broker is it told when, so that the next taking shows it once.
         await asyncio.sleep(self.quiet_s / 2)
         self.held.get(name, {}).clear()
+        self.asked_again.add(name)
         for consumer in self.consumers[name].values():
             await consumer.redeliver_unacknowledged_messages()
         return ""
