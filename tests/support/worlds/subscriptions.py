@@ -22,7 +22,7 @@ from geminga.broker.publishing.rates import NO_THROTTLES, TopicThrottling
 from geminga.broker.subscription.consumer import Consumer
 from geminga.broker.subscription.due_messages import forget_acknowledged
 from geminga.broker.subscription.last_message_id import NO_TAIL
-from geminga.broker.subscription.limits import TopicLimits
+from geminga.broker.subscription.limits import ConsumerCounts, TopicLimits
 from geminga.broker.subscription.subscribe import create_subscription, subscribe
 from geminga.managed_ledger import AppendResult, ManagedLedger, ManagedLedgerConfig, ManagedLedgerFactory
 from geminga.managed_ledger.shared.entry_cache import EntryCache
@@ -163,6 +163,7 @@ class RecordedTopic:
             consumers_per_subscription=config.max_consumers_per_subscription,
             subscriptions=config.max_subscriptions_per_topic,
         )
+        self.consumer_counts = ConsumerCounts()
         self.services = SimpleNamespace(
             runtime=runtime,
             config=config,

@@ -12,7 +12,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from geminga.broker.core.dedup_source import is_replicator
 from geminga.broker.core.producer_access import AccessMode, Granted, ProducerAccess, Queued
 from geminga.broker.publishing.life import TopicLife
-from geminga.broker.subscription.limits import host_of, is_reached
+from geminga.broker.subscription.limits import HostCounts, is_reached
 from geminga.model.errors import (
     GemingaError,
     ProducerBusyError,
@@ -124,7 +124,20 @@ NOTHING_KEPT: Final = NothingKept()
 class TopicProducers(Generic[P]):
     """See the module."""
 
-    __slots__ = ("_access", "_kept", "_life", "_name", "_part", "_watch", "by_name", "most", "most_from_one", "waiting")
+    __slots__ = (
+        "_access",
+        "_hosts",
+        "_kept",
+        "_life",
+        "_name",
+        "_part",
+        "_replicators",
+        "_watch",
+        "by_name",
+        "most",
+        "most_from_one",
+        "waiting",
+    )
 
     def __init__(
         self,
@@ -149,6 +162,9 @@ class TopicProducers(Generic[P]):
         self.most = 0
         #: The same of those from one address.
         self.most_from_one = 0
+        #: Of those that are there: where from, and how many are replicators.
+        self._hosts = HostCounts()
+        self._replicators = 0
         #: Made when the first one comes; None: there is nothing to remember.
         self._access: ProducerAccess[P] | None = None
 
@@ -164,23 +180,25 @@ class TopicProducers(Generic[P]):
         await self._make_room_for(producer)
         self._check_open()
         is_one_of_most = not is_replicator(producer.name)
-        if is_one_of_most and is_reached(self.most, len(self.by_name) + len(self.waiting)):
-            others = sum(not is_replicator(each.name) for each in self.all())
-            if is_reached(self.most, others):
-                raise ProducerBusyError("Topic reached max producers limit")
-        if is_one_of_most and self.most_from_one:
-            host = host_of(producer.connection.peer)
-            others = sum(host_of(each.connection.peer) == host for each in self.all())
-            if is_reached(self.most_from_one, others):
-                raise ProducerBusyError("Topic reached max same address producers limit")
+        if is_one_of_most and is_reached(self.most, len(self.by_name) + len(self.waiting) - self._replicators):
+            raise ProducerBusyError("Topic reached max producers limit")
+        from_one = self.most_from_one if is_one_of_most else 0
+        if from_one and is_reached(from_one, self._hosts.count(producer.connection.peer, self.all)):
+            raise ProducerBusyError("Topic reached max same address producers limit")
         if self._access is None:
             self._access = ProducerAccess(self._kept.epoch)
         outcome = self._access.requested(producer, producer.name, producer.access_mode, producer.topic_epoch)
         self._life.touch()
         if isinstance(outcome, Queued):
             self.waiting[producer] = None
+            self._came(producer)
             return False
+        # Of one whom this one fences it has the place by now, if they have one name.
+        replaced = self.by_name.get(producer.name)
+        if replaced is not None:
+            self._went(replaced)
         self.by_name[producer.name] = producer
+        self._came(producer)
         await self._grant(outcome)
         if self._watch is not None:
             await self._watch.producer_joined(producer)
@@ -188,15 +206,26 @@ class TopicProducers(Generic[P]):
 
     def remove(self, producer: P) -> None:
         """It is gone, connected or waiting; the next in the queue for exclusive access gets its turn."""
-        self.waiting.pop(producer, None)
+        if producer in self.waiting:
+            del self.waiting[producer]
+            self._went(producer)
         was_there = self.by_name.get(producer.name) is producer
         if was_there:
+            self._went(producer)
             del self.by_name[producer.name]
             self._life.touch()
         if self._access is not None:
             self._free(self._access, producer)
         if self._watch is not None and was_there:
             self._watch.producer_left(producer)
+
+    def _came(self, producer: P) -> None:
+        self._replicators += is_replicator(producer.name)
+        self._hosts.came(producer)
+
+    def _went(self, producer: P) -> None:
+        self._replicators -= is_replicator(producer.name)
+        self._hosts.went(producer)
 
     def _free(self, access: ProducerAccess[P], producer: P) -> None:
         granted = access.left(producer)
@@ -285,6 +314,9 @@ class TopicProducers(Generic[P]):
         """Raise InvariantError where producers and their access disagree."""
         for name, producer in self.by_name.items():
             invariant(producer.name == name, f"{self._name}: producer {producer.name} is under the name {name}")
+        replicators = sum(is_replicator(producer.name) for producer in self.all())
+        invariant(replicators == self._replicators, f"{self._name}: {replicators} replicators, not {self._replicators}")
+        self._hosts.check_invariants(self.all())
         waiting = 0
         if self._access is not None:
             self._access.check_invariants()

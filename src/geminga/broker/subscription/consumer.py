@@ -28,6 +28,7 @@ from geminga.wire.pulsar.metadata import MAGIC_BROKER_ENTRY_METADATA, strip_brok
 
 if TYPE_CHECKING:
     from geminga.broker.core.dispatch.redelivery import RedeliveryTracker
+    from geminga.broker.subscription.limits import ConsumerCounts
 
 Exclusive: Final = pb.CommandSubscribe.Exclusive
 Shared: Final = pb.CommandSubscribe.Shared
@@ -187,6 +188,7 @@ class Consumer(ConsumerState):
         "connected_since_ms",
         "connection",
         "consumer_id",
+        "counts",
         "epoch",
         "first_flow_ms",
         "first_sent_ms",
@@ -248,6 +250,8 @@ class Consumer(ConsumerState):
         self.compacted_from = _start_of(request) if self.reads_compacted and not request.durable else None
         self.connected_since_ms = now_ms
         self.is_closed = False
+        #: Where it is counted since it joined; None: nowhere.
+        self.counts: ConsumerCounts | None = None
         self.messages_out = 0
         self.bytes_out = 0
         #: Entries sent that were parts of larger messages.
@@ -416,6 +420,9 @@ class Consumer(ConsumerState):
             self._first_change = None
         if self.connection.members.consumers.get(self.consumer_id) is self:
             del self.connection.members.consumers[self.consumer_id]
+        if self.counts is not None:
+            self.counts.left(self)
+            self.counts = None
         self.subscription.detach(self)
 
     def _on_writable(self) -> None:

@@ -180,6 +180,7 @@ class NonPersistentSubscription:
                 self._selector.add(consumer)
             self._turns.append(consumer)
         self.type = consumer.type
+        self.topic.consumer_counts.joined(consumer)
 
     def detach(self, consumer: Consumer) -> None:
         """``consumer`` is gone. Called by :meth:`Consumer.close`."""

@@ -10,7 +10,7 @@ from geminga.broker.core.dispatch.recent_candidates import RecentCandidates
 from geminga.broker.core.dispatch.unacked_budget import UnackedBudget
 from geminga.broker.failures import Failures
 from geminga.broker.subscription.config import SubscriptionConfig
-from geminga.broker.subscription.limits import TopicLimits, UnackedLimits
+from geminga.broker.subscription.limits import ConsumerCounts, TopicLimits, UnackedLimits
 from geminga.broker.subscription.throttling import DispatchThrottle
 from geminga.model import Position
 from geminga.model.topic_name import TopicName
@@ -184,6 +184,11 @@ class SubscriptionTopic(Protocol):
     @property
     def limits(self) -> TopicLimits:
         """What it may have."""
+        ...
+
+    @property
+    def consumer_counts(self) -> ConsumerCounts:
+        """How many consumers it has."""
         ...
 
     @property

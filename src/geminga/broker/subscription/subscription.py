@@ -204,6 +204,7 @@ class Subscription:
                 if not dispatch.consumers:
                     self._drop_reader()
             self.dispatch = dispatch
+            self.topic.consumer_counts.joined(consumer)
             self.cursor.start_use()
             self.type = consumer.type
             self.joined()

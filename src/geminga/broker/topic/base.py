@@ -13,7 +13,7 @@ from geminga.broker.policies.rules import TopicRules
 from geminga.broker.publishing.life import TopicLife
 from geminga.broker.publishing.producers import TopicProducers
 from geminga.broker.publishing.rates import HeldRates
-from geminga.broker.subscription.limits import NO_LIMITS
+from geminga.broker.subscription.limits import NO_LIMITS, ConsumerCounts
 from geminga.broker.subscription.rates import Rates
 from geminga.broker.topic.ports import TakesTransactions, TopicOfTransactions
 from geminga.broker.topic.producer import Producer
@@ -50,6 +50,7 @@ class Topic:
 
     __slots__ = (
         "attendance",
+        "consumer_counts",
         "filters",
         "is_encryption_required",
         "life",
@@ -95,6 +96,8 @@ class Topic:
         self.rates: Rates | None = None
         #: How many producers, consumers and subscriptions it may have.
         self.limits = NO_LIMITS
+        #: How many consumers it has.
+        self.consumer_counts = ConsumerCounts()
         #: What broker, namespace and topic want.
         self.rules = NO_RULES
         #: Who is asked which entries its subscriptions get; None: they get all.
@@ -289,6 +292,7 @@ class Topic:
         for name, producer in self.producers.items():
             invariant(producer.topic is self, f"{self.name}: producer {name} is of another topic")
         self.attendance.check_invariants()
+        self.consumer_counts.check_invariants(self.subscriptions.values())
 
 
 def _require_encryption(topic: Topic, is_required: bool) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
+from types import FunctionType
 
 import pytest
 
+from geminga.broker.core.dedup_source import is_replicator
 from geminga.broker.core.producer_access import AccessMode
 from geminga.broker.publishing.life import TopicLife
 from geminga.broker.publishing.producers import TopicProducers
+from geminga.broker.subscription.limits import host_of
 from geminga.model.errors import (
     GemingaError,
     NotAllowedError,
@@ -22,6 +26,7 @@ from geminga.model.errors import (
 from geminga.model.topic_name import TopicName
 from geminga.runtime import next_turn
 from geminga.runtime.clock import SystemClock
+from support.house.python_calls import counted_calls
 
 NAME = TopicName.parse("persistent://public/default/topic")
 
@@ -29,7 +34,8 @@ NAME = TopicName.parse("persistent://public/default/topic")
 class Link:
     """A connection: when it is asked whether it lives, a dead one takes its producer along."""
 
-    def __init__(self) -> None:
+    def __init__(self, peer: str = "/127.0.0.1:4711") -> None:
+        self.peer = peer
         self.dies: Callable[[], None] | None = None
 
     async def check_liveness(self) -> bool:
@@ -323,5 +329,60 @@ def test_all_are_told_when_the_topic_ends_goes_or_breaks() -> None:
         assert room.broken == ["cutting a producer off"]
         room.producers.remove(producers[0])
         room.broken.clear()
+
+    in_room(scenario)
+
+
+@pytest.mark.parametrize(("limit", "look"), [("most", is_replicator), ("most_from_one", host_of)])
+def test_who_comes_under_a_limit_looks_at_no_other_producer(limit: str, look: FunctionType) -> None:
+    async def scenario(room: Room) -> None:
+        setattr(room.producers, limit, 40)
+        looks = []
+        for number in range(50):
+            refused = pytest.raises(ProducerBusyError, match="max") if number >= 40 else contextlib.nullcontext()
+            with counted_calls(look) as calls, refused:
+                await room.add(f"p{number}")
+            looks.append(calls())
+        assert max(looks) <= 2, "asked, and counted"
+
+    in_room(scenario)
+
+
+def test_producers_of_an_address_are_counted_whatever_becomes_of_them() -> None:
+    async def scenario(room: Room) -> None:
+        producers = room.producers
+        producers.most = producers.most_from_one = 3
+
+        async def add(name: str, *args: object, **keywords: object) -> Told:
+            producer, _ = await room.add(name, *args, **keywords)
+            producers.check_invariants()
+            return producer
+
+        here, there = Link(), Link("/10.0.0.1:1")
+        copier = await add("pulsar.repl.west-->here")
+        first = await add("p", link=here)
+        await add("p", link=here, epoch=1)
+        producers.remove(first)
+        await add("q", link=there)
+        with pytest.raises(ProducerBusyError, match="already connected"):
+            await add("q", link=there)
+        await add("r", link=here)
+        with pytest.raises(ProducerBusyError, match="max producers"):
+            await add("s", link=there)
+        producers.most = 0
+        with pytest.raises(ProducerBusyError, match="same address"):
+            await add("s", link=here)
+        last = await add("q", AccessMode.EXCLUSIVE_WITH_FENCING, there)
+        assert [*producers.by_name.values()] == [last]
+        waiting = [await add("q", AccessMode.WAIT_FOR_EXCLUSIVE, there) for _ in range(2)]
+        with pytest.raises(ProducerBusyError, match="same address"):
+            await add("t", AccessMode.WAIT_FOR_EXCLUSIVE, there)
+        producers.remove(last)
+        await next_turn()
+        producers.check_invariants()
+        for each in (*waiting, copier):
+            producers.remove(each)
+        producers.check_invariants()
+        assert producers.all() == []
 
     in_room(scenario)

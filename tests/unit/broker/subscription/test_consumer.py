@@ -6,10 +6,12 @@ import asyncio
 
 import pytest
 
+from geminga.broker.subscription.limits import host_of
 from geminga.broker.subscription.subscribe import create_subscription
 from geminga.model.errors import ConsumerBusyError, NotAllowedError, SubscriptionNotFoundError
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import encode_broker_entry_metadata, encode_entry
+from support.house.python_calls import counted_calls
 from support.worlds.subscriptions import Sub, settle, subscribe, with_topic
 
 
@@ -77,6 +79,54 @@ def test_consumers_that_wait_for_a_seek_are_no_more_than_there_may_be(limit: str
         assert len(subscription.consumers) == 2
 
     with_topic(scenario, **{limit: 2})
+
+
+def test_who_joins_under_a_limit_of_its_address_looks_at_no_other_consumer():
+    async def scenario(topic):
+        connection = topic.connect()
+        looks = []
+        for number in range(40):
+            with counted_calls(host_of) as calls:
+                await topic.join(connection, consumer_id=number, subscription=f"s{number % 3}")
+                looks.append(calls())
+        assert looks == [3] * 40, "asked before and after it may have waited, and counted"
+
+    with_topic(scenario, max_consumers_per_address=1000)
+
+
+def test_consumers_of_an_address_are_counted_whatever_becomes_of_them():
+    async def scenario(topic):
+        connection, other = topic.connect(), topic.connect()
+        other.peer = "/10.0.0.1:4711"
+
+        def counted() -> int:
+            topic.consumer_counts.check_invariants(topic.subscriptions.values())
+            return topic.consumer_counts.total
+
+        for number in range(3):
+            await topic.join(connection, consumer_id=number)
+        await topic.join(other)
+        with pytest.raises(ConsumerBusyError, match="different type"):
+            await topic.join(other, Sub.Exclusive, consumer_id=2)
+        with pytest.raises(ConsumerBusyError, match="same address"):
+            await topic.join(connection, consumer_id=3)
+        assert counted() == 4
+        connection.consumers[1].close()
+        assert counted() == 3
+        topic.subscriptions["sub"].cut_off()
+        assert counted() == 0
+        for number in range(3):
+            await topic.join(connection, Sub.Failover, consumer_id=number)
+        await topic.subscriptions["sub"].fence()
+        assert counted() == 0
+        topic.subscriptions["sub"].unfence()
+        await topic.join(connection, Sub.Exclusive, durable=False, subscription="reader")
+        assert counted() == 1
+        connection.drop()
+        other.drop()
+        assert counted() == 0
+
+    with_topic(scenario, max_consumers_per_address=3)
 
 
 def test_subscription_that_may_not_be_created_is_not_found():

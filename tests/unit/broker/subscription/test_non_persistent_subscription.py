@@ -11,7 +11,7 @@ from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.handlers import subscription as handlers
 from geminga.broker.publishing.life import TopicLife
 from geminga.broker.subscription.consumer import SENT_AWAY_A_TURN
-from geminga.broker.subscription.limits import NO_LIMITS
+from geminga.broker.subscription.limits import NO_LIMITS, ConsumerCounts
 from geminga.broker.subscription.non_persistent import subscribe_non_persistent
 from geminga.broker.subscription.stats import subscription_counts
 from geminga.model import TopicName
@@ -28,6 +28,7 @@ class NonPersistentTopicInMemory:
     def __init__(self):
         self.name = TopicName.parse("non-persistent://public/default/t")
         self.limits = NO_LIMITS
+        self.consumer_counts = ConsumerCounts()
         self.filters = None
         self.hides = ()
         self.subscriptions = {}
