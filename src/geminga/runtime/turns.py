@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
 from typing import Final, TypeVar
 
 from geminga.runtime.ports import Clock
 from geminga.runtime.waiting import next_turn
 
+S = TypeVar("S")
 T = TypeVar("T")
 #: Seconds of one turn.
 TURN_S_MAX: Final = 0.005
@@ -44,6 +46,19 @@ class Turns:
             except StopIteration as end:
                 found: T = end.value
                 return found
+
+    async def with_each(self, step: Callable[[S], object], those: Iterable[S]) -> None:
+        """A step with each of those that there are now, in as many turns as they take; at once with all that are left
+        where who asked is called off, or a step fails."""
+        left = deque(those)
+        try:
+            while left:
+                if self.is_over():
+                    await self.next()
+                step(left.popleft())
+        finally:
+            for each in left:
+                step(each)
 
     async def next(self) -> None:
         """Let everything else that is ready run once."""

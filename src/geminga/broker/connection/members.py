@@ -126,7 +126,9 @@ class Members:
         for end_watch in list(self.watchers.values()):
             end_watch()
         self.watchers.clear()
-        for producer in [*self.producers.values(), *self.waiting_producers.values()]:
+        # Who waits goes first: else each would be given access on the way, under another epoch, and who had it be
+        # fenced for good when it comes back. All at once: none of a client that is gone keeps another out.
+        for producer in [*self.waiting_producers.values(), *self.producers.values()]:
             with Contained(producer.topic, "the end of a connection", is_last=True):
                 producer.connection_lost()
         self.producers.clear()

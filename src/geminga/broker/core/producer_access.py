@@ -50,7 +50,7 @@ class Queued:
 class ProducerAccess(Generic[Token]):
     """The producers of one topic and the access they hold."""
 
-    __slots__ = ("_connected", "_exclusive", "_exclusive_name", "_waiting", "epoch")
+    __slots__ = ("_connected", "_exclusive", "_exclusive_name", "_is_over", "_waiting", "epoch")
 
     def __init__(self, epoch: int | None) -> None:
         #: Epoch of the newest exclusive access; None: there never was one.
@@ -59,7 +59,9 @@ class ProducerAccess(Generic[Token]):
         #: The producer with exclusive access. Invariant: then it is the only one connected.
         self._exclusive: Token | None = None
         self._exclusive_name = ""
-        self._waiting: list[tuple[Token, str, int | None]] = []
+        #: Name and epoch of those that wait, the first of them first.
+        self._waiting: dict[Token, tuple[str, int | None]] = {}
+        self._is_over = False
 
     @property
     def is_exclusive(self) -> bool:
@@ -91,7 +93,7 @@ class ProducerAccess(Generic[Token]):
         if epoch is not None and epoch > TOPIC_EPOCH_MAX and (self.epoch is None or epoch > self.epoch):
             raise NotAllowedError(f"topic_epoch {epoch} was never granted: the topic is at {self.epoch}")
         if mode is AccessMode.EXCLUSIVE_WITH_FENCING:
-            fenced = tuple(self._connected) + tuple(waiting for waiting, _, _ in self._waiting)
+            fenced = tuple(self._connected) + tuple(self._waiting)
             self._connected.clear()
             self._waiting.clear()
             self._exclusive = None
@@ -106,31 +108,33 @@ class ProducerAccess(Generic[Token]):
             raise ProducerFencedError("Topic has existing shared producers")
         if len(self._waiting) >= WAITING_PRODUCERS_MAX:
             raise ProducerBusyError(f"{WAITING_PRODUCERS_MAX} producers wait for exclusive access already")
-        self._waiting.append((token, name, epoch))
+        self._waiting[token] = (name, epoch)
         return Queued()
 
     def left(self, token: Token) -> Granted[Token] | None:
         """A producer is gone, connected or waiting; the one that gets its place, if any."""
-        for index, (waiting, _, _) in enumerate(self._waiting):
-            if waiting == token:
-                del self._waiting[index]
-                return None
-        if token not in self._connected:
+        if self._waiting.pop(token, None) is not None or token not in self._connected:
             return None
         del self._connected[token]
         if self._exclusive == token:
             self._exclusive = None
             self._exclusive_name = ""
-        if self._connected or not self._waiting:
+        if self._connected or not self._waiting or self._is_over:
             return None
-        following, name, epoch = self._waiting.pop(0)
+        following = next(iter(self._waiting))
+        name, epoch = self._waiting.pop(following)
         return self._grant(following, name, epoch, ())
+
+    def end(self) -> None:
+        """Nobody who waits is given access any more: all of them go."""
+        self._is_over = True
 
     def check_invariants(self) -> None:
         """Raise InvariantError if exclusive access is shared, or if somebody waits for nobody."""
         if self._exclusive is not None:
             invariant(list(self._connected) == [self._exclusive], "an exclusive producer is not alone")
-        invariant(bool(self._connected) or not self._waiting, "producers wait though nobody is connected")
+        waits_for_nobody = self._waiting and not self._connected and not self._is_over
+        invariant(not waits_for_nobody, "producers wait though nobody is connected")
 
     def _grant(self, token: Token, name: str, epoch: int | None, fenced: tuple[Token, ...]) -> Granted[Token]:
         if epoch is None or self.epoch is None or epoch < self.epoch:

@@ -9,9 +9,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from geminga.broker.geo.migration import AGAIN_FIRST_MS, AGAIN_MAX_MS, CHECK_MS, send_away
+from geminga.broker.geo.migration import (
+    AGAIN_FIRST_MS,
+    AGAIN_MAX_MS,
+    CHECK_MS,
+    TOLD_A_TURN,
+    lead_consumers,
+    lead_producers,
+)
 from geminga.model.errors import GemingaError, TopicMovedError
-from geminga.runtime import get_logger, spawn, wait_ms
+from geminga.runtime import Turns, get_logger, spawn, wait_ms
 
 if TYPE_CHECKING:
     from geminga.broker.topic.base import Topic
@@ -59,9 +66,8 @@ class Leading:
                 again_ms = min(2 * again_ms, AGAIN_MAX_MS)
         while True:
             # Some may have been let in before, and come only now.
+            turns = Turns(self._topic.services.runtime.clock, steps_max=TOLD_A_TURN)
             for subscription in [*self._topic.subscriptions.values()]:
-                for consumer in [*subscription.consumers]:
-                    send_away(consumer, self.place)
-            for producer in self._topic.attendance.all():
-                producer.move(self.place.broker_url, self.place.broker_url_tls)
+                await lead_consumers(turns, subscription.consumers, self.place)
+            await lead_producers(turns, self._topic.attendance.all(), self.place)
             await wait_ms(CHECK_MS)

@@ -28,7 +28,7 @@ from geminga.broker.publishing.stamps import message_count
 from geminga.broker.topic.parts import AdmitsSubscriptions, OtherPlace, PartTopic, Stats, TakesLeave
 from geminga.broker.topic.publish import BatchProducer, PublishBatch
 from geminga.model.errors import GemingaError, TopicMovedError, UnavailableError
-from geminga.runtime import get_logger, spawn, wait_ms
+from geminga.runtime import Turns, get_logger, spawn, wait_ms
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.metadata import peek_metadata
 
@@ -56,6 +56,8 @@ MADE_PROPERTY: Final = "geminga.migrated-to"
 #: Between two tries to make what has to be there: doubled from the first to the last.
 AGAIN_FIRST_MS: Final = 500
 AGAIN_MAX_MS: Final = 60_000
+#: Clients that are led away in one turn of the loop, at most.
+TOLD_A_TURN: Final = 100
 
 _log = get_logger(__name__)
 
@@ -234,10 +236,12 @@ class TopicMigration(AdmitsSubscriptions, TakesLeave):
                     continue
                 self.reason, again_ms = "", AGAIN_FIRST_MS
             elif place is not None:
-                for producer in self._topic.attendance.all():
-                    producer.move(place.broker_url, place.broker_url_tls)
-                for consumer in self._done_consumers():
-                    send_away(consumer, place)
+                turns = Turns(self._topic.services.runtime.clock, steps_max=TOLD_A_TURN)
+                await lead_producers(turns, self._topic.attendance.all(), place)
+                for subscription in [*self._topic.subscriptions.values()]:
+                    # Looked at when its turn comes: it may have been moved back.
+                    if not subscription.cursor.backlog_count:
+                        await lead_consumers(turns, subscription.consumers, place)
             await wait_ms(CHECK_MS)
 
     async def _move(self) -> None:
@@ -304,15 +308,6 @@ class TopicMigration(AdmitsSubscriptions, TakesLeave):
         part = self._topic.parts.find(GeoReplication)
         return 0 if part is None else sum(copied.backlog for copied in part.replicators.values())
 
-    def _done_consumers(self) -> list[Consumer]:
-        """Those whose subscription has acknowledged everything."""
-        return [
-            consumer
-            for subscription in self._topic.subscriptions.values()
-            if not subscription.cursor.backlog_count
-            for consumer in [*subscription.consumers]
-        ]
-
 
 def _goes_on(entry: bytes) -> bool:
     """Whether it is a part of a message, and not the last."""
@@ -329,11 +324,24 @@ def _rest_count(entries: Sequence[bytes]) -> int:
     return len(entries)
 
 
-def send_away(consumer: Consumer, place: OtherPlace) -> None:
-    """To the other cluster."""
-    moved = commands.topic_migrated(consumer.consumer_id, place.broker_url, place.broker_url_tls, is_producer=False)
-    consumer.connection.output.write_soon(moved)
-    consumer.disconnect()
+async def lead_producers(turns: Turns, producers: Iterable[Producer], place: OtherPlace) -> None:
+    """To the other cluster, some in each turn; whoever is left stays where who asked is called off."""
+    for producer in [*producers]:
+        if turns.is_over():
+            await turns.next()
+        producer.move(place.broker_url, place.broker_url_tls)
+
+
+async def lead_consumers(turns: Turns, consumers: Iterable[Consumer], place: OtherPlace) -> None:
+    """The same of consumers."""
+    for consumer in [*consumers]:
+        if turns.is_over():
+            await turns.next()
+        if consumer.is_closed:
+            continue  # meanwhile
+        moved = commands.topic_migrated(consumer.consumer_id, place.broker_url, place.broker_url_tls, is_producer=False)
+        consumer.connection.output.write_soon(moved)
+        consumer.disconnect()
 
 
 def _text_of(place: OtherPlace | None) -> str:

@@ -105,7 +105,7 @@ class BundleOwnership:
         self._bundles = NamespaceBundles(metadata, clock, policies_of, self._due.set)
         self._others = OwnerNodes(metadata, clock)
         #: Whose clients are told of the next owner.
-        self.departures = Departures(place, self.owner_now)
+        self.departures = Departures(place, self.owner_now, clock)
         self._own: dict[Bundle, _Owned] = {}
         #: Those whose nodes are to be looked at before the next round.
         self._doubted: set[Bundle] = set()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Final, Protocol
 from urllib.parse import quote
 
@@ -17,7 +18,7 @@ from geminga.broker.ownership.endpoints import Endpoint, Endpoints
 from geminga.broker.ownership.ports import Elsewhere, Owner, Topics
 from geminga.model.errors import GemingaError, UnavailableError
 from geminga.model.topic_name import TopicName
-from geminga.runtime import get_logger
+from geminga.runtime import Clock, Turns, get_logger
 
 #: Seconds in which the next owner of a bundle has taken it; else its clients look for it themselves.
 TAKEN_S_MAX: Final = 2.0
@@ -37,16 +38,18 @@ class BrokerCalls(Protocol):
 class Departures:
     """Those that are under way."""
 
-    __slots__ = ("_asking", "_owner_now", "_place", "_under_way")
+    __slots__ = ("_asking", "_clock", "_owner_now", "_place", "_under_way")
 
     def __init__(
         self,
         place: Callable[[Bundle], Awaitable[Owner]],
         owner_now: Callable[[Bundle], Awaitable[Owner | None]],
+        clock: Clock,
     ) -> None:
         """``place``: who is to take a bundle that nobody owns; ``owner_now``: who owns it."""
         self._place = place
         self._owner_now = owner_now
+        self._clock = clock
         #: Without one nobody is told.
         self._asking: BrokerCalls | None = None
         self._under_way: list[Departure] = []
@@ -85,10 +88,7 @@ class Departures:
         except GemingaError as error:
             _log.info("the next owner of bundle %s can not be told: %s", bundle, error)
         finally:
-            for client in clients:
-                client.connection.output.write_soon(client.farewell(*_urls(endpoints, client.connection.listener)))
-                if client.told is not None:
-                    client.told()
+            await Turns(self._clock).with_each(partial(_tell, endpoints), clients)
 
     async def _hand_over(self, bundle: Bundle, topic: TopicName) -> Endpoints | None:
         """Have the bundle taken by whom the leader chooses, as a client's lookup would; None: by this broker."""
@@ -100,6 +100,12 @@ class Departures:
         await self._asking.ask_at(place.endpoints.default, "GET", path, query=query)
         owner = await self._owner_now(bundle)
         return owner.endpoints if isinstance(owner, Elsewhere) else None
+
+
+def _tell(endpoints: Endpoints | None, client: DepartingClient) -> None:
+    client.connection.output.write_soon(client.farewell(*_urls(endpoints, client.connection.listener)))
+    if client.told is not None:
+        client.told()
 
 
 def _urls(endpoints: Endpoints | None, listener: str) -> tuple[str, str]:

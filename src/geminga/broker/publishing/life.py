@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 class TopicLife:
     """Open until it is closed, for good: what is loaded next is another object."""
 
-    __slots__ = ("_active_s", "_clock", "_name", "departure", "is_closing", "is_going", "is_judged")
+    __slots__ = ("_active_s", "_name", "clock", "departure", "is_closing", "is_going", "is_judged")
 
     def __init__(self, name: TopicName, clock: Clock) -> None:
         self._name = name
-        self._clock = clock
+        self.clock = clock
         #: It is being unloaded or deleted: nothing new may attach.
         self.is_closing = False
         #: A deletion began, here or at a broker before: what is left of it is to be deleted.
@@ -49,12 +49,12 @@ class TopicLife:
 
     def touch(self) -> None:
         """Something used the topic now."""
-        self._active_s = self._clock.monotonic()
+        self._active_s = self.clock.monotonic()
 
     @property
     def idle_ms(self) -> int:
         """For how long nothing did."""
-        return int((self._clock.monotonic() - self._active_s) * 1000)
+        return int((self.clock.monotonic() - self._active_s) * 1000)
 
     def send_away(
         self, connection: Leaving, farewell: Farewell, departs: Callable[[], Callable[[], None]] | None = None

@@ -6,7 +6,7 @@ the log before somebody is let in, and what those are told that have to go.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
 from geminga.broker.core.dedup_source import is_replicator
@@ -21,10 +21,12 @@ from geminga.model.errors import (
     invariant,
 )
 from geminga.model.topic_name import TopicName
-from geminga.runtime import Contained, Part, spawn
+from geminga.runtime import Contained, Part, Turns, spawn
 
 #: What clients are told, in Pulsar's words.
 TERMINATED_TEXT: Final = "Topic was already terminated"
+#: Producers that are told to go in one turn of the loop, at most.
+TOLD_A_TURN: Final = 500
 
 
 class LivingConnection(Protocol):
@@ -64,6 +66,9 @@ class Attending(Protocol):
 
     def __hash__(self) -> int:
         """By identity."""
+
+    def stop(self) -> None:
+        """It is about to be sent away: nothing of what it sends is taken any more."""
 
     def disconnect(self) -> None:
         """Tell the client to look the topic up again."""
@@ -200,7 +205,7 @@ class TopicProducers(Generic[P]):
         self.by_name[producer.name] = producer
         self._came(producer)
         await self._grant(outcome)
-        if self._watch is not None:
+        if self._watch is not None and self._is_there(producer):
             await self._watch.producer_joined(producer)
         return True
 
@@ -234,7 +239,7 @@ class TopicProducers(Generic[P]):
             del self.waiting[following]
             self.by_name[following.name] = following
             spawn(self._grant_waiting(granted), name=f"grant access to {self._name}", part=self._part)
-        elif not self.by_name and access.epoch == self._kept.epoch:
+        elif not self.by_name and not self.waiting and access.epoch == self._kept.epoch:
             # An idle topic holds nothing that can be made again.
             self._access = None
 
@@ -259,8 +264,11 @@ class TopicProducers(Generic[P]):
 
     async def _grant(self, granted: Granted[P]) -> None:
         producer = granted.token
-        for fenced in granted.fenced:
-            fenced.fence(ProducerFencedError(f"Fenced out by producer {producer.name}"))
+        if granted.fenced:
+            error = ProducerFencedError(f"Fenced out by producer {producer.name}")
+            await self._part_from(granted.fenced, error, successor=producer.name)
+            if not self._is_there(producer):
+                return  # fenced itself meanwhile, or sent away: the epoch is of another
         if producer.access_mode and granted.epoch is not None and granted.epoch != self._kept.epoch:
             try:
                 await self._kept.store_epoch(granted.epoch)
@@ -276,9 +284,9 @@ class TopicProducers(Generic[P]):
         except GemingaError as error:
             producer.fence(error)
             return
-        if self._watch is not None and self.by_name.get(producer.name) is producer:
+        if self._watch is not None and self._is_there(producer):
             await self._watch.producer_joined(producer)
-        if self.by_name.get(producer.name) is producer:
+        if self._is_there(producer):
             producer.granted()
 
     def _check_open(self) -> None:
@@ -294,21 +302,44 @@ class TopicProducers(Generic[P]):
         """
         return [*self.waiting, *self.by_name.values()]
 
-    def disconnect(self) -> None:
-        """Send all of them away."""
-        for producer in self.all():
-            producer.disconnect()
+    def _is_there(self, producer: P) -> bool:
+        return self.by_name.get(producer.name) is producer or producer in self.waiting
+
+    async def disconnect(self) -> None:
+        """Send all of them away, and let nobody in who waits. The topic takes no others by now."""
+        await self._part_from(self._all_at_the_end(), None)
+
+    async def _part_from(self, those: Sequence[P], error: GemingaError | None, *, successor: str = "") -> None:
+        """Send them away, with an error or to look the topic up again: some in each turn of the loop, for there may be
+        ten thousand. Of none anything is taken from now on, so that who is let in in their place has no company; what
+        they have sent is answered until they are told. ``successor``: the name of one who is where one of them was."""
+        for producer in those:
+            producer.stop()
+
+        def tell(producer: P) -> None:
+            if not self._is_there(producer) and producer.name != successor:
+                return  # its client has closed it meanwhile, and may wait for the last answers
+            if error is None:
+                producer.disconnect()
+            else:
+                producer.fence(error)
+
+        await Turns(self._life.clock, steps_max=TOLD_A_TURN).with_each(tell, those)
+
+    def _all_at_the_end(self) -> list[P]:
+        if self._access is not None:
+            self._access.end()
+        return self.all()
 
     def cut_off(self, part: Part) -> None:
         """Send all of them away, whatever state they are in; what fails with one is the failure of ``part``."""
-        for producer in self.all():
+        for producer in self._all_at_the_end():
             with Contained(part, "cutting a producer off", is_last=True):
                 producer.disconnect()
 
-    def terminated(self) -> None:
+    async def terminated(self) -> None:
         """The topic was: nobody publishes any more."""
-        for producer in self.all():
-            producer.fence(TopicTerminatedError(TERMINATED_TEXT))
+        await self._part_from(self._all_at_the_end(), TopicTerminatedError(TERMINATED_TEXT))
 
     def check_invariants(self) -> None:
         """Raise InvariantError where producers and their access disagree."""

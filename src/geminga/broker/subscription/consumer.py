@@ -433,16 +433,7 @@ class Consumer(ConsumerState):
 
 async def send_away(consumers: Iterable[Consumer], clock: Clock) -> None:
     """Disconnect them, some in each turn of the loop; all at once where who asked is called off."""
-    those = tuple(consumers)
-    turns = Turns(clock, steps_max=SENT_AWAY_A_TURN)
-    try:
-        for consumer in those:
-            if turns.is_over():
-                await turns.next()
-            consumer.disconnect()
-    finally:
-        for consumer in those:
-            consumer.disconnect()  # nothing, for those that are gone
+    await Turns(clock, steps_max=SENT_AWAY_A_TURN).with_each(Consumer.disconnect, consumers)
 
 
 def check_key_policy(present: pb.KeySharedMeta | None, wanted: pb.KeySharedMeta | None) -> None:

@@ -11,7 +11,7 @@ from geminga.broker.policies.core.limit_rows import AUTO_SUBSCRIPTION_CREATION
 from geminga.broker.policies.core.record_rows import ENCRYPTION
 from geminga.broker.policies.rules import TopicRules
 from geminga.broker.publishing.life import TopicLife
-from geminga.broker.publishing.producers import TopicProducers
+from geminga.broker.publishing.producers import TOLD_A_TURN, TopicProducers
 from geminga.broker.publishing.rates import HeldRates
 from geminga.broker.subscription.limits import NO_LIMITS, ConsumerCounts
 from geminga.broker.subscription.rates import Rates
@@ -28,7 +28,7 @@ from geminga.model.errors import (
 )
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
-from geminga.runtime import Contained, ended_in_turns, get_logger
+from geminga.runtime import Contained, Turns, ended_in_turns, get_logger
 from geminga.wire._generated import pulsar_api_pb2 as pb
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class Topic:
         self.limits = self.rules.limits
         self.attendance.most = self.limits.producers
         self.attendance.most_from_one = 0 if self.name.is_system else self.services.config.producers_per_address_max
-        _require_encryption(self, self.rules[ENCRYPTION])
+        await _require_encryption(self, self.rules[ENCRYPTION])
         if not self.name.is_system:
             self.filters = self.services.entry_filters(self.name, self.rules, self.filters)
         if self.throttles.hold_to(self.rules.rates, await self.services.group_throttles(self.rules)):
@@ -258,7 +258,7 @@ class Topic:
         """Send every producer and consumer away; their clients look the topic up again, or are told where it is."""
         self.life.close(self.services.departure_of(self.name))
         self.throttles.end()
-        self.attendance.disconnect()
+        await self.attendance.disconnect()
         for result in await ended_in_turns(
             (subscription.close() for subscription in list(self.subscriptions.values())), CLOSED_A_TURN
         ):
@@ -295,13 +295,12 @@ class Topic:
         self.consumer_counts.check_invariants(self.subscriptions.values())
 
 
-def _require_encryption(topic: Topic, is_required: bool) -> None:
+async def _require_encryption(topic: Topic, is_required: bool) -> None:
     """Producers that do not encrypt are sent away when it begins; they are refused when they come back."""
     is_new, topic.is_encryption_required = is_required and not topic.is_encryption_required, is_required
     if is_new:
-        for producer in topic.attendance.all():
-            if not producer.may_be_encrypted:
-                producer.disconnect_soon()
+        those = [producer for producer in topic.attendance.all() if not producer.may_be_encrypted]
+        await Turns(topic.life.clock, steps_max=TOLD_A_TURN).with_each(Producer.disconnect_soon, those)
 
 
 def attached(life: TopicLife, consumer: Consumer) -> Consumer:

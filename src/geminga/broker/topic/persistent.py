@@ -321,8 +321,8 @@ class PersistentTopic(Topic):
         """End the topic: nothing can be published any more; returns its last position."""
         self.publishing.flush()
         position = await self.ledger.terminate()
-        self.attendance.terminated()
         self.publishing.readable()
+        await self.attendance.terminated()
         return position
 
     async def truncate(self) -> None:

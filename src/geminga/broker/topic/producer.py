@@ -260,6 +260,10 @@ class Producer:
         else:
             drained()
 
+    def stop(self) -> None:
+        """Take nothing more of what it sends: it is about to be sent away."""
+        self.is_refusing = True
+
     def disconnect(self) -> None:
         """Tell the client to look the topic up again; answers still under way are dropped, the client resends."""
         if self.is_closed:

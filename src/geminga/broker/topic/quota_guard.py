@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 from geminga.broker.policies.config import PolicyConfig
 from geminga.broker.policies.core.backlog_quota import RoomLeft, eviction_target, position_leaving
 from geminga.broker.policies.rules import Quota, QuotaAction, TopicRules
+from geminga.broker.publishing.producers import TOLD_A_TURN
 from geminga.broker.subscription import seek
 from geminga.broker.subscription.stats import backlog_bytes, oldest_stored_ms
 from geminga.broker.topic.parts import PartTopic, TopicPart
 from geminga.broker.topic.publish import PublishBatch
 from geminga.managed_ledger import AppendResult
 from geminga.model.errors import BacklogQuotaExceededError, BacklogQuotaHoldError, GemingaError
-from geminga.runtime import get_logger, spawn
+from geminga.runtime import Turns, get_logger, spawn
 
 if TYPE_CHECKING:
     from geminga.broker.subscription.subscription import Subscription
@@ -149,7 +150,9 @@ class QuotaGuard:
         elif producers := self._topic.attendance.all():
             _log.warning("%s: backlog quota: %s; producers are disconnected", self._topic.name, story)
             for producer in producers:
-                producer.disconnect_soon()
+                producer.stop()  # all of them now: who is told last publishes no more than who is told first
+            turns = Turns(self._topic.services.runtime.clock, steps_max=TOLD_A_TURN)
+            await turns.with_each(lambda producer: producer.disconnect_soon(), producers)
 
     async def _oldest_age_ms(self) -> int | None:
         durable = self._durable()

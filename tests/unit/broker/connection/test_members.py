@@ -10,6 +10,7 @@ from geminga.broker.core.departure import Departure
 from geminga.model.topic_name import TopicName
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
+from support.worlds.policy_levels import seconds
 
 
 def test_late_messages_of_a_producer_that_the_broker_closed_are_dropped() -> None:
@@ -110,5 +111,24 @@ def test_thousands_of_consumers_of_a_lost_connection_leave_in_several_turns() ->
             left.append(len(subscription.consumers))
         assert max(before - after for before, after in pairwise([count + 1, *left])) == LEAVING_AT_ONCE
         assert [consumer.connection for consumer in subscription.consumers] == [other.connection]
+
+    run_with_broker(scenario)
+
+
+def test_nobody_who_waits_on_a_lost_connection_is_given_access_on_the_way() -> None:
+    """Who had it came back, and was fenced for good: the epoch had moved by one for each who waited."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        client, other = await world.client(), await world.client()
+        made = await client.create_producer(producer_name="first", producer_access_mode=pb.Exclusive)
+        for number in range(2, 12):
+            await client.create_producer(producer_id=number, producer_access_mode=pb.WaitForExclusive)
+        client.lose()
+        await seconds(1)
+        assert not world.topic.attendance.all()
+        again = await other.create_producer(
+            producer_name="first", producer_access_mode=pb.Exclusive, topic_epoch=made.topic_epoch
+        )
+        assert (made.topic_epoch, again.topic_epoch) == (0, 0)
 
     run_with_broker(scenario)

@@ -133,3 +133,29 @@ class AccessMachine(RuleBasedStateMachine):
 
 TestAccess = AccessMachine.TestCase
 TestAccess.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+
+
+class Compared:
+    """A producer that counts how often one is compared with another."""
+
+    count = 0
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        Compared.count += 1
+        return self is other
+
+
+def test_who_leaves_is_compared_with_nobody_who_waits() -> None:
+    access: ProducerAccess[Compared] = ProducerAccess(None)
+    many = [Compared() for _ in range(100)]
+    for number, token in enumerate(many):
+        access.requested(token, f"p{number}", AccessMode.WAIT_FOR_EXCLUSIVE, None)
+    Compared.count = 0
+    for token in reversed(many):
+        assert access.left(token) is None
+    assert Compared.count <= len(many)
+    access.check_invariants()
+    assert access.waiting_count == 0

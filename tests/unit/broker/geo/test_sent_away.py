@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from itertools import pairwise
+
+import pytest
 
 from geminga.bookkeeper import MemoryBookie
-from geminga.broker.geo.migration import Stage, TopicMigration
+from geminga.broker.geo.migration import TOLD_A_TURN, Stage, TopicMigration
 from geminga.model.errors import UnavailableError
-from geminga.runtime import wait_ms
+from geminga.runtime import next_turn, spawn, wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from support.worlds.broker_world import BrokerWorld, Client, Type, run_with_broker
+from support.worlds.broker_world import TOPIC, BrokerWorld, Client, Type, run_with_broker
 from support.worlds.policy_levels import topic_of
 from unit.broker.geo.test_migration import GREEN, Green, moving, ready
 
@@ -80,5 +84,37 @@ def test_others_are_let_in_again_though_who_was_to_go_closed_meanwhile() -> None
         assert (part.stage, part.reason) == (Stage.PREPARING, "it went away")
         await client.create_producer(producer_name="another")
         await client.publish(0)
+
+    run_with_broker(scenario)
+
+
+@pytest.mark.parametrize("kind", ["persistent", "non-persistent"])
+def test_many_clients_are_led_to_the_other_cluster_in_several_turns(kind: str) -> None:
+    many = 2 * TOLD_A_TURN + 3
+
+    async def scenario(world: BrokerWorld) -> None:
+        client, name = await world.client(), TOPIC.replace("persistent", kind)
+        ready(world, Green())
+        for number in range(many):
+            await client.create_producer(name, producer_id=number)
+            await client.subscribe(name, number, subType=pb.CommandSubscribe.Shared)
+        topic = world.broker.topics[name]
+        present: list[int] = []
+
+        async def look() -> None:
+            while not present or present[-1]:
+                present.append(len(topic.producers) + len(topic.subscriptions["sub"].consumers))
+                await next_turn()
+
+        looking = spawn(look(), name="look")
+        await world.resources.clusters.change_policies(
+            "standalone", lambda _: {"migrated": True, "migratedClusterUrl": GREEN}
+        )
+        await looking
+        left = [before - now for before, now in pairwise(present) if before > now]
+        assert sum(left) == 2 * many
+        assert max(left) == TOLD_A_TURN
+        told = Counter(command.type for command, _ in client.received)
+        assert told[Type.TOPIC_MIGRATED] == told[Type.CLOSE_PRODUCER] + told[Type.CLOSE_CONSUMER] == 2 * many
 
     run_with_broker(scenario)

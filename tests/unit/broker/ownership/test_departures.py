@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
+from itertools import pairwise
 
 from geminga import sim
 from geminga.broker.ownership.core.bundles import Bundle, equal_bundles
@@ -13,8 +14,10 @@ from geminga.broker.ownership.endpoints import Endpoint, Endpoints
 from geminga.broker.ownership.ports import HERE, Elsewhere, Owner, Unknown
 from geminga.model.errors import UnavailableError
 from geminga.model.topic_name import TopicName
-from geminga.runtime import wait_ms
+from geminga.runtime import next_turn, spawn, wait_ms
+from geminga.runtime.turns import TURN_STEPS_MAX
 from support.house.python_calls import counted_calls
+from support.house.stepping_clock import WorkClock
 
 BUNDLES = equal_bundles("t/n", 4).all()
 NEXT = Endpoints(
@@ -55,7 +58,7 @@ class Cluster:
         self.owned: set[str] = set()
         self.answer_ms: float = 0
         self.error: UnavailableError | None = None
-        self.departures = Departures(self.placed, self.owner_now)
+        self.departures = Departures(self.placed, self.owner_now, WorkClock())
         self.departures.ask_through(self)
 
     async def placed(self, bundle: Bundle) -> Owner:
@@ -104,6 +107,28 @@ def test_clients_are_told_of_the_next_owner_by_their_own_listener_once_it_has_th
         (asked,) = cluster.asked
         assert asked.startswith("GET pulsar://next:6650 /lookup/v2/topic/persistent/t/n/topic-")
         assert asked.endswith("?authoritative=true")
+
+    run(main)
+
+
+def test_very_many_clients_are_told_in_several_turns() -> None:
+    async def main() -> None:
+        cluster, clients = Cluster(HERE), [Client() for _ in range(2 * TURN_STEPS_MAX + 7)]
+        heard: list[int] = []
+
+        async def look() -> None:
+            while not heard or heard[-1] < len(clients):
+                heard.append(sum(bool(client.heard) for client in clients))
+                await next_turn()
+
+        looking = spawn(look(), name="look")
+        await leave(cluster, clients)
+        await looking
+        assert [after - before for before, after in pairwise([0, *heard]) if after > before] == [
+            TURN_STEPS_MAX,
+            TURN_STEPS_MAX,
+            7,
+        ]
 
     run(main)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from itertools import pairwise
 from types import FunctionType
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from geminga.broker.core.dedup_source import is_replicator
 from geminga.broker.core.producer_access import AccessMode
 from geminga.broker.publishing.life import TopicLife
-from geminga.broker.publishing.producers import TopicProducers
+from geminga.broker.publishing.producers import TOLD_A_TURN, TopicProducers
 from geminga.broker.subscription.limits import host_of
 from geminga.model.errors import (
     GemingaError,
@@ -24,11 +25,18 @@ from geminga.model.errors import (
     TopicTerminatedError,
 )
 from geminga.model.topic_name import TopicName
-from geminga.runtime import next_turn
+from geminga.runtime import next_turn, spawn
 from geminga.runtime.clock import SystemClock
 from support.house.python_calls import counted_calls
 
 NAME = TopicName.parse("persistent://public/default/topic")
+
+
+class StillClock(SystemClock):
+    """However long a turn takes, none is over before its steps are."""
+
+    def monotonic(self) -> float:
+        return 0.0
 
 
 class Link:
@@ -58,7 +66,11 @@ class Told:
         self.access_mode = mode
         self.connection = link or Link()
         self.told: list[str | GemingaError] = []
+        self.is_stopped = False
         self.leaves: Callable[[], None] = lambda: None
+
+    def stop(self) -> None:
+        self.is_stopped = True
 
     def disconnect(self) -> None:
         self.told.append("disconnect")
@@ -102,7 +114,7 @@ class Room:
     """The producers of a topic, with what they stand on."""
 
     def __init__(self) -> None:
-        self.life = TopicLife(NAME, SystemClock())
+        self.life = TopicLife(NAME, StillClock())
         self.log = Log()
         self.producers: TopicProducers[Told] = TopicProducers(NAME, self.life, self, kept=self.log, watch=self.log)
         self.broken: list[str] = []
@@ -298,7 +310,10 @@ def test_nobody_is_given_access_on_the_way_when_all_are_sent_away(end: str) -> N
     async def scenario(room: Room) -> None:
         first, _ = await room.add("p", AccessMode.EXCLUSIVE)
         waiting = [(await room.add(name, AccessMode.WAIT_FOR_EXCLUSIVE))[0] for name in "qr"]
-        getattr(room.producers, end)(*([room] if end == "cut_off" else []))
+        if end == "cut_off":
+            room.producers.cut_off(room)
+        else:
+            await getattr(room.producers, end)()
         await next_turn()
         assert room.log.epoch == 0
         assert [len(each.told) for each in (first, *waiting)] == [1, 1, 1]
@@ -310,13 +325,75 @@ def test_nobody_is_given_access_on_the_way_when_all_are_sent_away(end: str) -> N
     in_room(scenario)
 
 
+MANY = 2 * TOLD_A_TURN + 5
+
+
+async def told_in_turns(room: Room, those: Sequence[Told], work: Coroutine[object, object, object]) -> list[int]:
+    """How many of them are told in each turn of the loop; from the first on nothing is taken of any."""
+    told: list[int] = []
+    doing = spawn(work, name="sent away")
+    while not told or (told[-1] < len(those) and not doing.done()):
+        await next_turn()
+        told.append(sum(bool(each.told) for each in those))
+        assert all(each.is_stopped for each in those)
+    await doing
+    return [after - before for before, after in pairwise([0, *told]) if after > before]
+
+
+@pytest.mark.parametrize("way", ["disconnect", "terminated", "fencing"])
+def test_many_are_told_to_go_in_several_turns_and_nothing_is_taken_of_those_that_hear_it_last(way: str) -> None:
+    async def scenario(room: Room) -> None:
+        many = [(await room.add(f"p{number}"))[0] for number in range(MANY)]
+        work = room.add("x", AccessMode.EXCLUSIVE_WITH_FENCING) if way == "fencing" else getattr(room.producers, way)()
+        assert await told_in_turns(room, many, work) == [TOLD_A_TURN, TOLD_A_TURN, 5]
+        assert [len(each.told) for each in many] == [1] * MANY
+        assert [each.name for each in room.producers.all()] == (["x"] if way == "fencing" else [])
+
+    in_room(scenario)
+
+
+def test_who_fences_many_and_is_fenced_while_they_are_told_neither_has_access_nor_takes_the_epoch_back() -> None:
+    async def scenario(room: Room) -> None:
+        many = [(await room.add(f"p{number}"))[0] for number in range(MANY)]
+        first = Told("x", AccessMode.EXCLUSIVE_WITH_FENCING)
+        first.leaves = lambda: room.producers.remove(first)
+        fencing = spawn(room.producers.add(first), name="the first")
+        await next_turn()
+        assert 0 < sum(bool(each.told) for each in many) < MANY
+        second, _ = await room.add("y", AccessMode.EXCLUSIVE_WITH_FENCING)
+        assert all(each.is_stopped for each in many), "the second has no company"
+        await fencing
+        assert [type(error) for error in first.told] == [ProducerFencedError]
+        assert [*room.producers.by_name.values()] == [second]
+        assert room.log.epoch == second.topic_epoch == 1
+        assert room.log.heard.count("+x") == 0
+
+    in_room(scenario)
+
+
+def test_nobody_is_given_access_by_one_that_leaves_while_all_are_told_and_one_that_left_is_not_told() -> None:
+    async def scenario(room: Room) -> None:
+        first, _ = await room.add("p", AccessMode.EXCLUSIVE)
+        waiting = [(await room.add(f"w{number}", AccessMode.WAIT_FOR_EXCLUSIVE))[0] for number in range(MANY)]
+        going = spawn(room.producers.disconnect(), name="unload")
+        await next_turn()
+        assert 0 < sum(bool(each.told) for each in waiting) < MANY
+        room.producers.remove(first)
+        room.producers.check_invariants()
+        await going
+        assert (first.told, room.log.epoch) == ([], 0)
+        assert [each.told for each in waiting] == [["disconnect"]] * MANY
+
+    in_room(scenario)
+
+
 def test_all_are_told_when_the_topic_ends_goes_or_breaks() -> None:
     async def scenario(room: Room) -> None:
         producers = [(await room.add(name))[0] for name in "abc"]
-        room.producers.terminated()
+        await room.producers.terminated()
         assert all(isinstance(each.told[0], TopicTerminatedError) for each in producers)
         producers = [(await room.add(name))[0] for name in "abc"]
-        room.producers.disconnect()
+        await room.producers.disconnect()
         assert [each.told for each in producers] == [["disconnect"]] * 3
 
         def fail() -> None:

@@ -6,14 +6,16 @@ from itertools import pairwise
 
 import pytest
 
+from geminga.broker.publishing.producers import TOLD_A_TURN
 from geminga.broker.topic.base import CLOSED_A_TURN
+from geminga.broker.topic.persistent import PersistentTopic
 from geminga.model.errors import ConflictError, SubscriptionNotFoundError
 from geminga.model.position import EARLIEST
 from geminga.model.topic_name import TopicName
 from geminga.runtime import next_turn, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
-from support.worlds.policy_levels import seconds
+from support.worlds.policy_levels import seconds, set_namespace, set_topic
 
 TOPICS = [TOPIC, "non-persistent://public/default/topic"]
 
@@ -64,6 +66,56 @@ def test_many_subscriptions_begin_to_close_in_several_turns(text: str) -> None:
         await looking
         left = [before - now for before, now in pairwise(used) if before > now]
         assert left == [CLOSED_A_TURN, CLOSED_A_TURN, 3]
+
+    run_with_broker(scenario)
+
+
+MANY = 2 * TOLD_A_TURN + 3
+
+
+async def end(world: BrokerWorld, way: str) -> None:
+    topic, registry = world.topic, world.broker.registry
+    if way == "unload":
+        await registry.unload(topic.name)
+    elif way == "terminate":
+        await registry.terminate(topic.name)
+    elif way == "encryption":
+        await set_namespace(world, "encryption_required", True)
+    else:
+        quotas = {"destination_storage": {"limitSize": 1, "policy": "producer_exception"}}
+        await set_topic(world, "backLogQuotaMap", quotas)
+
+
+@pytest.mark.parametrize("way", ["unload", "terminate", "encryption", "quota"])
+def test_many_producers_are_told_to_go_in_several_turns_and_what_they_send_meanwhile_is_not_stored(way: str) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await world.client()
+        for number in range(1, MANY + 1):
+            await client.create_producer(producer_id=number)
+        topic = world.topic
+        await topic.create_subscription("keeper", EARLIEST)
+        await client.publish(0)
+        present: list[int] = []
+
+        async def look() -> None:
+            while not present or present[-1]:
+                present.append(len(topic.producers))
+                if 0 < present[-1] < MANY and client.connection.members.producers.get(MANY):
+                    client.send_message(len(present), producer_id=MANY)
+                await next_turn()
+
+        looking = spawn(look(), name="look")
+        await end(world, way)
+        await looking
+        assert [before - now for before, now in pairwise(present) if before > now] == [TOLD_A_TURN, TOLD_A_TURN, 3]
+        told = [
+            command.close_producer.producer_id for command, _ in client.received if command.type == Type.CLOSE_PRODUCER
+        ]
+        assert sorted(told) == list(range(1, MANY + 1))
+        topic = await world.broker.registry.get(topic.name, create=False)
+        await seconds(1)
+        assert isinstance(topic, PersistentTopic)
+        assert topic.ledger.ledgers.entry_count == 1
 
     run_with_broker(scenario)
 
