@@ -281,7 +281,7 @@ class Consumer(ConsumerState):
 
     def can_receive(self) -> bool:
         """Whether it has permits, is not blocked, and its connection takes more; else dispatch resumes by itself."""
-        if self.permits <= 0 or self.was_blocked:
+        if self._permits <= 0 or self.was_blocked:
             return False
         if self._output.is_writable:
             return True
@@ -428,6 +428,7 @@ class Consumer(ConsumerState):
     def _on_writable(self) -> None:
         self._is_waiting = False
         if not self.is_closed:
+            self.may_receive()
             self.subscription.wake()
 
 

@@ -229,7 +229,7 @@ class SharedDispatch(Dispatch):
         cursor = self.reader.cursor
         for ack in released.acks:
             position = ack.position
-            owner = next((each for each in self._core.consumers if position in each.pending), None)
+            owner = self._core.owner(position)
             if owner is not None:
                 owner.messages_redelivered += self._core.redeliver(owner, [position])
             elif position < cursor.read_position and not cursor.state.is_acknowledged(position):
@@ -256,7 +256,8 @@ class SharedDispatch(Dispatch):
         count = consumer.pending.count(position)
         if count:
             return count
-        return next((c for other in self._core.consumers if (c := other.pending.count(position))), 0)
+        owner = self._core.owner(position)
+        return 0 if owner is None else owner.pending.count(position)
 
     def close(self) -> None:
         """No more dispatch."""
@@ -321,7 +322,7 @@ class SharedDispatch(Dispatch):
         """Whether there may be anything to send, and somebody to send it to."""
         if not self._core.replay and not self.reader.cursor.reading.has_more_entries:
             return False
-        return any(consumer.permits > 0 and not consumer.was_blocked for consumer in self._core.consumers)
+        return self._core.receivers.is_any()
 
     def _reserve(self, entries: int) -> None:
         if self._turns is not None:

@@ -176,7 +176,7 @@ class DueMessages:
         now_ms = self._now_ms()
         for position in reader.take(now_ms, self._cursor.read_position, room):
             # After the clock stepped back the index may have for others what was sent here before.
-            if now_ms > reader.suspect_until or not any(position in consumer.pending for consumer in core.consumers):
+            if now_ms > reader.suspect_until or core.owner(position) is None:
                 core.requeue(position)
 
     def arm(self) -> None:

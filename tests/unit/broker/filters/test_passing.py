@@ -13,7 +13,7 @@ from geminga.broker.filters.pool import FilterPool
 from geminga.broker.filters.topic_filters import TopicFilters
 from geminga.broker.handlers import subscription as handlers
 from geminga.broker.publishing.life import TopicLife
-from geminga.broker.subscription.limits import NO_LIMITS
+from geminga.broker.subscription.limits import NO_LIMITS, ConsumerCounts
 from geminga.broker.subscription.non_persistent import subscribe_non_persistent
 from geminga.broker.subscription.stats import subscription_counts
 from geminga.entry_filters import ACCEPT, REJECT, RESCHEDULE
@@ -33,6 +33,7 @@ class Topic:
         self.name = TopicName.parse("non-persistent://public/default/t")
         self.life = TopicLife(self.name, runtime.clock)
         self.limits = NO_LIMITS
+        self.consumer_counts = ConsumerCounts()
         self.hides = ()
         self.subscriptions = {}
         self.services = SimpleNamespace(runtime=runtime, config=BrokerConfig(**config), consumer_kind=None)

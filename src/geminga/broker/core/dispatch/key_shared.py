@@ -102,7 +102,7 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         """Entries that wait and can be sent now, else on in the log while the look-ahead limits allow."""
         if not self._may_send():
             return None
-        wanted = min(self._entries_wanted(), entries_max)
+        wanted = self.receivers.wanted(min(self._limits.read_entries_max, entries_max))
         if wanted == 0:
             return None
         if len(self.replay):
@@ -215,7 +215,10 @@ class KeySharedDispatcher(SharedDispatcher[C]):
 
     def _take_ready(self, wanted: int) -> list[Position]:
         positions = self.replay.take(_UNKNOWN, wanted)
-        for consumer in self.consumers:
+        # Of the two, the fewer are looked at: those that have something, and those that may have it.
+        few_have = len(self._ready) < len(self.receivers)
+        looked_at: list[ConsumerState] = [*self._ready] if few_have else [*self.receivers]
+        for consumer in looked_at:
             ready = self._ready.get(consumer)
             if not ready or not consumer.can_receive():
                 continue
@@ -223,7 +226,7 @@ class KeySharedDispatcher(SharedDispatcher[C]):
             for sticky_hash in list(ready) if room > 0 else ():
                 taken = self.replay.take(sticky_hash, room)
                 if not taken:
-                    del ready[sticky_hash]  # all of it was acknowledged meanwhile
+                    self._drop_ready(consumer, sticky_hash)  # all of it was acknowledged meanwhile
                 positions.extend(taken)
                 room -= len(taken)
                 if room <= 0:
@@ -278,6 +281,8 @@ class KeySharedDispatcher(SharedDispatcher[C]):
         ready = self._ready.get(consumer)
         if ready is not None:
             ready.pop(sticky_hash, None)
+            if not ready:
+                del self._ready[consumer]
 
     def _settle(self) -> None:
         """Go by the consumers that there are, once for all that came and went since: each look is at all hashes."""

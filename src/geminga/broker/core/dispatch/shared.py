@@ -11,8 +11,10 @@ Never is an entry pending at two consumers: it moves only through :meth:`~Shared
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final, Generic, TypeVar
 
 from geminga.broker.core.dispatch.consumer_state import ConsumerState
@@ -68,6 +70,8 @@ class ReadAgain:
 ENTRIES_MAX: Final = 1 << 30
 #: Of a dispatcher of which nothing rests: an empty set of its own takes 216 bytes.
 _NONE: Final[frozenset[Position]] = frozenset()
+#: With more consumers who holds an entry is looked up; else each is asked, which takes no memory.
+OWNERS_FROM: Final = 64
 #: What one consumer gets, in order.
 Group = tuple[C, list[Candidate]]
 
@@ -88,6 +92,88 @@ class DispatchLimits:
     look_ahead_per_subscription: int = 20_000
 
 
+class Receivers(Generic[C]):
+    """The consumers of a subscription that may be sent something, in turn.
+
+    Who has no permits, holds too much unacknowledged, or takes nothing for now is not among them: with ten thousand
+    such consumers a FLOW of another one costs no look at them. Whoever is put in line and can not receive after all
+    leaves it when that is seen, so each is looked at once for each time that it was put there.
+    """
+
+    __slots__ = ("_lines",)
+
+    def __init__(self) -> None:
+        #: Priority level -> who is in line, the next one first; the best level first.
+        self._lines: dict[int, deque[C]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lines.values()))
+
+    def __iter__(self) -> Iterator[C]:
+        """Those in line, of whom some may not be able to receive any more."""
+        return chain.from_iterable(self._lines.values())
+
+    def join(self, consumer: C) -> None:
+        """It is of the subscription from now on."""
+        consumer.receivers = self
+        consumer.line = None
+        consumer.may_receive()
+
+    def leave(self, consumer: C) -> None:
+        """It is no longer."""
+        consumer.receivers = None
+        if consumer.line is not None:
+            consumer.line.remove(consumer)
+            consumer.line = None
+
+    def put(self, consumer: C) -> None:
+        """It may be sent something, behind those that may by now. It must not be in line."""
+        line = self._lines.get(consumer.priority_level)
+        if line is None:
+            lines = {level: line for level, line in self._lines.items() if line}
+            line = lines[consumer.priority_level] = deque()
+            self._lines = dict(sorted(lines.items()))
+        line.append(consumer)
+        consumer.line = line
+
+    def next(self) -> C | None:
+        """Who gets the next entries: of the best level that anybody can receive of the first, who is last then."""
+        for line in self._lines.values():
+            if self._has_first(line):
+                line.rotate(-1)
+                return line[-1]
+        return None
+
+    def is_any(self) -> bool:
+        """Whether anybody can receive."""
+        return any(map(self._has_first, self._lines.values()))
+
+    def wanted(self, entries_max: int) -> int:
+        """How many entries they want together, at most ``entries_max``; whose turn it is stays."""
+        wanted = 0
+        for line in self._lines.values():
+            left, passed = len(line), 0
+            while left and wanted < entries_max:
+                left -= 1
+                if line[0].can_receive():
+                    wanted += line[0].entries_wanted(entries_max)
+                    line.rotate(-1)
+                    passed += 1
+                else:
+                    line.popleft().line = None
+            line.rotate(passed)
+        return min(wanted, entries_max)
+
+    @staticmethod
+    def _has_first(line: deque[C]) -> bool:
+        """Whether there is one that can receive; then it is the first."""
+        while line:
+            if line[0].can_receive():
+                return True
+            line.popleft().line = None
+        return False
+
+
 class SharedDispatcher(Generic[C]):
     """Round robin over the consumers of the best priority level that have permits."""
 
@@ -97,11 +183,12 @@ class SharedDispatcher(Generic[C]):
         "_is_held",
         "_is_over_share",
         "_limits",
+        "_owners",
         "_reading",
         "_rests",
-        "_turns",
         "consumers",
         "on_freed",
+        "receivers",
         "replay",
         "tracker",
         "unacked_count",
@@ -129,8 +216,10 @@ class SharedDispatcher(Generic[C]):
         self._reading: list[Position] | None = None
         #: Entries that are not to be sent for now (:meth:`rest`).
         self._rests: set[Position] | frozenset[Position] = _NONE
-        #: Priority level -> consumers of that level, the next one first.
-        self._turns: dict[int, list[C]] = {}
+        #: Who holds which entry, while there are so many consumers that nobody should look at each; None: few.
+        self._owners: dict[Position, C] | None = None
+        #: Those that can be sent something, in turn.
+        self.receivers: Receivers[C] = Receivers()
         #: Whether dispatch stands still since the subscription's limit of unacknowledged messages was reached.
         self._is_blocked = False
         #: In order of arrival.
@@ -149,9 +238,9 @@ class SharedDispatcher(Generic[C]):
     def add(self, consumer: C) -> None:
         """A consumer joins."""
         self.consumers.append(consumer)
-        turns = dict(self._turns)
-        turns[consumer.priority_level] = [*turns.get(consumer.priority_level, []), consumer]
-        self._turns = dict(sorted(turns.items()))
+        self.receivers.join(consumer)
+        if self._owners is None and len(self.consumers) > OWNERS_FROM:
+            self._owners = {position: each for each in self.consumers for position in each.pending.positions()}
 
     def remove(self, consumer: C) -> None:
         """A consumer leaves: what it holds is sent to others. After the last one, the shell rewinds its cursor instead,
@@ -159,10 +248,11 @@ class SharedDispatcher(Generic[C]):
         if consumer not in self.consumers:
             return
         self.consumers.remove(consumer)
-        self._turns[consumer.priority_level].remove(consumer)
-        if not self._turns[consumer.priority_level]:
-            del self._turns[consumer.priority_level]
+        self.receivers.leave(consumer)
         taken = consumer.pending.drain()
+        self._disown([position for position, _, _ in taken])
+        if len(self.consumers) < OWNERS_FROM // 2:
+            self._owners = None
         if not self.consumers:
             self.clear()
             for position, _, _ in taken:
@@ -197,7 +287,7 @@ class SharedDispatcher(Generic[C]):
         receive anything."""
         if not self._may_send():
             return None
-        wanted = min(self._entries_wanted(), entries_max)
+        wanted = self.receivers.wanted(min(self._limits.read_entries_max, entries_max))
         if wanted == 0:
             return None
         if len(self.replay):
@@ -209,7 +299,7 @@ class SharedDispatcher(Generic[C]):
 
     def next_read_on(self, entries_max: int = ENTRIES_MAX) -> ReadOn | None:
         """As :meth:`next_read` while what is to be sent again can not be read: on in the log, for Shared alone."""
-        wanted = min(self._entries_wanted(), entries_max) if self._may_send() else 0
+        wanted = self.receivers.wanted(min(self._limits.read_entries_max, entries_max)) if self._may_send() else 0
         return ReadOn(wanted) if wanted else None
 
     def postpone(self, positions: Sequence[Position]) -> None:
@@ -233,7 +323,7 @@ class SharedDispatcher(Generic[C]):
             if self._reading is not None and entry.position not in self.replay:
                 continue  # acknowledged while it was read
             if consumer is None or sent >= turn or not consumer.can_receive() or self._is_held:
-                consumer = None if self._is_held else self._next_consumer()
+                consumer = None if self._is_held else self.receivers.next()
                 if consumer is None:
                     self._keep(entries[index:])
                     break
@@ -282,6 +372,7 @@ class SharedDispatcher(Generic[C]):
                 removed = consumer.pending.remove(position)
                 if removed is not None:
                     taken.append((position, *removed))
+        self._disown([position for position, _, _ in taken])
         return self._give_back(consumer, taken)
 
     def acknowledge(self, consumer: C, position: Position, remaining: int = 0) -> bool:
@@ -294,21 +385,26 @@ class SharedDispatcher(Generic[C]):
     def hold(self, consumer: C, position: Position, remaining: int = 0, *, is_counted: bool = True) -> bool:
         """As :meth:`acknowledge`, but it may come again (:meth:`unhold`): that it was sent counts now, for its consumer
         may be gone by then."""
-        owner = consumer
-        if position not in consumer.pending:
-            for other in self.consumers:
-                if position in other.pending:
-                    owner = other
-                    break
+        owner = consumer if position in consumer.pending else self.owner(position) or consumer
         if remaining:
             count, sticky_hash = owner.pending.reduce(position, remaining), 0
         else:
             self.replay.discard(position)
             removed = owner.pending.remove(position)
+            self._disown((position,))
             if removed is not None and is_counted:
                 self.tracker.increment(position)
             count, sticky_hash = removed or (0, 0)
         return self._release(owner, count, sticky_hash)
+
+    def owner(self, position: Position) -> C | None:
+        """Who holds the entry; None: nobody."""
+        if self._owners is not None:
+            return self._owners.get(position)
+        for consumer in self.consumers:
+            if position in consumer.pending:
+                return consumer
+        return None
 
     def unhold(self, position: Position) -> None:
         """An entry that was held, and that no consumer has, must be sent again."""
@@ -324,6 +420,7 @@ class SharedDispatcher(Generic[C]):
                     break
                 removed = consumer.pending.remove(held)
                 if removed is not None:
+                    self._disown((held,))
                     self._release(consumer, *removed)
 
     # ---- what Key_Shared does otherwise ----
@@ -368,16 +465,6 @@ class SharedDispatcher(Generic[C]):
             else:
                 self.replay.give_back(entry.position)
 
-    def _entries_wanted(self) -> int:
-        limit = self._limits.read_entries_max
-        wanted = 0
-        for consumer in self.consumers:
-            if consumer.can_receive():
-                wanted += consumer.entries_wanted(limit)
-                if wanted >= limit:
-                    return limit
-        return wanted
-
     # ---- shared by both ----
 
     def _forget_missing(self, entries: Sequence[Candidate]) -> None:
@@ -393,6 +480,8 @@ class SharedDispatcher(Generic[C]):
             self.replay.discard(entry.position)
         count = entry.message_count
         consumer.pending.add(entry.position, count, entry.sticky_hash)
+        if self._owners is not None:
+            self._owners[entry.position] = consumer
         consumer.note_sent(count, 1)
         consumer.add_unacked(count)
         self.unacked_count += count
@@ -415,14 +504,10 @@ class SharedDispatcher(Generic[C]):
         self._is_held = self._is_blocked
         self.on_freed()
 
-    def _next_consumer(self) -> C | None:
-        for consumers in self._turns.values():
-            for index, consumer in enumerate(consumers):
-                if consumer.can_receive():
-                    if len(consumers) > 1:
-                        consumers[:] = [*consumers[index + 1 :], *consumers[: index + 1]]
-                    return consumer
-        return None
+    def _disown(self, positions: Iterable[Position]) -> None:
+        if self._owners is not None:
+            for position in positions:
+                self._owners.pop(position, None)
 
     def check_invariants(self) -> None:
         """No entry is pending twice or pending and queued; counts are those of the pending entries."""
@@ -439,6 +524,10 @@ class SharedDispatcher(Generic[C]):
                 invariant(position not in self.replay, f"{position} is pending and waits to be sent again")
                 seen.add(position)
                 held += consumer.pending.count(position)
+            is_left_out = consumer.line is None and consumer.can_receive()
+            invariant(not is_left_out, f"{consumer.name} can receive, and is not in line")
             invariant(consumer.unacked_count == held, f"{consumer.name} counts {consumer.unacked_count}, holds {held}")
             total += held
+        owned = {position: each for each in self.consumers for position in each.pending.positions()}
+        invariant(self._owners in (None, owned), "the index of who holds what is another than what they hold")
         invariant(total == self.unacked_count, f"{self.unacked_count} unacknowledged counted, {total} pending")
