@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 #: Ids of producers closed by the broker, whose late SENDs are dropped instead of closing the connection.
 CLOSED_PRODUCERS_REMEMBERED_MAX: Final = 10_000
-#: Consumers of a lost connection that leave in one turn of the loop.
-LEAVING_AT_ONCE: Final = 50
+#: Consumers of a lost connection that leave in one turn of the loop: of one that leaves a Key_Shared subscription a
+#: hundred points are taken off its ring, 0.1 to 0.2 ms.
+LEAVING_AT_ONCE: Final = 25
 
 
 class Members:

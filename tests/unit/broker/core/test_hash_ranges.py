@@ -61,11 +61,44 @@ def test_auto_split_halves_the_widest_range_and_gives_it_back():
 
 def test_auto_split_without_room_refuses():
     split = HashRangeAutoSplit()
-    # A state that would take 65536 consumers to reach.
-    split._ends = list(range(1, HASH_RANGE_SIZE + 1))
-    split._consumers = [ConsumerState("x")] * HASH_RANGE_SIZE
+    for _ in range(HASH_RANGE_SIZE):
+        split.add(ConsumerState("x"))
     with pytest.raises(ConsumerAssignError):
         split.add(ConsumerState("one too many"))
+
+
+@given(st.lists(st.integers(-30, 30), max_size=60))
+def test_auto_split_divides_the_first_of_the_widest_ranges_and_keeps_little_of_those_that_are_gone(history):
+    split, there = HashRangeAutoSplit(), []
+    ends: list[int] = []
+    for step in history:
+        if step >= 0 or not there:
+            there.append(ConsumerState(""))
+            split.add(there[-1])
+            widths = [end - start for start, end in zip([0, *ends], ends, strict=False)]
+            index = widths.index(max(widths)) if widths else 0
+            ends.insert(index, ends[index] - (widths[index] >> 1) if widths else HASH_RANGE_SIZE)
+        else:
+            gone = there.pop(step % len(there))
+            index = [consumer for _, _, consumer in split.ranges()].index(gone)
+            split.remove(gone)
+            split.remove(gone)
+            del ends[index - 1 if 0 < index == len(ends) - 1 else index]
+        assert split._ends == ends
+        assert len(split._widest) <= 4 * len(ends) + 2
+
+
+def test_thousands_that_come_and_go_are_not_each_compared_with_all_others():
+    split = HashRangeAutoSplit()
+    CountedConsumer.compared = 0
+    many = [CountedConsumer("") for _ in range(2000)]
+    for consumer in many:
+        split.add(consumer)
+    assert len(split.ranges()) == 2000
+    for consumer in many:
+        split.remove(consumer)
+    assert CountedConsumer.compared <= 2 * 2000
+    assert split.ranges() == []
 
 
 def test_ring_spreads_and_consumers_of_one_name_share():
@@ -180,6 +213,18 @@ def test_sticky_ranges_are_refused_exactly_where_two_share_a_hash(wanted):
             selector.add(consumer)
             owners.update(dict.fromkeys(hashes, consumer))
     assert {found: selector.select(found) for found in range(80)} == {found: owners.get(found) for found in range(80)}
+
+
+class CountedConsumer(ConsumerState):
+    """A consumer that counts what it is compared with."""
+
+    compared = 0
+
+    def __eq__(self, other):
+        CountedConsumer.compared += 1
+        return self is other
+
+    __hash__ = ConsumerState.__hash__
 
 
 class Counted(int):

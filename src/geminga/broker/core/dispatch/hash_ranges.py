@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
+from operator import itemgetter
 from typing import Final, Protocol
 
 from geminga.broker.core.dispatch.consumer_state import ConsumerState
@@ -52,39 +53,69 @@ class HashRangeAutoSplit:
     """AUTO_SPLIT by halving: a new consumer takes the lower half of the widest range, a leaving one gives its
     range to its upper neighbour (the last range: to its lower neighbour)."""
 
-    __slots__ = ("_consumers", "_ends")
+    __slots__ = ("_consumers", "_end_of", "_ends", "_widest")
 
     def __init__(self) -> None:
         #: Last hash of each range, ascending; the last one is the last hash of all.
         self._ends: list[int] = []
         self._consumers: list[ConsumerState] = []
+        self._end_of: dict[ConsumerState, int] = {}
+        #: Minus the width and the end of each range, as a heap, and of ranges that are no more: of the widest ones the
+        #: first is found without a look at each, of thousands that one connection may bring and take along.
+        self._widest: list[tuple[int, int]] = []
 
     def add(self, consumer: ConsumerState) -> None:
         """Give ``consumer`` half of the widest range. Raises ConsumerAssignError."""
-        if not self._ends:
-            self._ends.append(HASH_RANGE_SIZE)
-            self._consumers.append(consumer)
+        index = self._find_widest()
+        if index is None:
+            self._insert(0, HASH_RANGE_SIZE, consumer)
             return
-        starts = [0, *self._ends[:-1]]
-        widths = [end - start for start, end in zip(starts, self._ends, strict=True)]
-        width = max(widths)
+        width = self._width(index)
         if width <= 1:
             raise ConsumerAssignError(f"no key range is left to divide among {len(self._ends)} consumers")
-        index = widths.index(width)
-        self._ends.insert(index, self._ends[index] - (width >> 1))
-        self._consumers.insert(index, consumer)
+        self._insert(index, self._ends[index] - (width >> 1), consumer)
+        self._note(index + 1)
 
     def remove(self, consumer: ConsumerState) -> None:
         """Give its range to a neighbour."""
-        if consumer not in self._consumers:
+        end = self._end_of.pop(consumer, None)
+        if end is None:
             return
-        index = self._consumers.index(consumer)
+        index = bisect_left(self._ends, end)
+        del self._consumers[index]
         if index == len(self._ends) - 1 and index > 0:
             # The last range must stay: its lower neighbour takes it over.
-            del self._ends[index - 1]
-        else:
-            del self._ends[index]
-        del self._consumers[index]
+            index -= 1
+            self._end_of[self._consumers[index]] = end
+        del self._ends[index]
+        if index < len(self._ends):
+            self._note(index)
+        if len(self._widest) > 4 * len(self._ends):
+            self._widest = []
+            for index in range(len(self._ends)):
+                self._note(index)
+
+    def _insert(self, index: int, end: int, consumer: ConsumerState) -> None:
+        self._ends.insert(index, end)
+        self._consumers.insert(index, consumer)
+        self._end_of[consumer] = end
+        self._note(index)
+
+    def _note(self, index: int) -> None:
+        heappush(self._widest, (-self._width(index), self._ends[index]))
+
+    def _width(self, index: int) -> int:
+        return self._ends[index] - (self._ends[index - 1] if index else 0)
+
+    def _find_widest(self) -> int | None:
+        """The index of the first of the widest ranges; None: there is none."""
+        while self._widest:
+            width, end = self._widest[0]
+            index = bisect_left(self._ends, end)
+            if index < len(self._ends) and self._ends[index] == end and self._width(index) == -width:
+                return index
+            heappop(self._widest)
+        return None
 
     def sticky_hash(self, key_hash: int) -> int:
         """See :func:`sticky_hash_of`."""
@@ -196,11 +227,12 @@ class ConsistentHashRing:
 class StickyRanges:
     """STICKY: each consumer names its ranges, which must not overlap; hashes nobody named wait."""
 
-    __slots__ = ("_ranges", "_wanted")
+    __slots__ = ("_lasts", "_ranges", "_wanted")
 
     def __init__(self) -> None:
-        #: (last, first, consumer), ascending.
+        #: (last, first, consumer), ascending; and the last hash of each.
         self._ranges: list[tuple[int, int, ConsumerState]] = []
+        self._lasts: list[int] = []
         self._wanted: dict[ConsumerState, Sequence[tuple[int, int]]] = {}
 
     def want(self, consumer: ConsumerState, ranges: Sequence[tuple[int, int]]) -> None:
@@ -222,19 +254,21 @@ class StickyRanges:
                 raise ConsumerAssignError(f"key range [{first}, {last}] overlaps another of the same consumer")
             previous = last
             # The first one that does not end before: tens of thousands are named by one consumer, and by others.
-            index = bisect_left(self._ranges, first, key=_last_of)
+            index = bisect_left(self._lasts, first)
             if index < len(self._ranges) and self._ranges[index][1] <= last:
                 other_last, other_first, other = self._ranges[index]
                 raise ConsumerAssignError(
                     f"key range [{first}, {last}] overlaps [{other_first}, {other_last}] of consumer {other.name}"
                 )
         self._ranges.extend((last, first, consumer) for first, last in wanted)
-        self._ranges.sort(key=_last_of)
+        self._ranges.sort(key=itemgetter(0))
+        self._lasts = [last for last, _, _ in self._ranges]
 
     def remove(self, consumer: ConsumerState) -> None:
         """Its ranges are free again."""
         self._wanted.pop(consumer, None)
         self._ranges = [entry for entry in self._ranges if entry[2] is not consumer]
+        self._lasts = [last for last, _, _ in self._ranges]
 
     def sticky_hash(self, key_hash: int) -> int:
         """See :func:`sticky_hash_of`."""
@@ -242,7 +276,7 @@ class StickyRanges:
 
     def select(self, sticky_hash: int) -> ConsumerState | None:
         """Who named that hash, if anybody did."""
-        index = bisect_left(self._ranges, sticky_hash, key=_last_of)
+        index = bisect_left(self._lasts, sticky_hash)
         if index < len(self._ranges) and self._ranges[index][1] <= sticky_hash:
             return self._ranges[index][2]
         return None
@@ -250,7 +284,3 @@ class StickyRanges:
     def ranges(self) -> list[tuple[int, int, ConsumerState]]:
         """(first, last, consumer), ascending."""
         return [(first, last, consumer) for last, first, consumer in self._ranges]
-
-
-def _last_of(entry: tuple[int, int, ConsumerState]) -> int:
-    return entry[0]
