@@ -14,7 +14,7 @@ from geminga.broker.core.dispatch.hash_ranges import (
     StickyKeySelector,
     StickyRanges,
 )
-from geminga.broker.core.dispatch.shared import Candidate
+from geminga.broker.core.dispatch.shared import Candidate, Receivers
 from geminga.broker.core.dispatch.single_active import SingleActiveDispatcher
 from geminga.broker.subscription.consumer import (
     Consumer,
@@ -76,10 +76,11 @@ class NonPersistentSubscription:
     """A subscription without a cursor."""
 
     __slots__ = (
+        "_all",
+        "_receivers",
         "_selector",
         "_single",
         "_stage",
-        "_turns",
         "bytes_out_closed",
         "chunks_out_closed",
         "draining_cleared_closed",
@@ -115,8 +116,9 @@ class NonPersistentSubscription:
         self.rates: Rates | None = None
         #: For Exclusive and Failover.
         self._single: SingleActiveDispatcher[Consumer] | None = None
-        #: For Shared and Key_Shared: the next one first.
-        self._turns: list[Consumer] = []
+        #: For Shared and Key_Shared; and those of them that can be sent something, in turn.
+        self._all: list[Consumer] = []
+        self._receivers: Receivers[Consumer] = Receivers()
         self._selector: StickyKeySelector | None = None
         #: Its entry filters, with what they said; None: it never had any.
         self.filter: SubscriptionFilter | None = None
@@ -136,7 +138,7 @@ class NonPersistentSubscription:
     @property
     def consumers(self) -> Sequence[Consumer]:
         """The connected consumers."""
-        return self._single.consumers if self._single is not None else self._turns
+        return self._single.consumers if self._single is not None else self._all
 
     @property
     def selector(self) -> StickyKeySelector | None:
@@ -162,8 +164,8 @@ class NonPersistentSubscription:
         """Let ``consumer`` join; ConsumerBusyError or ConsumerAssignError if it does not fit."""
         if self.consumers and self.type != consumer.type:
             raise ConsumerBusyError("Subscription is of different type")
-        if self._turns and consumer.type == Key_Shared:
-            check_key_policy(self._turns[0].key_shared_meta, consumer.key_shared_meta)
+        if self._all and consumer.type == Key_Shared:
+            check_key_policy(self._all[0].key_shared_meta, consumer.key_shared_meta)
         if is_reached(self.topic.limits.consumers_per_subscription, len(self.consumers)):
             raise ConsumerBusyError("Subscription reached max consumers limit")
         if not self.consumers:
@@ -178,7 +180,8 @@ class NonPersistentSubscription:
                     meta = consumer.key_shared_meta or pb.KeySharedMeta()
                     self._selector.want(consumer, [(r.start, r.end) for r in meta.hashRanges])
                 self._selector.add(consumer)
-            self._turns.append(consumer)
+            self._all.append(consumer)
+            self._receivers.join(consumer)
         self.type = consumer.type
         self.topic.consumer_counts.joined(consumer)
 
@@ -197,7 +200,8 @@ class NonPersistentSubscription:
             if self._single.remove(consumer) and self.type == Failover:
                 self._notify(None)
         else:
-            self._turns.remove(consumer)
+            self._all.remove(consumer)
+            self._receivers.leave(consumer)
             if self._selector is not None:
                 self._selector.remove(consumer)
         if not self.consumers and not self.is_durable:
@@ -267,7 +271,7 @@ class NonPersistentSubscription:
         """Send all consumers away, whatever state it is in."""
         consumers = list(self.consumers)
         self._end_filtering()
-        self._single, self._selector, self._turns = None, None, []
+        self._single, self._selector, self._all, self._receivers = None, None, [], Receivers()
         for consumer in consumers:
             consumer.disconnect()
 
@@ -301,23 +305,13 @@ class NonPersistentSubscription:
             return active if active is not None and active.can_receive() else None
         if self._selector is not None:
             selected = self._selector.select(self._selector.sticky_hash(murmur3_32(sticky_key(metadata))))
-            for consumer in self._turns:
-                if consumer is selected:
-                    return consumer if consumer.can_receive() else None
-            return None
-        best: Consumer | None = None
-        for consumer in self._turns:
-            if consumer.can_receive() and (best is None or consumer.priority_level < best.priority_level):
-                best = consumer
-        if best is not None:
-            self._turns.remove(best)
-            self._turns.append(best)
-        return best
+            return selected if isinstance(selected, Consumer) and selected.can_receive() else None
+        return self._receivers.next()
 
     def _reset(self, consumer: Consumer) -> None:
         """The first consumer decides the type."""
         config = self.services.config
-        self._single, self._selector, self._turns = None, None, []
+        self._single, self._selector, self._all, self._receivers = None, None, [], Receivers()
         if consumer.type in (Exclusive, Failover):
             name = self.topic.name
             by_index = name.is_partition and not config.active_consumer_failover_consistent_hashing

@@ -10,7 +10,7 @@ import pytest
 from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.handlers import subscription as handlers
 from geminga.broker.publishing.life import TopicLife
-from geminga.broker.subscription.consumer import SENT_AWAY_A_TURN
+from geminga.broker.subscription.consumer import SENT_AWAY_A_TURN, Consumer
 from geminga.broker.subscription.limits import NO_LIMITS, ConsumerCounts
 from geminga.broker.subscription.non_persistent import subscribe_non_persistent
 from geminga.broker.subscription.stats import subscription_counts
@@ -19,6 +19,7 @@ from geminga.model.errors import ConsumerBusyError
 from geminga.runtime import SystemClock, SystemRng, next_turn, spawn
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.metadata import encode_entry
+from support.house.python_calls import counted_calls
 from support.worlds.subscriptions import RecordingConnection, Sub
 
 
@@ -123,6 +124,35 @@ def test_shared_takes_turns_and_key_shared_goes_by_key():
         assert first.messages
         assert second.messages
         assert not set(first.texts()) & set(second.texts())
+
+    with_non_persistent(scenario)
+
+
+@pytest.mark.parametrize("sub_type", [Sub.Shared, Sub.Key_Shared])
+def test_a_message_is_no_look_at_all_consumers(sub_type):
+    async def scenario(topic):
+        connection = RecordingConnection(topic)
+        for number in range(100):
+            await topic.join(connection, sub_type, consumer_id=number, permits=0)
+        handlers.handle_flow(connection, 50, 1000)
+        topic.publish("first")
+        looked = 0
+        for number in range(40):
+            with counted_calls(Consumer.can_receive) as calls:
+                topic.publish(str(number))
+                looked += calls()
+        assert looked <= 40
+        if sub_type == Sub.Shared:
+            connection.is_writable = False
+            topic.publish("dropped")
+            connection.set_writable()
+            topic.publish("last")
+            assert connection.texts(50)[-1] == "last"
+            assert "dropped" not in connection.texts(50)
+        connection.consumers[50].close()
+        connection.messages.clear()
+        topic.publish("for nobody")
+        assert connection.texts() == []
 
     with_non_persistent(scenario)
 
