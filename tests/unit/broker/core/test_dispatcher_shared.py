@@ -225,3 +225,13 @@ def test_what_few_hold_is_found_when_many_join() -> None:
     core.acknowledge(other, Position(1, 3))
     assert (core.unacked_count, len(first.pending), core.owner(Position(1, 4))) == (4, 4, first)
     core.check_invariants()
+
+
+def test_who_wants_all_that_is_read_at_once_keeps_its_turn_until_it_is_sent_something() -> None:
+    core = shared(read_entries_max=2)
+    for name in "abc":
+        core.add(consumer(name))
+    assert core.next_read() == ReadOn(2)
+    assert [who.name for who, _ in core.assign([candidate(0)])] == ["a"]
+    assert core.next_read() == ReadOn(2)
+    assert [who.name for who, _ in core.assign([candidate(1)])] == ["b"]
