@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import math
 from collections.abc import Iterator
 
 import pytest
@@ -217,7 +218,7 @@ def test_issuer_that_refuses_or_talks_nonsense_is_told_without_the_secret(issuer
     with pytest.raises(ErrorGettingAuthenticationData, match=r"/oauth/token: 401 invalid_client: who are you$"):
         AuthenticationOauth2(issuer.parameters()).data()
     issuer.status = 200
-    for life_s in (0, "soon", True, None):
+    for life_s in (0, "soon", True, None, math.inf, math.nan, 10**400):
         issuer.life_s = life_s
         with pytest.raises(ErrorGettingAuthenticationData, match="expires_in is no number"):
             AuthenticationOauth2(issuer.parameters()).data()

@@ -30,6 +30,8 @@ USED_SHARE: Final = 0.9
 NEW_SHARE: Final = 0.1
 #: Assumed of a token whose issuer does not say how long it lives, s.
 LIFE_S_ASSUMED: Final = 300.0
+#: Longest life that is believed, s, some 30 years: an infinite one, which JSON can be read as, would never be renewed.
+LIFE_S_MAX: Final = 1_000_000_000
 _GRANT: Final = "client_credentials"
 _EXPECTED: Final = 'JSON as {"issuer_url": ..., "private_key": "file:///path", "audience": ..., "scope": ...}'
 
@@ -127,8 +129,10 @@ class AuthenticationOauth2:
         token, life_s = answer.get("access_token"), answer.get("expires_in", LIFE_S_ASSUMED)
         if not isinstance(token, str) or not token:
             raise ErrorGettingAuthenticationData(f"{self._endpoint}: an answer without access_token")
-        if isinstance(life_s, bool) or not isinstance(life_s, int | float) or not life_s > 0:
-            raise ErrorGettingAuthenticationData(f"{self._endpoint}: expires_in is no number of seconds above 0")
+        if isinstance(life_s, bool) or not isinstance(life_s, int | float) or not 0 < life_s <= LIFE_S_MAX:
+            raise ErrorGettingAuthenticationData(
+                f"{self._endpoint}: expires_in is no number of seconds above 0, of at most {LIFE_S_MAX}"
+            )
         self._token = token.encode()
         self._good_until_s = begin_s + USED_SHARE * life_s
         self._new_until_s = begin_s + NEW_SHARE * life_s

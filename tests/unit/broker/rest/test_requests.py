@@ -8,7 +8,7 @@ import zlib
 import pytest
 
 from geminga.broker.core.coercion import LONG_MAX
-from geminga.broker.rest.calls.requests import SETTING_BYTES_MAX, RestError, message_id_json, position_of
+from geminga.broker.rest.calls.requests import NOT_FINITE, SETTING_BYTES_MAX, RestError, message_id_json, position_of
 from geminga.broker.rest.topic_routes.messages import decompressed, entry_response
 from geminga.broker.rest.topic_routes.subscriptions import ack_set_from
 from geminga.managed_ledger import Entry
@@ -17,7 +17,7 @@ from geminga.model.position import EARLIEST, LATEST, Position
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.compression import compress
 from geminga.wire.pulsar.metadata import encode_broker_entry_metadata, encode_entry
-from support.worlds.broker_world import BrokerWorld
+from support.worlds.broker_world import BrokerWorld, run_with_broker
 from support.worlds.policy_levels import run_quietly
 from support.worlds.rest_world import ask, rest_application
 
@@ -161,3 +161,35 @@ def test_a_setting_is_bounded_lower_than_what_is_stored() -> None:
         assert answer.status == 200
 
     run_quietly(scenario)
+
+
+NUMBERS = [
+    ("POST", "/admin/v2/namespaces/public/default/persistence", '{{"managedLedgerMaxMarkDeleteRate":{0}}}'),
+    ("POST", "/admin/v2/namespaces/public/default/dispatchRate", '{{"dispatchThrottlingRateInByte":{0}}}'),
+    ("POST", "/admin/v2/namespaces/public/default/backlogQuota", '{{"limitSize":{0},"policy":"producer_exception"}}'),
+    ("POST", "/admin/v2/namespaces/public/default/messageTTL", "{0}"),
+    ("PUT", "/admin/v2/namespaces/public/default/compactionThreshold", "{0}"),
+    ("PUT", "/admin/v2/namespaces/public/new", '{{"message_ttl_in_seconds":{0}}}'),
+    ("PUT", "/admin/v2/namespaces/public/new", '{{"latency_stats_sample_rate":{{"standalone":{0}}}}}'),
+    ("PUT", "/admin/v2/namespaces/public/new", '{{"bundles":{{"numBundles":{0}}}}}'),
+    ("PUT", "/admin/v2/persistent/public/default/new/partitions", "{0}"),
+    ("PUT", "/admin/v2/resourcegroups/group", '{{"publishRateInMsgs":{0}}}'),
+    ("POST", "/admin/v2/resource-quotas", '{{"msgRateIn":{0}}}'),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), NUMBERS)
+def test_number_that_no_double_holds_is_refused_with_what_was_expected(method: str, path: str, body: str) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        application, before = rest_application(world.broker), world.metadata_nodes()
+        for number in ("1e400", "-1e400", "NaN", "-Infinity"):
+            answer = await ask(application, method, path, body.format(number).encode())
+            assert (answer.status, answer.reason) == (400, NOT_FINITE)
+        # As a text, or a whole number of any length, it is read by who knows what it is for.
+        for number in ('"1e400"', '"NaN"', "9" * 400, "-" + "9" * 400, "1" + "0" * 5000):
+            answer = await ask(application, method, path, body.format(number).encode())
+            assert 400 <= answer.status < 500, (number[:20], answer)
+            assert any(word in answer.reason for word in ("must be", "should be", "not JSON")), answer
+        assert world.metadata_nodes() == before
+
+    run_with_broker(scenario)

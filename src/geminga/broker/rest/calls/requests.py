@@ -50,6 +50,9 @@ SOCKETS_PATH: Final = "/ws/"
 TOKEN_PARAMETER: Final = "token"
 #: What is said where a body is missing that has to be there.
 NO_BODY: Final = "The request entity cannot be empty."
+#: What is said of numbers that no double holds, and how ``json.dumps`` begins to say it.
+NOT_FINITE: Final = "a number in the body is too large, or none: expected at most 1.8e308, and no NaN or Infinity"
+_OUT_OF_RANGE: Final = "Out of range float values"
 
 
 class RestError(RemoteError):
@@ -301,7 +304,9 @@ async def json_body(request: Request, bytes_max: int | None = SETTING_BYTES_MAX,
         # Half a surrogate pair, NaN and numbers beyond a double can be read, but neither kept nor sent on as JSON.
         json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
-        raise RestError(400, f"the body is not JSON: {error}") from error
+        # A number beyond a double is JSON, which json.dumps' words do not tell.
+        why = NOT_FINITE if f"{error}".startswith(_OUT_OF_RANGE) else f"the body is not JSON: {error}"
+        raise RestError(400, why) from error
     return value
 
 

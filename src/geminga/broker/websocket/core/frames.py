@@ -12,7 +12,8 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import IntEnum
-from typing import Final, NamedTuple, TypeAlias
+from math import inf
+from typing import Final, NamedTuple, NoReturn, TypeAlias
 
 from geminga.broker.websocket.core.parameters import INT_MAX, LONG_MAX
 from geminga.model.errors import RemoteError
@@ -313,7 +314,7 @@ def close_reason(code: ErrorCode, reason: str = "") -> tuple[int, str]:
 
 def _object(text: str) -> dict[str, Json]:
     try:
-        found: Json = json.loads(text)
+        found: Json = json.loads(text, parse_constant=_no_constant)
         # Half a surrogate pair can be read, and neither kept nor sent on.
         text.encode() if text.isascii() and "\\u" not in text else json.dumps(found, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
@@ -321,6 +322,10 @@ def _object(text: str) -> dict[str, Json]:
     if not isinstance(found, dict):
         raise FrameError(ErrorCode.NOT_JSON, f"{DESCRIPTIONS[ErrorCode.NOT_JSON]}: expected an object")
     return found
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no value of JSON")
 
 
 def _text(fields: Mapping[str, Json], name: str, context: str | None) -> str | None:
@@ -331,7 +336,7 @@ def _text(fields: Mapping[str, Json], name: str, context: str | None) -> str | N
 def _text_of(value: Json, name: str, context: str | None) -> str:
     if isinstance(value, str):
         return value
-    if isinstance(value, bool | int | float):
+    if isinstance(value, bool | int | float) and abs(value) != inf:  # a number beyond a double is not what was sent
         return json.dumps(value)
     raise FrameError(ErrorCode.NOT_JSON, f"{name}: expected a text", context)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Generator, Iterator, Mapping
+from math import isinf
 from typing import Final, NamedTuple
 
 from geminga.broker.core.coercion import Json
@@ -148,9 +149,13 @@ def _real(name: str, value: Json, where: _Place) -> bytes:
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise _wrong(where, "a number", value)
     try:
-        return (_FLOAT if name == "float" else _DOUBLE).pack(value)
-    except (OverflowError, struct.error) as error:
-        raise _wrong(where, f"a number that a {name} can hold", value) from error
+        # JSON has no infinity: what is read as one was a number beyond a double.
+        if not isinf(value):
+            return (_FLOAT if name == "float" else _DOUBLE).pack(value)
+        error: Exception | None = None
+    except (OverflowError, struct.error) as overflow:
+        error = overflow
+    raise _wrong(where, f"a number that a {name} can hold", value) from error
 
 
 def _fields_of(kind: AvroType, value: Json, out: _Out, where: _Place) -> Iterator[_Within]:

@@ -12,6 +12,7 @@ import json
 import re
 import struct
 from collections.abc import Callable, Generator, Mapping
+from math import isinf
 from typing import Final
 
 from geminga.broker.core.coercion import VALUES_MAX, BodyError, Json, has_too_many_values
@@ -85,9 +86,13 @@ def _real(kind: SchemaType) -> Encoder:
 
     def encode(text: str, what: str) -> bytes:
         try:
-            return layout.pack(float(text))
+            value = float(text)
+            data = layout.pack(value)
         except (ValueError, OverflowError) as error:
             raise _wrong(what, kind, "a number", text) from error
+        if isinf(value) and "inf" not in text.lower():
+            raise _wrong(what, kind, "a number that a double can hold", text)
+        return data
 
     return encode
 

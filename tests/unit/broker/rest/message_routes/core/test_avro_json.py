@@ -105,6 +105,8 @@ def test_union_of_null_and_one_more_takes_its_value_without_the_branch() -> None
         ("float", 1e39, "expected a number that a float can hold"),
         ("double", "1", "expected a number, not '1'"),
         ("double", 10**309, "expected a number that a double can hold"),
+        ("double", json.loads("1e400"), "expected a number that a double can hold"),
+        ("float", json.loads("-1e400"), "expected a number that a float can hold"),
         ("string", None, "expected a text, not None"),
         ("bytes", "€", "a text of characters up to U.00FF"),
         ({"type": "fixed", "name": "F", "size": 2}, "abc", "expected 2 bytes, not 'abc'"),

@@ -52,6 +52,8 @@ def test_text_becomes_what_a_client_makes_of_the_value(text: str, schema: Any, v
         ("INT64", "1" * 30, "expected a whole number, not '1111"),
         ("INT32", "1.0", "expected a whole number, not '1.0'"),
         ("FLOAT", "1e39", "it is no FLOAT: expected a number"),
+        ("FLOAT", "1e400", "it is no FLOAT: expected a number"),
+        ("DOUBLE", "-1e400", "it is no DOUBLE: expected a number"),
         ("BOOLEAN", "1", "expected true or false, not '1'"),
         ("TIMESTAMP", "2026-11-28T12:00:00", "expected a time such as"),
         ("TIMESTAMP", "9" * 20, "expected a whole number of 64 bits"),
