@@ -11,6 +11,8 @@ from urllib.parse import quote_plus, unquote_plus
 from geminga.model.errors import InvalidTopicNameError
 
 PARTITION_SUFFIX: Final = "-partition-"
+_INDEX_MAX: Final = (1 << 31) - 1
+_INDEX_DIGITS_MAX: Final = 10
 DEFAULT_NAMESPACE: Final = "public/default"
 SYSTEM_NAMESPACE: Final = "pulsar/system"
 
@@ -241,7 +243,8 @@ _parse_kept: Final = lru_cache(maxsize=NAMES_KEPT_MAX)(_parse)
 
 def _partition_index(local_name: str) -> int:
     _, separator, digits = local_name.rpartition(PARTITION_SUFFIX)
-    # As Pulsar: "-partition-01" or "-partition-+1" is an ordinary name, not a partition.
+    # As Pulsar: "-partition-01" or "-partition-+1" is an ordinary name, not a partition; nor is beyond Java's int.
     if separator and digits.isascii() and digits.isdigit() and (digits == "0" or digits[0] != "0"):
-        return int(digits)
+        index = int(digits) if len(digits) <= _INDEX_DIGITS_MAX else _INDEX_MAX + 1
+        return index if index <= _INDEX_MAX else -1
     return -1

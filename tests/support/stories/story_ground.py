@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from geminga.broker.resources.partitioned_topics import PARTITIONED_TOPICS_PATH
 from geminga.metadata.core.faults import MetadataFaults
 from geminga.metadata.memory import MemoryMetadata
+from geminga.metadata.ports import MUST_NOT_EXIST
 from geminga.runtime.ports import Clock
 from geminga.sim import SimWorld
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -36,6 +38,9 @@ class StoryGround:
         self.rng = world.rng("broker story")
         self.node = world.node("broker")
         self.server = MemoryMetadata()
+        # No client makes a partition of what is not there.
+        tree, path = self.server.tree, f"{PARTITIONED_TOPICS_PATH}/public/default/persistent/b"
+        tree.put(path, b'{"partitions":1}', expected_version=MUST_NOT_EXIST, session=tree.open_session(), now_ms=0)
         self.faults = MetadataFaults()
         self.topics = {name: TopicModel(name) for name in TOPICS}
         self.number = 0

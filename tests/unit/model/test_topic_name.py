@@ -54,6 +54,12 @@ def test_a_name_of_pulsar_1_is_called_that() -> None:
         ("t-partition-+1", -1),
         ("t-partition-", -1),
         ("t-partition-x", -1),
+        ("t-partition-00", -1),
+        ("t-partition--1", -1),
+        ("t-partition-2147483647", 2147483647),
+        ("t-partition-2147483648", -1),
+        ("t-partition-99999999999999", -1),
+        ("t-partition-" + "9" * 5000, -1),
         ("t", -1),
     ],
 )

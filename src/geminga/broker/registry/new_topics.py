@@ -17,7 +17,7 @@ from geminga.broker.registry.ports import Belongings
 from geminga.broker.resources import Resources
 from geminga.broker.topic.base import Topic
 from geminga.broker.topic.persistent import stay
-from geminga.model.errors import GemingaError, NotFoundError, TopicNotFoundError
+from geminga.model.errors import GemingaError, NotAllowedError, NotFoundError, TopicNotFoundError
 from geminga.model.topic_name import SHADOW_SOURCE, TopicName
 from geminga.runtime import get_logger
 
@@ -114,6 +114,23 @@ async def may_be_new(resources: Resources, name: TopicName) -> bool:
         return True
     # The partitions of a shadow topic are made with it, or as missed ones: what they show is said then.
     return name.is_partition and not found.is_deleted and not found.properties.get(SHADOW_SOURCE)
+
+
+async def require_partition(resources: Resources, name: TopicName, *, is_made: bool) -> None:
+    """Raise unless the topic has that partition: NotAllowedError, in Pulsar's words. MetadataError.
+
+    ``is_made``: it would be made on demand; else TopicNotFoundError is raised where there is no partitioned topic.
+    """
+    # Whoever asks may have heard of it by a server that is ahead of ours, and would not come again.
+    await resources.sync()
+    found = await resources.partitioned_topics.find(name)
+    if found is not None and name.partition < found.partitions:
+        return
+    if found is not None:
+        raise NotAllowedError(f"Illegal topic partition name {name} with max allowed {found.partitions} partitions")
+    if is_made:
+        raise NotAllowedError(f"Partition metadata not found for the partitioned topic: {name}")
+    raise TopicNotFoundError(f"Topic {name} not found")
 
 
 async def may_have_partitions(resources: Resources, name: TopicName) -> bool:

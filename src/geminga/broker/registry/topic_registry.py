@@ -481,17 +481,17 @@ class TopicRegistry:
         if name.is_system or await self.exists(name):
             return NO_LIMIT
         check_new_name(name)
+        partitions = await self._partitions(name)
         if name.is_partition:
-            partitions = await self._partitions(name)
-            if partitions:
-                if name.partition < partitions:
-                    return NO_LIMIT
-                raise NotAllowedError(f"Illegal topic partition name {name} with max allowed {partitions} partitions")
-        elif await self._partitions(name):
+            if name.partition >= partitions:
+                from geminga.broker.registry.new_topics import require_partition  # few ask for what is none
+
+                await self.require_here(name)
+                await require_partition(self._resources, name, is_made=is_allowed)
+            return NO_LIMIT
+        if partitions:
             raise NotAllowedError(f"{name} is a partitioned topic: only its partitions take producers and consumers")
-        if is_allowed and (topic_type == "non-partitioned" or name.is_partition):
-            return await self.room_for(name)
-        return None
+        return await self.room_for(name) if is_allowed and topic_type == "non-partitioned" else None
 
     def auto_creation(self, policies: Policies) -> TopicCreation:
         """Whether topics are created on demand in a namespace, of which type, with how many partitions."""

@@ -23,6 +23,7 @@ PARTITION = f"{TOPIC}-partition-3"
 async def used(world: BrokerWorld) -> None:
     """Two topics, one of them a partition: a producer, a consumer that acknowledged nothing, a message."""
     client = await world.client()
+    await world.ledgers.create(TopicName.parse(PARTITION).managed_ledger_name)
     for number, topic in enumerate((TOPIC, PARTITION), 1):
         await client.create_producer(topic, producer_id=number)
         await client.subscribe(topic, consumer_id=number)

@@ -156,3 +156,28 @@ def test_topic_of_the_name_of_a_partitioned_one_is_served_as_long_as_it_is_there
         assert "is a partitioned topic" in (await client.error()).message
 
     run(scenario)
+
+
+def test_client_of_a_topic_that_is_loaded_asks_for_nothing_that_is_stored() -> None:
+    async def scenario(world: BrokerWorld, store: CountingMetadata) -> None:
+        client = await world.publisher()
+        await client.subscribe()
+        store.take()
+        other = await world.client()
+        other.send(
+            pb.BaseCommand(
+                type=pb.BaseCommand.LOOKUP,
+                lookupTopic=pb.CommandLookupTopic(topic=TOPIC, request_id=other.next_request_id()),
+            )
+        )
+        await other.expect(pb.BaseCommand.LOOKUP_RESPONSE)
+        await other.create_producer(producer_name="other")
+        await other.subscribe(subType=pb.CommandSubscribe.Shared, subscription="sub-2", durable=False)
+        assert store.take() == Counter()
+        # How many partitions there are may change at any time: it is asked for each time.
+        asked = pb.CommandPartitionedTopicMetadata(topic=TOPIC, request_id=other.next_request_id())
+        other.send(pb.BaseCommand(type=pb.BaseCommand.PARTITIONED_METADATA, partitionMetadata=asked))
+        await other.expect(pb.BaseCommand.PARTITIONED_METADATA_RESPONSE)
+        assert store.take() == Counter({PARTITIONED: 1})
+
+    run(scenario)

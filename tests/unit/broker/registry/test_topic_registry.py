@@ -8,11 +8,15 @@ from typing import ClassVar
 
 import pytest
 
+from geminga import sim
+from geminga.broker.configuration.broker_config import BrokerConfig
 from geminga.broker.failures import BrokenPart
 from geminga.broker.registry import topic_registry
 from geminga.broker.registry.namespaces import TopicMode
+from geminga.broker.resources.partitioned_topics import PARTITIONED_TOPICS_PATH
 from geminga.broker.topic.parts import PartTopic, TopicPart
 from geminga.broker.topic.persistent import PersistentTopic
+from geminga.managed_ledger import ManagedLedgerConfig
 from geminga.metadata import MetadataFaults
 from geminga.model.errors import (
     ConflictError,
@@ -29,6 +33,7 @@ from geminga.wire._generated import pulsar_api_pb2 as pb
 from support.clusters.transacting import transacting
 from support.worlds.broker_world import TOPIC, BrokerWorld, Type, run_with_broker
 from support.worlds.holding_part import with_parts
+from support.worlds.metadata_behind import MetadataBehind
 from support.worlds.policy_levels import seconds
 
 NAME = TopicName.parse(TOPIC)
@@ -446,3 +451,74 @@ def test_unload_that_is_called_off_half_way_leaves_a_topic_that_loads(turns: int
         assert again.payloads() == [b"1"]
 
     run_with_broker(scenario, transaction_coordinator_enabled=True)
+
+
+@pytest.mark.parametrize("topic_type", ["partitioned", "non-partitioned"])
+@pytest.mark.parametrize("domain", ["persistent", "non-persistent"])
+@pytest.mark.parametrize("is_allowed", [True, False])
+def test_partition_of_nothing_is_made_for_no_client(topic_type: str, domain: str, is_allowed: bool) -> None:
+    """As in Pulsar 4.2 (PIP-414): it would be a topic that no list of partitioned ones has."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        broker, whole = world.broker, f"{domain}://public/default/whole"
+        await broker.partitions.create(TopicName.parse(whole), 3)
+        client, refused = await world.client(), pb.NotAllowedError if is_allowed else pb.TopicNotFound
+        for topic, error, said in (
+            (f"{domain}://public/default/none-partition-0", refused, "not found"),
+            (f"{whole}-partition-5", pb.NotAllowedError, "with max allowed 3 partitions"),
+            (f"{whole}-partition-2147483647", pb.NotAllowedError, "with max allowed 3 partitions"),
+        ):
+            client.request_producer(topic)
+            answer = await client.error()
+            assert (answer.error, said in answer.message) == (error, True), (topic, answer)
+            client.request_subscribe(topic)
+            answer = await client.error()
+            assert (answer.error, said in answer.message) == (error, True), (topic, answer)
+        assert not [name for name in world.broker.topics if "none" in name or "-5" in name]
+        await client.create_producer(f"{whole}-partition-2", producer_id=2)
+
+    run_with_broker(
+        scenario, allow_auto_topic_creation=is_allowed, auto_topic_creation_type=topic_type, default_partitions=2
+    )
+
+
+@pytest.mark.parametrize("index", ["00", "-1", "01", "2147483648", "99999999999999", "9" * 300])
+def test_name_that_only_looks_like_a_partitions_is_an_ordinary_one(index: str) -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        name = f"{TOPIC}-partition-{index}"
+        await (await world.client()).create_producer(name)
+        assert list(world.broker.topics) == [name]
+        await world.broker.partitions.create(TopicName.parse(TOPIC), 2)
+
+    run_with_broker(scenario)
+
+
+def test_partition_that_is_there_without_a_partitioned_topic_is_served() -> None:
+    """Earlier versions, and brokers of Apache's before 4.1, made some: what was published to them is there."""
+
+    async def scenario(world: BrokerWorld) -> None:
+        name = TopicName.parse(f"{TOPIC}-partition-0")
+        await world.ledgers.create(name.managed_ledger_name)
+        await (await world.client()).create_producer(str(name))
+
+    run_with_broker(scenario)
+
+
+def test_partition_of_a_topic_of_which_our_server_does_not_know_yet_is_served() -> None:
+    whole = TopicName.parse(TOPIC)
+    path = f"{PARTITIONED_TOPICS_PATH}/{whole.managed_ledger_name}"
+
+    async def on_node(node: sim.SimNode) -> None:
+        store = MetadataBehind(node.runtime)
+        world = BrokerWorld(node.runtime, BrokerConfig(), ManagedLedgerConfig(), store=store)
+        await world.start()
+        await world.resources.partitioned_topics.create(whole, 2)
+        store.nodes_before[path] = None
+        await (await world.client()).create_producer(f"{TOPIC}-partition-1")
+        assert path not in store.nodes_before
+        await world.stop()
+
+    async def main(world: sim.SimWorld) -> None:
+        await world.node("broker").run(on_node)
+
+    sim.run(main)
