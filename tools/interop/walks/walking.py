@@ -262,8 +262,8 @@ class Walker:
     async def redeliver(self, name: str) -> Seen:
         if not self.consumers.get(name):
             raise Unknown("no consumer")
-        # What is on its way comes again, too: of several consumers one may be sent what another gave back before its own
-        # asking is there, and get that twice. At no broker is it told when, so that the next taking shows it once.
+        # What is on its way comes again, too: of several consumers one may be sent what another gave back before its
+        # own asking is there, and get that twice. At no broker is it told when, so that the next taking shows it once.
         await asyncio.sleep(self.quiet_s / 2)
         self.held.get(name, {}).clear()
         self.asked_again.add(name)
