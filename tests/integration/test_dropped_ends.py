@@ -50,6 +50,7 @@ from support.processes.dropped_connections import (
 )
 from support.processes.raw_protocol import RawConnection, flow_frame, shared_frame
 from support.processes.s3_server import S3Server
+from support.worlds.other_cluster import as_copy
 
 pytestmark = pytest.mark.integration
 
@@ -161,7 +162,7 @@ def test_of_links_to_other_clusters(served: OnThread, broker: geminga.Standalone
         link = served.call(cluster.open(next(topics), 0))
 
         async def send() -> None:
-            link.send(metadata, b"x" * 100, Position(1, 1), lambda _: None)
+            link.send(as_copy(metadata, b"x" * 100), Position(1, 1), lambda _, __: None)
 
         served.call(send())
         return lambda: served.call(link.close())

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from geminga import sim
 from geminga.broker.configuration.broker_config import BrokerConfig
+from geminga.broker.geo.core.copying import Copy
 from geminga.broker.geo.ports import CopyDone
 from geminga.broker.geo.replicator import Replicator
 from geminga.broker.geo.turns import READS_AT_ONCE, ClusterTurns
@@ -51,9 +52,10 @@ class Link:
     async def version_of(self, schema: SchemaInfo) -> bytes:
         raise UnavailableError(f"no {schema.type.name} here")
 
-    def send(self, metadata: pb.MessageMetadata, payload: bytes, position: Position, done: CopyDone) -> None:
+    def send(self, copy: Copy, position: Position, done: CopyDone) -> None:
         del position
-        self._entries.append((encode_entry(metadata, payload), done))
+        entry = encode_entry(pb.MessageMetadata.FromString(copy.metadata), copy.payload)
+        self._entries.append((entry, done))
         # Those of one turn come in one, whose callbacks have no order.
         asyncio.get_running_loop().call_later(SOON_S, self._store)
 
@@ -61,11 +63,11 @@ class Link:
         entry, done = self._entries.popleft()
         if self._is_closed or self._ends in self._mesh.cut:
             self._is_closed = True
-            done(UnavailableError("the link is cut"))
+            done(0, UnavailableError("the link is cut"))
             return
 
         def stored(result: AppendResult) -> None:
-            done(result.error)
+            done(0 if result.error else 1, result.error)
 
         self._topic.publishing.append_own([entry], stored)
 

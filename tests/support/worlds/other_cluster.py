@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
+from geminga.broker.geo.core.copying import Copy, copy_of
 from geminga.broker.geo.ports import CopyDone
 from geminga.broker.geo.replicator import Replicator
 from geminga.broker.geo.turns import READS_AT_ONCE, ClusterTurns
@@ -15,8 +16,16 @@ from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
 from geminga.runtime import wait_ms
 from geminga.wire._generated import pulsar_api_pb2 as pb
+from geminga.wire.pulsar.metadata import encode_entry
 from geminga.wire.pulsar.schema_info import SchemaInfo
 from support.worlds.broker_world import BrokerWorld
+
+
+def as_copy(metadata: pb.MessageMetadata, payload: bytes) -> Copy:
+    """What is sent of an entry of theirs."""
+    copy = copy_of(encode_entry(metadata, payload), Position(1, 1), "standalone", "west")
+    assert copy is not None
+    return copy
 
 
 class OtherTopic:
@@ -48,20 +57,20 @@ class OtherTopic:
             raise UnavailableError("Incompatible schema")
         return b"%s of link %d" % (schema.type.name.encode(), len(self.cluster.topics))
 
-    def send(self, metadata: pb.MessageMetadata, payload: bytes, position: Position, done: CopyDone) -> None:
-        cluster = self.cluster
+    def send(self, copy: Copy, position: Position, done: CopyDone) -> None:
+        cluster, payload = self.cluster, copy.payload
         if payload in cluster.unsendable:
             raise UnavailableError(f"{payload.decode()} is too large")
         if payload in cluster.refused or any(link is self for link in cluster.broken):
             if not cluster.overtakes and not any(link is self for link in cluster.broken):
                 cluster.broken.append(self)
-            asyncio.get_running_loop().call_soon(done, UnavailableError(f"refused {payload.decode()}"))
+            asyncio.get_running_loop().call_soon(done, 0, UnavailableError(f"refused {payload.decode()}"))
             return
-        cluster.stored.append((metadata, payload))
+        cluster.stored.append((pb.MessageMetadata.FromString(copy.metadata), payload))
         if cluster.is_silent:
             self.waiting.append(done)
         else:
-            asyncio.get_running_loop().call_soon(done, None)
+            asyncio.get_running_loop().call_soon(done, 1, None)
 
     async def close(self) -> None:
         self.is_closed = True
@@ -135,7 +144,7 @@ class OtherCluster:
         self.is_silent = False
         waiting = self.topics[-1].waiting
         while waiting:
-            waiting.popleft()(None)
+            waiting.popleft()(1, None)
         if self.woken is not None and not self.woken.done():
             self.woken.set_result(None)
 

@@ -13,6 +13,7 @@ What has no source position, as older replicators send, is stored whatever it is
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -30,8 +31,9 @@ _LEDGER: Final = "_LID"
 _ENTRY: Final = "_EID"
 _ENTRY_BITS: Final = 63
 _HALF_MAX: Final = (1 << _ENTRY_BITS) - 1
-#: Digits of a half.
-_DIGITS_MAX: Final = 19
+_HALVES: Final = re.compile("([0-9]{1,19}):([0-9]{1,19})")
+#: By which name and number an entry counts.
+Source = tuple[str, int]
 #: Of a topic's ledger, JSON: by cluster, the last entry here that says nothing any more of how far the cluster is
 #: (``{"east": "12:34"}``). An operator took its source position away then, and a replay must not find it again.
 FORGOTTEN_PROPERTY: Final = "geminga.forgotten-sources"
@@ -51,15 +53,15 @@ def cluster_of(producer_name: str) -> str | None:
     return producer_name.removeprefix(REPLICATOR_PREFIX).partition(_TO)[0]
 
 
-def source_of(metadata: pb.MessageMetadata, local_cluster: str) -> tuple[str, int] | None:
+def source_of(metadata: pb.MessageMetadata, local_cluster: str) -> Source | None:
     """By which name and number a replicated entry counts; None: nothing tells whether it was here before."""
     if not metadata.replicated_from:
         return None
-    position = next((text_of(pair.value) for pair in metadata.properties if pair.key == SOURCE_POSITION), "")
-    number = number_of(position)
-    if number is None:
-        return None
-    return source_name(text_of(metadata.replicated_from), local_cluster), number
+    for pair in metadata.properties:
+        if pair.key == SOURCE_POSITION:
+            number = number_of(text_of(pair.value))
+            return None if number is None else (source_name(text_of(metadata.replicated_from), local_cluster), number)
+    return None
 
 
 def source_name(cluster: str, local_cluster: str) -> str:
@@ -114,31 +116,44 @@ def forgotten_text(forgotten: Mapping[str, Position]) -> str:
     return json.dumps({name: f"{last}" for name, last in forgotten.items()}, separators=(",", ":"))
 
 
-def judge(state: Deduplication, entries: Sequence[bytes], local_cluster: str) -> list[tuple[Verdict, bool]]:
-    """Verdicts of a replicator's entries, and whether they are to be remembered.
+def judge(
+    state: Deduplication, entries: Sequence[bytes], local_cluster: str
+) -> tuple[list[tuple[Verdict, bool]], list[Source | None]]:
+    """Verdicts of a replicator's entries, whether they are to be remembered, and by what (:func:`remember`).
 
     Behind one that is unknown nothing is judged: nothing else of its producer is taken, and what was judged would count
     as under way.
     """
     verdicts: list[tuple[Verdict, bool]] = []
+    sources: list[Source | None] = []
     for entry in entries:
         source = _source_in(state, entry, local_cluster)
         verdict = Verdict.ACCEPTED if source is None else state.published(*source, source[1])
         verdicts.append((verdict, source is not None))
+        sources.append(source)
         if verdict is Verdict.UNKNOWN:
             break
-    return verdicts
+    return verdicts, sources
 
 
-def remember(state: Deduplication, entries: Iterable[bytes], local_cluster: str) -> None:
-    """A replicator's entries are stored."""
-    for entry in entries:
-        source = _source_in(state, entry, local_cluster)
+def remember(state: Deduplication, sources: Iterable[Source | None]) -> None:
+    """A replicator's entries are stored, which were judged by these."""
+    last: dict[str, int] = {}
+    for source in sources:
         if source is not None:
-            state.stored(*source)
+            name, number = source
+            if number > last.get(name, -1):
+                last[name] = number
+    for name, number in last.items():
+        state.stored(name, number)
 
 
-def _source_in(state: Deduplication, entry: bytes, local_cluster: str) -> tuple[str, int] | None:
+def sources_in(state: Deduplication, entries: Iterable[bytes], local_cluster: str) -> list[Source | None]:
+    """By what each counts; None: it counts by nothing."""
+    return [_source_in(state, entry, local_cluster) for entry in entries]
+
+
+def _source_in(state: Deduplication, entry: bytes, local_cluster: str) -> Source | None:
     metadata = peek_metadata(entry)
     source = None if metadata is None else source_of(metadata, local_cluster)
     return source if source is not None and state.takes_source(source[0]) else None
@@ -146,15 +161,11 @@ def _source_in(state: Deduplication, entry: bytes, local_cluster: str) -> tuple[
 
 def number_of(position: str) -> int | None:
     """The number of ``ledger:entry``; None for any other text."""
-    ledger, colon, entry = position.partition(":")
-    if not colon or not (_is_half(ledger) and _is_half(entry)):
+    halves = _HALVES.fullmatch(position)
+    if halves is None:
         return None
-    ledger_id, entry_id = int(ledger), int(entry)
-    return None if max(ledger_id, entry_id) > _HALF_MAX else ledger_id << _ENTRY_BITS | entry_id
-
-
-def _is_half(text: str) -> bool:
-    return len(text) <= _DIGITS_MAX and text.isascii() and text.isdecimal()
+    ledger_id, entry_id = int(halves[1]), int(halves[2])
+    return None if ledger_id > _HALF_MAX or entry_id > _HALF_MAX else ledger_id << _ENTRY_BITS | entry_id
 
 
 def shown(name: str, number: int) -> int | str:

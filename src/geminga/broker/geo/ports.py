@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+from geminga.broker.geo.core.copying import Copy
 from geminga.model.errors import GemingaError, UnavailableError
 from geminga.model.position import Position
 from geminga.model.topic_name import TopicName
-from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.schema_info import SchemaInfo
 
-#: Told once of an entry, in a later turn of the loop: None, it is stored over there; or why it, and all behind it, is
-#: not.
-CopyDone = Callable[[GemingaError | None], None]
+#: Told in a later turn of the loop, and in order: how many entries more are stored over there, and None; or 0, and why
+#: the next one, and all behind it, is not.
+CopyDone = Callable[[int, GemingaError | None], None]
 
 
 class AwayError(UnavailableError):
@@ -47,9 +47,9 @@ class RemoteTopic(Protocol):
         """The version over there of a schema, which is added where it is missing. Raises GemingaError."""
         ...
 
-    def send(self, metadata: pb.MessageMetadata, payload: bytes, position: Position, done: CopyDone) -> None:
-        """Send an entry behind all before; answers come in order. ``position``: in this cluster. Raises GemingaError,
-        and then nothing is sent."""
+    def send(self, copy: Copy, position: Position, done: CopyDone) -> None:
+        """Send an entry behind all before. ``position``: in this cluster; ``done``: the same for all. Raises
+        GemingaError, and then nothing is sent."""
         ...
 
     async def close(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import deque
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, cast
@@ -45,11 +46,11 @@ from geminga.model.errors import UnavailableError
 from geminga.model.position import Position
 from geminga.model.topic_name import REPLICATOR_PREFIX, TopicName
 from geminga.runtime import Runtime, get_logger, spawn, wait_ms
-from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar.schema_info import SchemaInfo
 
 if TYPE_CHECKING:
     from geminga.broker.geo.clusters import ClusterBytes
+    from geminga.broker.geo.core.copying import Copy
     from geminga.broker.geo.ports import CopyDone
 
 _log = get_logger(__name__)
@@ -317,7 +318,20 @@ class RemoteCluster:
 class RemoteLink:
     """:class:`geminga.broker.geo.ports.RemoteTopic` by a producer of our own client."""
 
-    __slots__ = ("_bytes", "_cluster", "_entries", "_is_ended", "_outgoing", "_producer", "_topic")
+    __slots__ = (
+        "_bytes",
+        "_cluster",
+        "_done",
+        "_failure",
+        "_heard_of",
+        "_is_ended",
+        "_is_telling",
+        "_outgoing",
+        "_producer",
+        "_sizes",
+        "_stored",
+        "_topic",
+    )
 
     def __init__(
         self, cluster: RemoteCluster, topic: TopicName, producer: EntryProducer[bytes], outgoing: ClusterBytes
@@ -326,10 +340,17 @@ class RemoteLink:
         self._topic = topic
         self._producer = producer
         self._outgoing = outgoing
-        #: On their way.
-        self._entries = 0
+        #: Of what is on its way; answers come in order.
+        self._sizes: deque[int] = deque()
         self._bytes = 0
         self._is_ended = False
+        self._done: CopyDone | None = None
+        #: Why the first that was not stored was not; None: there is none.
+        self._failure: UnavailableError | None = None
+        #: What was heard and is not told on yet: of how many, and how many are stored.
+        self._heard_of = 0
+        self._stored = 0
+        self._is_telling = False
 
     @property
     def is_connected(self) -> bool:
@@ -341,7 +362,7 @@ class RemoteLink:
         """As of the port."""
         if self._is_ended:
             return False
-        return self._entries >= ENTRIES_MAX or self._bytes >= TOPIC_BYTES_MAX or self._outgoing.is_full
+        return len(self._sizes) >= ENTRIES_MAX or self._bytes >= TOPIC_BYTES_MAX or self._outgoing.is_full
 
     async def room(self) -> None:
         """As of the port."""
@@ -352,36 +373,56 @@ class RemoteLink:
         """As of the port."""
         return await self._cluster.version_of(self._topic, schema)
 
-    def send(self, metadata: pb.MessageMetadata, payload: bytes, position: Position, done: CopyDone) -> None:
+    def send(self, copy: Copy, position: Position, done: CopyDone) -> None:
         """As of the port."""
+        metadata, payload = copy.metadata, copy.payload
         entry = WholeEntry(
-            # A client may have sent them without a field that they need; they are copied as they are.
-            metadata.SerializePartialToString(),
+            metadata,
             payload,
-            max(1, metadata.num_messages_in_batch),
-            position.ledger_id,
-            position.entry_id,
-            is_chunk=metadata.num_chunks_from_msg > 1,
-            is_marker=metadata.marker_type != 0,
+            copy.messages or 1,
+            position[0],
+            position[1],
+            self._heard,
+            is_chunk=copy.is_chunk,
+            is_marker=copy.is_marker,
         )
-        size_bytes = len(entry.metadata) + len(payload)
-
-        def heard(error: PulsarException | None, _id: object) -> None:
-            self._entries -= 1
-            self._bytes -= size_bytes
-            self._is_ended = self._is_ended or error is not None
-            self._outgoing.add(-size_bytes)
-            failure = None if error is None else UnavailableError(f"cluster {self._cluster.name}: {position}: {error}")
-            done(failure)
-
+        self._done = done
         try:
-            self._producer.send_encoded(entry, heard)
+            self._producer.send_encoded(entry)
         except PulsarException as error:
             self._is_ended = True
             raise UnavailableError(f"cluster {self._cluster.name}: {position}: {error}") from error
-        self._entries += 1
+        size_bytes = len(metadata) + len(payload)
+        self._sizes.append(size_bytes)
         self._bytes += size_bytes
         self._outgoing.add(size_bytes)
+
+    def _heard(self, ledger_id: int, entry_id: int, error: Exception | None) -> None:
+        """Of one, in the midst of the client's work: it is told on in the next turn, with all that one read brought."""
+        self._heard_of += 1
+        if self._failure is None:
+            if error is None:
+                self._stored += 1
+            else:
+                self._is_ended = True
+                place = Position(ledger_id, entry_id)
+                self._failure = UnavailableError(f"cluster {self._cluster.name}: {place}: {error}")
+        if not self._is_telling:
+            self._is_telling = True
+            asyncio.get_running_loop().call_soon(self._tell)
+
+    def _tell(self) -> None:
+        self._is_telling = False
+        done, stored, count = self._done, self._stored, self._heard_of
+        self._stored = self._heard_of = 0
+        size_bytes = sum([self._sizes.popleft() for _ in range(count)])
+        self._bytes -= size_bytes
+        self._outgoing.add(-size_bytes)
+        assert done is not None
+        if stored:
+            done(stored, None)
+        if self._failure is not None:
+            done(0, self._failure)
 
     async def close(self) -> None:
         """As of the port."""

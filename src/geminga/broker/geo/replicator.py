@@ -21,7 +21,7 @@ from typing import Final
 
 from geminga.broker.geo.core.copying import Copy, Hides, copy_of
 from geminga.broker.geo.core.sent import Sent
-from geminga.broker.geo.ports import AwayError, Links, RemoteTopic
+from geminga.broker.geo.ports import AwayError, CopyDone, Links, RemoteTopic
 from geminga.broker.geo.rate import CopyRate
 from geminga.broker.geo.subscriptions import ReplicatedSubscriptions
 from geminga.broker.geo.turns import ClusterTurns, Turn
@@ -63,6 +63,7 @@ class Replicator:
     """See the module."""
 
     __slots__ = (
+        "_done",
         "_failure",
         "_is_held",
         "_links",
@@ -122,6 +123,8 @@ class Replicator:
         #: Its rate lets nothing pass now.
         self._is_held = False
         self._sent = Sent()
+        #: What hears the answers to it.
+        self._done: CopyDone = partial(self._answered, self._sent)
         self._failure: GemingaError | None = None
         #: There is something to do.
         self._more = Bell()
@@ -237,7 +240,7 @@ class Replicator:
                 for entry in entries:
                     copy = self._copy_of(entry)
                     if copy is not None:
-                        self._waiting_ms = copy.metadata.publish_time
+                        self._waiting_ms = copy.published_ms
                         return
                     self.cursor.acknowledge_cumulative(entry.position)
             except GemingaError:
@@ -275,6 +278,7 @@ class Replicator:
     async def _connect_and_copy(self) -> None:
         self._state = State.CONNECTING
         self._failure, self._sent, self._is_held = None, Sent(), False
+        self._done = partial(self._answered, self._sent)
         self._versions.clear()
         remote = await self._links.open(self.cluster, self._topic.name)
         try:
@@ -337,15 +341,14 @@ class Replicator:
             if done is not None:
                 self.cursor.acknowledge_cumulative(done)
             return
-        if copy.metadata.schema_version:
-            copy.metadata.schema_version = await self._version_of(remote, copy.metadata.schema_version, position, turn)
+        if copy.schema_version:
+            copy = copy.with_schema_version(await self._version_of(remote, copy.schema_version, position, turn))
             self._check()
-        sent = self._sent
-        answered = partial(self._answered, sent, copy.messages, len(entry.data))
-        remote.send(copy.metadata, copy.payload, position, answered)
+        size_bytes = len(entry.data)
+        remote.send(copy, position, self._done)
         # Not before: for what could not be sent no answer comes, and :meth:`_answers` would wait for it.
-        sent.add(position, len(entry.data), copy.metadata.publish_time)
-        self._rate.sent(len(entry.data))
+        self._sent.add(position, size_bytes, copy.published_ms, copy.messages)
+        self._rate.sent(size_bytes)
 
     async def _version_of(self, remote: RemoteTopic, version: bytes, position: Position, turn: Turn) -> bytes:
         number = number_of(version)
@@ -368,18 +371,21 @@ class Replicator:
             self._versions[number] = known
         return known
 
-    def _answered(self, sent: Sent, messages: int, size_bytes: int, error: GemingaError | None) -> None:
+    def _answered(self, sent: Sent, count: int, error: GemingaError | None) -> None:
         if sent is not self._sent:
             return
+        if self._failure is not None:
+            return
         with Contained(self._topic, "an answer of another cluster"):
-            if error is None and self._failure is None:
-                before = self._totals
-                self._totals = before[0] + messages, before[1] + size_bytes
-                self.cursor.acknowledge_cumulative(sent.answered())
-                if not sent.entries:
-                    self._more.ring()
-            elif self._failure is None:
+            if error is not None:
                 self._failure = error
+                self._more.ring()
+                return
+            done = sent.answered(count)
+            before = self._totals
+            self._totals = before[0] + done.messages, before[1] + done.size_bytes
+            self.cursor.acknowledge_cumulative(done.position)
+            if not sent.entries:
                 self._more.ring()
 
 

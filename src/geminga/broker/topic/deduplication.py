@@ -29,6 +29,7 @@ from geminga.broker.core.dedup_source import (
     source_cluster,
     source_name,
     source_of,
+    sources_in,
     with_forgotten,
 )
 from geminga.broker.core.dedup_source import judge as judge_sources
@@ -139,7 +140,10 @@ class TopicDeduplication(TopicPart):
         """Judge each entry; neighbours with the same verdict stay together."""
         name = batch.producer.name
         if batch.producer.copies_from is not None:
-            return self._runs(batch, judge_sources(self.state, batch.entries, self._cluster))
+            found, batch.sources = judge_sources(self.state, batch.entries, self._cluster)
+            if found.count((Verdict.ACCEPTED, True)) == batch.count:
+                return (batch,)
+            return self._runs(batch, found)
         judge = self.state.published
         txn_id = None if batch.transaction is None else TxnId(*batch.transaction)
         sequence_ids = batch.sequence_ids
@@ -203,7 +207,9 @@ class TopicDeduplication(TopicPart):
             name = batch.producer.name
             pairs = batch.sequence_ids[end - result.count : end]
             if batch.producer.copies_from is not None:
-                remember_sources(self.state, batch.entries[end - result.count : end], self._cluster)
+                if batch.sources is None:  # taken up before topics of this kind were deduplicated
+                    batch.sources = sources_in(self.state, batch.entries, self._cluster)
+                remember_sources(self.state, batch.sources[end - result.count : end])
             elif batch.transaction is not None or name in self.state.runs:
                 txn_id = None if batch.transaction is None else TxnId(*batch.transaction)
                 for first, last in pairs:

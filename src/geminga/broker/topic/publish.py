@@ -170,6 +170,7 @@ class PublishBatch:
         "sequence_ids",
         "since_s",
         "size_bytes",
+        "sources",
         "transaction",
     )
 
@@ -202,6 +203,8 @@ class PublishBatch:
         self.refusal: Refusal | None = None
         #: Deduplication remembers its sequence ids once they are stored (not so for all but the last chunk).
         self.is_recorded = True
+        #: Of a replicator's entries, by what deduplication judged each; None: it did not.
+        self.sources: list[tuple[str, int] | None] | None = None
         #: Any of its entries could not be stored.
         self.has_failed = False
         #: When it came, on the monotonic clock, and its bytes: set when its producer takes it up (``Producer.begin``).
@@ -216,13 +219,16 @@ class PublishBatch:
 
         How many of them are chunks and markers is not counted again: their producer knows (``Producer.publish``).
         """
-        return PublishBatch(
+        part = PublishBatch(
             self.producer,
             self.entries[start:end],
             self.sequence_ids[start:end],
             messages,
             transaction=self.transaction,
         )
+        if self.sources is not None:
+            part.sources = self.sources[start:end]
+        return part
 
     # ---- answers
 

@@ -137,8 +137,8 @@ class EntryProducer(Producer[T]):
     ) -> None:
         """Hand over an entry that is encoded already, behind everything before; raises as :meth:`send_nowait` does.
 
-        ``callback`` hears of it once, with an id that has no index in the batch. ``txn``: the transaction it is sent
-        in.
+        ``callback`` hears of it once, with an id that has no index in the batch; a whole entry has its own. ``txn``:
+        the transaction it is sent in; a whole entry is in none.
         """
 
     @property

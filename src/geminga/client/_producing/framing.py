@@ -86,13 +86,14 @@ class Framing:
         self._next_sequence_id = max(self._next_sequence_id, entry.highest_sequence_id + 1)
         self._add(pending, entry.txn)
 
-    def add_whole(self, entry: WholeEntry, callback: SendCallback | None) -> None:
+    def add_whole(self, entry: WholeEntry) -> None:
         """An entry that was stored elsewhere; raises MessageTooBig."""
         try:
-            pending = self._frames.whole(entry, callback, self._clock.monotonic())
+            pending = self._frames.whole(entry, self._clock.monotonic())
         except TooBig as error:
             raise MessageTooBig(str(error)) from None
-        self._add(pending, None)
+        pending.on_end = entry.on_end
+        self._buffer.add(pending)
 
     def _add(self, pending: PendingSend, txn: TransactionCore | None) -> None:
         if txn is None:

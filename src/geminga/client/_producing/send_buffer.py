@@ -243,7 +243,9 @@ class SendBuffer:
         if shared is not None and pending.chunk_index == 0:
             shared.append((ledger_id, entry_id))
         callbacks = pending.callbacks
-        if error is not None:
+        if pending.on_end is not None:
+            pending.on_end(pending.sequence_id, pending.highest_sequence_id, error)
+        elif error is not None:
             self.refuse(callbacks, pending.messages, error)
         elif callbacks is not None:
             index, receiver = callbacks[0]

@@ -12,6 +12,7 @@ from typing import Final, TypeVar, Unpack, cast
 
 from geminga.client._api.errors import (
     AlreadyClosed,
+    InvalidConfiguration,
     MemoryBufferIsFull,
     ProducerQueueIsFull,
     PulsarException,
@@ -193,6 +194,8 @@ class Sending(EntryProducer[T]):
         if txn is None:
             self._send_encoded(entry, callback)
             return
+        if isinstance(entry, WholeEntry):
+            raise InvalidConfiguration("what was stored elsewhere is copied as it is, in no transaction")
         core = entry.txn = begin_in(txn, self._place)
         try:
             self._send_encoded(entry, callback)
@@ -201,11 +204,12 @@ class Sending(EntryProducer[T]):
 
     def _send_encoded(self, entry: EncodedBatch | EncodedMessage | WholeEntry, callback: UserCallback | None) -> None:
         self._check_may_send()
-        self.batching.close()
-        if isinstance(entry, EncodedMessage):
+        if self._is_batching:
+            self.batching.close()
+        if isinstance(entry, WholeEntry):
+            self._framing.add_whole(entry)
+        elif isinstance(entry, EncodedMessage):
             self._framing.add_alone(entry, callback)
-        elif isinstance(entry, WholeEntry):
-            self._framing.add_whole(entry, callback)
         else:
             self._framing.add_encoded(entry, callback)
 

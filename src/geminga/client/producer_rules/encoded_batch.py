@@ -7,8 +7,7 @@ it was stored elsewhere.
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
-
+from geminga.client.producer_rules.send_queue import OnEnd
 from geminga.client.rules.transaction import TransactionCore
 
 
@@ -49,20 +48,41 @@ class EncodedBatch:
         self.txn: TransactionCore | None = None
 
 
-@dataclass(slots=True, eq=False)
 class WholeEntry:
     """An entry with metadata of its own, which are sent as they are: whoever replicates has rewritten them."""
 
-    #: An encoded ``MessageMetadata``.
-    metadata: bytes
-    payload: bytes
-    messages: int
-    #: The ids of the command; the first must not descend from one entry to the next: receipts are told apart by it.
-    sequence_id: int
-    highest_sequence_id: int
-    _: KW_ONLY
-    is_chunk: bool = False
-    #: Written by a broker and for brokers: it counts as no message.
-    is_marker: bool = False
-    #: None: it is in none.
-    txn: TransactionCore | None = None
+    __slots__ = (
+        "highest_sequence_id",
+        "is_chunk",
+        "is_marker",
+        "messages",
+        "metadata",
+        "on_end",
+        "payload",
+        "sequence_id",
+    )
+
+    def __init__(
+        self,
+        metadata: bytes,
+        payload: bytes,
+        messages: int,
+        sequence_id: int,
+        highest_sequence_id: int,
+        on_end: OnEnd,
+        *,
+        is_chunk: bool = False,
+        is_marker: bool = False,
+    ) -> None:
+        """``metadata``: an encoded ``MessageMetadata``. ``sequence_id`` and ``highest_sequence_id`` are those of the
+        command; the first must not descend from one entry to the next: receipts are told apart by it. ``on_end`` hears
+        of it once, with both."""
+        self.metadata = metadata
+        self.payload = payload
+        self.messages = messages
+        self.sequence_id = sequence_id
+        self.highest_sequence_id = highest_sequence_id
+        self.on_end = on_end
+        self.is_chunk = is_chunk
+        #: Written by a broker and for brokers: it counts as no message.
+        self.is_marker = is_marker

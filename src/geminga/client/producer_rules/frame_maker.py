@@ -132,7 +132,7 @@ class FrameMaker:
             frame, first, last, count, len(batch.payload) + MESSAGE_OVERHEAD_BYTES * count, now_s, callbacks
         )
 
-    def whole(self, entry: WholeEntry, callback: SendCallback | None, now_s: float) -> PendingSend:
+    def whole(self, entry: WholeEntry, now_s: float) -> PendingSend:
         """An entry as it is, metadata and all. Raises TooBig."""
         head, payload = entry.metadata, entry.payload
         if len(payload) > self.message_bytes_max:
@@ -149,9 +149,7 @@ class FrameMaker:
             txn_fields=SEND_MARKER if entry.is_marker else b"",
         )
         size = len(head) + len(payload) + MESSAGE_OVERHEAD_BYTES
-        return PendingSend(
-            frame, first, last, entry.messages, size, now_s, None if callback is None else [(-1, callback)]
-        )
+        return PendingSend(frame, first, last, entry.messages, size, now_s, None)
 
     def plain_message(
         self, payload: bytes, txn: TransactionCore, sequence_id: int, now_s: float, publish_time_ms: int

@@ -20,6 +20,8 @@ from geminga.model.errors import invariant
 
 #: Whoever wants to hear of a message: a callback (error or None, message id or None), or a future of the shell's.
 SendCallback = object
+#: Called in the midst of what ends a frame, and must not raise: its two ids, and None or why it is not stored.
+OnEnd = Callable[[int, int, Exception | None], None]
 
 
 class PendingSend:
@@ -35,6 +37,7 @@ class PendingSend:
         "gate",
         "highest_sequence_id",
         "messages",
+        "on_end",
         "sequence_id",
         "size_bytes",
         "waiters",
@@ -62,6 +65,8 @@ class PendingSend:
         self.created_s = created_s
         #: (index in the batch, who wants to hear); None: nobody.
         self.callbacks = callbacks
+        #: Who hears of it at once; None: nobody but :attr:`callbacks`.
+        self.on_end: OnEnd | None = None
         #: What it may be held for (:meth:`SendQueue.hold`); None: nothing.
         self.gate: object | None = None
         #: Written to any connection: only then may it be stored without our knowing.

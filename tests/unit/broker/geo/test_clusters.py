@@ -30,7 +30,8 @@ from geminga.broker.geo.watch import LOOK_S
 from geminga.broker.peers.http_client import REQUESTS_AT_ONCE
 from geminga.broker.peers.links import PLAIN, PeerLinks
 from geminga.broker.resources import Resources
-from geminga.client import ClientArguments
+from geminga.client import AlreadyClosed, ClientArguments, Timeout
+from geminga.client.producer_rules.encoded_batch import WholeEntry
 from geminga.metadata.memory import MemoryMetadataStore
 from geminga.model.errors import UnavailableError
 from geminga.model.position import Position
@@ -40,6 +41,8 @@ from geminga.sim.errors import SimError
 from geminga.wire._generated import pulsar_api_pb2 as pb
 from geminga.wire.pulsar import commands
 from geminga.wire.pulsar.schema_info import SchemaInfo, SchemaType
+from geminga.wire.pulsar.subscription_markers import UPDATE
+from support.worlds.other_cluster import as_copy
 from support.worlds.scripted_broker import Scripted, polite
 
 TOPIC = TopicName.parse("persistent://public/default/t")
@@ -475,10 +478,10 @@ def test_what_a_cluster_that_answers_nothing_was_sent_leaves_room_for_the_others
         for link in links[:2]:
             for entry in range(TOPIC_BYTES_MAX // len(mebibyte)):
                 if not link.is_full:
-                    link.send(metadata, mebibyte, Position(1, entry), lambda _: None)
+                    link.send(as_copy(metadata, mebibyte), Position(1, entry), lambda _, __: None)
         assert [link.is_full for link in links] == [True] * 3
         assert not other.is_full
-        other.send(metadata, bytes(TOPIC_BYTES_MAX - len(mebibyte)), Position(1, 0), lambda _: None)
+        other.send(as_copy(metadata, bytes(TOPIC_BYTES_MAX - len(mebibyte))), Position(1, 0), lambda _, __: None)
         assert not other.is_full
         async with asyncio.timeout(1):
             await other.room()
@@ -532,17 +535,49 @@ def test_nobody_asks_after_a_cluster_that_was_left() -> None:
 
 @pytest.mark.parametrize(
     ("chunks", "marker", "told"),
-    [(0, 0, (False, False)), (1, 0, (False, False)), (3, 0, (True, False)), (0, 21, (False, True))],
+    [(0, 0, (False, False)), (1, 0, (False, False)), (3, 0, (True, False)), (0, UPDATE, (False, True))],
 )
 def test_chunks_and_markers_are_sent_as_such(chunks: int, marker: int, told: tuple[bool, bool]) -> None:
     """Else the other cluster takes a chunk for a repetition of the one before it."""
-    sent = []
-    producer = SimpleNamespace(send_encoded=lambda entry, heard: sent.append(entry))
-    link = RemoteLink(None, TopicName.parse("t"), producer, ClusterBytes(OutgoingBytes()))  # type: ignore[arg-type]
+    link, sent = _link()
     metadata = pb.MessageMetadata(producer_name="p", sequence_id=1, publish_time=1)
     if chunks:
         metadata.num_chunks_from_msg = chunks
     if marker:
         metadata.marker_type = marker
-    link.send(metadata, b"x", Position(1, 2), lambda failure: None)
+    link.send(as_copy(metadata, b"x"), Position(1, 2), lambda _, __: None)
     assert [(entry.is_chunk, entry.is_marker) for entry in sent] == [told]
+
+
+def test_what_one_turn_answers_is_told_together_and_nothing_behind_what_was_not_stored() -> None:
+    """Of one that waited too long the next may be stored all the same: it is not counted in its place."""
+    told: list[tuple[int, str]] = []
+
+    async def scenario() -> None:
+        outgoing = OutgoingBytes()
+        link, sent = _link(outgoing)
+        for entry_id in range(7):
+            copy = as_copy(pb.MessageMetadata(producer_name="p", sequence_id=1, publish_time=1), b"x")
+            link.send(copy, Position(3, entry_id), lambda count, error: told.append((count, str(error or ""))))
+        for number, entry in enumerate(sent[:4]):
+            entry.on_end(entry.sequence_id, entry.highest_sequence_id, Timeout("no receipt") if number == 2 else None)
+        assert told == []
+        await next_turn()
+        assert told == [(2, ""), (0, "cluster west: 3:2: no receipt")]
+        for entry in sent[4:]:
+            entry.on_end(entry.sequence_id, entry.highest_sequence_id, AlreadyClosed("it ended"))
+        await next_turn()
+        assert told[2:] == [told[1]]
+        assert outgoing.bytes == 0
+        assert not link.is_full
+
+    asyncio.run(scenario())
+
+
+def _link(outgoing: OutgoingBytes | None = None) -> tuple[RemoteLink, list[WholeEntry]]:
+    """One whose producer notes what it is given."""
+    sent: list[WholeEntry] = []
+    producer = SimpleNamespace(send_encoded=sent.append)
+    counted = ClusterBytes(outgoing or OutgoingBytes())
+    link = RemoteLink(SimpleNamespace(name="west"), TopicName.parse("t"), producer, counted)  # type: ignore[arg-type]
+    return link, sent

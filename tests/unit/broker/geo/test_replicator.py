@@ -283,7 +283,7 @@ def test_answers_of_a_link_that_ended_count_for_nothing() -> None:
         await seconds(0.2)
         assert other.payloads == [b"0", b"1", b"0", b"1", b"2"]
         for done in old.waiting:
-            done(None)
+            done(1, None)
         await turns()
         assert replicator_of(world).backlog == 3
 

@@ -82,12 +82,36 @@ def test_messages_of_many_producers_are_stored_once_through_resends_and_restarts
         for epoch in (1, 2):
             client.send_bytes(b"".join(frame(*entry) for entry in STORY[2:]) + frame(f"5:{epoch}", "b", 2))
             assert [await is_stored(client) for _ in range(4)] == [False, False, False, True]
+            client.send_bytes(frame(f"5:{epoch}", "b", 2))
+            assert not await is_stored(client)
             await seconds(2)
             await world.restart()
             client = await replicator(world, epoch)
         assert count(world) == 7
 
     run_with_broker(scenario, deduplication=True, deduplication_snapshot_entries=snapshot_entries)
+
+
+def test_what_is_being_written_when_deduplication_is_switched_on_is_there_once() -> None:
+    async def scenario(world: BrokerWorld) -> None:
+        client = await replicator(world)
+        client.send_bytes(frame(*STORY[0]))
+        assert await is_stored(client)
+        world.bookie.holds_replies = True
+        client.send_bytes(frame(*STORY[1]))
+        await turns()
+        # The answer to that one is kept; those to what comes next are not.
+        world.bookie.holds_replies = False
+        await world.resources.namespaces.set_policy("public/default", "deduplicationEnabled", True)
+        await world.broker.policies_changed("public/default")
+        assert world.topic.dedup is not None
+        world.bookie.release()
+        assert await is_stored(client)
+        client.send_bytes(b"".join(frame(*entry) for entry in STORY[:3]))
+        assert [await is_stored(client) for _ in range(3)] == [False, False, True]
+        assert count(world) == 3
+
+    run_with_broker(scenario)
 
 
 @pytest.mark.parametrize("is_on", [True, False])
@@ -184,8 +208,9 @@ def test_what_a_replicator_adds_does_not_make_a_message_too_large() -> None:
             room = size - len(encode_entry(metadata, b""))
             copy = copy_of(encode_entry(metadata, b"x" * room), Position(123456, 7890), "east", "standalone")
             assert copy is not None
-            copy.metadata.replicated_from += "x" * padding  # whoever says that it is a replicator
-            client.send_bytes(send_frame(1, entry=encode_entry(copy.metadata, copy.payload)))
+            sent = pb.MessageMetadata.FromString(copy.metadata)
+            sent.replicated_from += "x" * padding  # whoever says that it is a replicator
+            client.send_bytes(send_frame(1, entry=encode_entry(sent, copy.payload)))
             if is_taken:
                 assert await is_stored(client)
             else:

@@ -9,13 +9,21 @@ is committed, and the other cluster knows nothing of the transaction.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from geminga.model.errors import StorageError
 from geminga.model.position import Position
 from geminga.wire._generated import pulsar_api_pb2 as pb
-from geminga.wire.pulsar.metadata import SOURCE_POSITION, split_entry
+from geminga.wire.pulsar.metadata import SOURCE_POSITION, metadata_bytes, split_entry
 from geminga.wire.pulsar.subscription_markers import TRAVELLING
+from geminga.wire.pulsar.varint import encode_varint
+
+_TXN_FIELDS: Final = ("txnid_most_bits", "txnid_least_bits")
+_SOURCE: Final = SOURCE_POSITION.encode()
+#: Of ``MessageMetadata``, and of ``KeyValue`` up to the size of the value.
+_FROM_TAG: Final = b"\x2a"
+_PROPERTY_TAG: Final = b"\x22"
+_PAIR_HEAD: Final = b"\x0a" + encode_varint(len(_SOURCE)) + _SOURCE + b"\x12"
 
 Hides = Callable[[Position, pb.MessageMetadata], bool]
 Hears = Callable[[Position, pb.MessageMetadata, bytes], None]
@@ -24,18 +32,26 @@ Hears = Callable[[Position, pb.MessageMetadata, bytes], None]
 class Copy(NamedTuple):
     """An entry for another cluster."""
 
-    metadata: pb.MessageMetadata
+    #: Encoded ``MessageMetadata``.
+    metadata: bytes
     payload: bytes
+    #: How many messages it is, as its metadata say; a marker is none.
+    messages: int
+    #: When it was published, ms since the epoch.
+    published_ms: int
+    #: Of this cluster; empty: it has none.
+    schema_version: bytes
+    #: Whether it is a part of a larger message.
+    is_chunk: bool
+    is_marker: bool
 
-    @property
-    def messages(self) -> int:
-        """How many messages it is, as its metadata say; a marker is none."""
-        return 0 if self.metadata.marker_type else max(1, self.metadata.num_messages_in_batch)
-
-    @property
-    def is_chunk(self) -> bool:
-        """Whether it is a part of a larger message."""
-        return self.metadata.num_chunks_from_msg > 1
+    def with_schema_version(self, version: bytes) -> Copy:
+        """The same, under the number that its schema has over there."""
+        if version == self.schema_version:
+            return self
+        metadata = pb.MessageMetadata.FromString(self.metadata)
+        metadata.schema_version = version
+        return self._replace(metadata=metadata.SerializePartialToString(), schema_version=version)
 
 
 class UnreadableError(StorageError):
@@ -53,23 +69,48 @@ def copy_of(
     metadata, offset = split_entry(entry)
     if metadata is None:
         raise UnreadableError(f"the entry at {position} can not be parsed")
-    if hear is not None and metadata.marker_type:
-        hear(position, metadata, entry[offset:])
+    payload = entry[offset:]
+    marker = metadata.marker_type
+    if hear is not None and marker:
+        hear(position, metadata, payload)
     if metadata.replicated_from:
         return None
-    if metadata.HasField("marker_type") and metadata.marker_type not in TRAVELLING:
+    if metadata.HasField("marker_type") and marker not in TRAVELLING:
         return None
     if metadata.replicate_to and remote not in metadata.replicate_to:
         return None
     for hide in hides:
         if hide(position, metadata):
             return None
-    metadata.replicated_from = local
-    for field in ("txnid_most_bits", "txnid_least_bits"):
+    return Copy(
+        _as_sent(entry, metadata) + _came_from(local, position),
+        payload,
+        0 if marker else max(1, metadata.num_messages_in_batch),
+        metadata.publish_time,
+        metadata.schema_version,
+        metadata.num_chunks_from_msg > 1,
+        marker != 0,
+    )
+
+
+def _as_sent(entry: bytes, metadata: pb.MessageMetadata) -> bytes:
+    """The metadata without what is of this cluster alone: nearly always as they are stored."""
+    encoded = metadata_bytes(entry)
+    if _SOURCE not in encoded and not metadata.HasField(_TXN_FIELDS[0]) and not metadata.HasField(_TXN_FIELDS[1]):
+        return encoded
+    for field in _TXN_FIELDS:
         metadata.ClearField(field)
     properties = metadata.properties
     for index in range(len(properties) - 1, -1, -1):
         if properties[index].key == SOURCE_POSITION:
             del properties[index]
-    properties.add(key=SOURCE_POSITION, value=f"{position.ledger_id}:{position.entry_id}")
-    return Copy(metadata, entry[offset:])
+    # A client may have sent them without a field that they need; they are copied as they are.
+    return metadata.SerializePartialToString()
+
+
+def _came_from(local: str, position: Position) -> bytes:
+    """``replicated_from`` and the property of the source position: fields are in any order, so they stand last."""
+    place = b"%d:%d" % position
+    pair = _PAIR_HEAD + bytes((len(place),)) + place
+    cluster = local.encode()
+    return b"".join((_FROM_TAG, encode_varint(len(cluster)), cluster, _PROPERTY_TAG, encode_varint(len(pair)), pair))

@@ -8,21 +8,24 @@ goes on at the first entry that the other cluster has not answered for.
 from __future__ import annotations
 
 from collections import deque
+from typing import NamedTuple
 
 from geminga.model.errors import invariant
 from geminga.model.position import Position
 
 
-class _Item:
-    """An entry on its way, or a stretch of entries that are passed over, whose last it is."""
+class Advance(NamedTuple):
+    """What the other cluster has answered for."""
 
-    __slots__ = ("position", "published_ms", "size_bytes")
+    #: Of the log, and all before it.
+    position: Position
+    messages: int
+    size_bytes: int
 
-    def __init__(self, position: Position, size_bytes: int | None, published_ms: int = 0) -> None:
-        self.position = position
-        #: None: passed over.
-        self.size_bytes = size_bytes
-        self.published_ms = published_ms
+
+#: An entry on its way: its position, bytes (None: a stretch of entries that are passed over, whose last it is), when it
+#: was published, and its messages.
+_Item = tuple[Position, int | None, int, int]
 
 
 class Sent:
@@ -40,30 +43,40 @@ class Sent:
     @property
     def oldest_ms(self) -> int | None:
         """When the first on its way was published, ms since the epoch; None: nothing is."""
-        return self._items[0].published_ms if self._items else None
+        return self._items[0][2] if self._items else None
 
-    def add(self, position: Position, size_bytes: int, published_ms: int = 0) -> None:
+    def add(self, position: Position, size_bytes: int, published_ms: int = 0, messages: int = 1) -> None:
         """It is sent."""
-        self._items.append(_Item(position, size_bytes, published_ms))
+        self._items.append((position, size_bytes, published_ms, messages))
         self.entries += 1
         self.bytes += size_bytes
 
     def passed_over(self, position: Position) -> Position | None:
         """It is not sent. How far all is done now; None: as before."""
-        if not self._items:
+        items = self._items
+        if not items:
             return position
-        if self._items[-1].size_bytes is None:
-            self._items[-1].position = position
-        else:
-            self._items.append(_Item(position, None))
+        if items[-1][1] is None:
+            items.pop()
+        items.append((position, None, 0, 0))
         return None
 
-    def answered(self) -> Position:
-        """The first on its way is stored there: answers come in order. How far all is done now."""
-        invariant(self.entries > 0, "an answer for nothing that was sent")
-        first = self._items.popleft()
-        self.entries -= 1
-        self.bytes -= first.size_bytes or 0
-        if self._items and self._items[0].size_bytes is None:
-            return self._items.popleft().position
-        return first.position
+    def answered(self, count: int = 1) -> Advance:
+        """The first ``count`` on their way, at least one, are stored there: answers come in order. How far all is done
+        now."""
+        invariant(0 < count <= self.entries, f"{count} answers for {self.entries} that were sent")
+        items = self._items
+        last = items[0][0]
+        messages = size_bytes = 0
+        left = count
+        while left:
+            last, size, _, held = items.popleft()
+            if size is not None:
+                left -= 1
+                messages += held
+                size_bytes += size
+        if items and items[0][1] is None:
+            last = items.popleft()[0]
+        self.entries -= count
+        self.bytes -= size_bytes
+        return Advance(last, messages, size_bytes)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga.broker.core.dedup_source import number_of, source_of
-from geminga.broker.geo.core.copying import UnreadableError, copy_of
+from geminga.broker.geo.core.copying import Copy, UnreadableError, copy_of
 from geminga.model.position import Position
 from geminga.model.txn_id import TxnId
 from geminga.wire._generated import pulsar_api_pb2 as pb
@@ -51,7 +51,8 @@ def test_nothing_changes_but_where_it_comes_from(
     assert copy is not None
     assert copy.payload == payload
     assert copy.messages == fields.get("num_messages_in_batch", 1)
-    after = copy.metadata
+    after = pb.MessageMetadata.FromString(copy.metadata)
+    assert (copy.published_ms, copy.schema_version) == (1, fields.get("schema_version", b""))
     assert source_of(after, "west") == ("pulsar.repl.east-->west", number_of("3:14"))
     assert not after.HasField("txnid_most_bits")
     assert not after.HasField("txnid_least_bits")
@@ -100,7 +101,31 @@ def test_a_source_position_of_somebody_else_s_is_replaced() -> None:
     before.properties.add(key=SOURCE_POSITION, value="9:9")
     copy = copy_of(encode_entry(before, b"x"), AT, "east", "west")
     assert copy is not None
-    assert [(pair.key, pair.value) for pair in copy.metadata.properties] == [(SOURCE_POSITION, "3:14")]
+    assert _properties(copy) == [(SOURCE_POSITION, "3:14")]
+
+
+def test_a_text_that_reads_like_a_source_position_stays() -> None:
+    """Of the bytes of the name alone nothing follows: they may be a key, or another property's."""
+    before = metadata(partition_key=SOURCE_POSITION)
+    before.properties.add(key="a", value=SOURCE_POSITION)
+    copy = copy_of(encode_entry(before, b"x"), AT, "east", "west")
+    assert copy is not None
+    assert _properties(copy) == [("a", SOURCE_POSITION), (SOURCE_POSITION, "3:14")]
+
+
+def test_the_number_of_a_schema_is_that_of_the_other_cluster() -> None:
+    copy = copy_of(encode_entry(metadata(schema_version=b"\x01"), b"x"), AT, "east", "west")
+    assert copy is not None
+    assert copy.with_schema_version(b"\x01") is copy
+    other = copy.with_schema_version(b"\x07\x08")
+    found = pb.MessageMetadata.FromString(other.metadata)
+    assert (found.schema_version, other.schema_version) == (b"\x07\x08", b"\x07\x08")
+    found.schema_version = b"\x01"
+    assert found == pb.MessageMetadata.FromString(copy.metadata)
+
+
+def _properties(copy: Copy) -> list[tuple[str, str]]:
+    return [(pair.key, pair.value) for pair in pb.MessageMetadata.FromString(copy.metadata).properties]
 
 
 def test_parts_of_a_message_are_told_apart() -> None:
