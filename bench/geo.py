@@ -39,7 +39,7 @@ GOAL: Final = 2.5
 SIZE: Final = 100
 CUT_RATE: Final = 20_000
 #: Messages of each measured load, and before it.
-COUNTS: Final = {True: 200_000, False: 30_000}
+COUNTS: Final = {True: 1_000_000, False: 60_000}
 WARM_SHARE: Final = {GEMINGA: 0.2, PULSAR: 1.0}
 START_S: Final = 120.0
 PATIENCE_S: Final = 300.0
