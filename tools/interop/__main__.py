@@ -75,6 +75,7 @@ SUITES: Final = [
     ("... with policies in one store", "tests/interop/test_shared_configuration_of_both.py"),
     ("... with policies kept alike by a topic", "tests/interop/test_configuration_alike_of_both.py"),
     ("Java's client between two clusters, one of which is killed", "tests/interop/test_failover_of_java.py"),
+    ("... official clients between one of each make", "tests/interop/test_failover_between_makes.py"),
     ("auto-recovery of both makes in one cluster", "tests/interop/test_bookkeeper_autorecovery.py"),
     ("what the tests of the official client expect", "tests/integration/test_official_client.py"),
     ("the official client while topics are unloaded", "tests/integration/test_unload.py"),

@@ -42,7 +42,7 @@ class JavaLoad:
             if line.startswith("A "):
                 self.receipts.append((int(line[2:]), time.monotonic()))
 
-    def longest_wait_s(self, count: int) -> float:
+    def until_receipts(self, count: int) -> float:
         """Without a receipt, until so many more have come."""
         before = len(self.receipts)
         until(lambda: len(self.receipts) >= before + count, "receipts", LIMIT_S)
