@@ -248,7 +248,14 @@ def measure_cut(pair: Pair, links: Links, seconds: float) -> dict[str, float]:
 
     def put(duration_s: float) -> dict[str, Any]:
         return load(
-            "paced", module=LOAD, url=pair.east.service_url, topic=topic, rate=CUT_RATE, size=SIZE, seconds=duration_s
+            "paced",
+            module=LOAD,
+            limit_s=duration_s + PATIENCE_S,
+            url=pair.east.service_url,
+            topic=topic,
+            rate=CUT_RATE,
+            size=SIZE,
+            seconds=duration_s,
         )
 
     put(2.0)

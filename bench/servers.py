@@ -12,11 +12,14 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tools.standalone_process import ROOT, StandaloneProcess
 
 from bench.frames import write_frames
+
+#: A generator has ended by then.
+LOAD_LIMIT_S: Final = 600.0
 
 
 class BenchError(Exception):
@@ -130,9 +133,14 @@ class SparkLoads:
         return self.bench.scratch / "spark.log"
 
 
-def finish_load(process: subprocess.Popen[str], timeout_s: float = 600.0) -> dict[str, Any]:
+def finish_load(process: subprocess.Popen[str], timeout_s: float = LOAD_LIMIT_S) -> dict[str, Any]:
     """Its answer; raises :class:`BenchError`."""
-    output, errors = process.communicate(timeout=timeout_s)
+    try:
+        output, errors = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        raise BenchError(f"the load did not end within {timeout_s:.0f} s") from None
     lines = output.strip().splitlines()
     answer: dict[str, Any] = json.loads(lines[-1]) if lines else {"error": errors.strip()[-500:]}
     if "error" in answer:
@@ -140,6 +148,6 @@ def finish_load(process: subprocess.Popen[str], timeout_s: float = 600.0) -> dic
     return answer
 
 
-def load(mode: str, *, module: str = "bench.load", **options: Any) -> dict[str, Any]:
-    """Run a generator to its end."""
-    return finish_load(start_load(mode, module=module, **options))
+def load(mode: str, *, module: str = "bench.load", limit_s: float = LOAD_LIMIT_S, **options: Any) -> dict[str, Any]:
+    """Run a generator to its end; raises :class:`BenchError`."""
+    return finish_load(start_load(mode, module=module, **options), limit_s)
