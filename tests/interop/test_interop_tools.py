@@ -136,7 +136,20 @@ def test_outcomes_are_counted_by_module_and_every_suite_exists(tmp_path) -> None
     assert count(outcomes) == {"a": Counter(passed=1, failed=1, ms=2000), "b": Counter(skipped=1, ms=0)}
     assert [path for _, path in SUITES if not (ROOT / path).exists()] == []
     assert Path(artifacts.POM).is_file()
+    assert Path(artifacts.POM_5).is_file()
     assert artifacts.pinned_version().count(".") == 2
+
+
+def test_another_version_has_the_judge_s_place_and_says_which_java_it_needs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("INTEROP_PULSAR", raising=False)
+    pinned = artifacts.pinned_version()
+    assert ApacheStandalone(tmp_path, log=tmp_path / "log").version == pinned
+    monkeypatch.setenv("INTEROP_PULSAR", "5.0.1")
+    assert ApacheStandalone(tmp_path, log=tmp_path / "log").version == "5.0.1"
+    assert ApacheStandalone(tmp_path, log=tmp_path / "log", version=pinned).version == pinned
+    assert [artifacts.java_needed(version) for version in (pinned, "5.0.1")] == [17, 21]
 
 
 #: As ``AdminCommands.java`` tells them.

@@ -21,13 +21,11 @@ from rich.table import Table
 
 from tools.interop import autobahn
 from tools.interop.admin import running as admin_running
-from tools.interop.artifacts import BUILD, ToolError, class_path, java_version, pinned_version
+from tools.interop.artifacts import BUILD, ToolError, class_path, java_needed, java_version, pinned_version
 from tools.interop.rest import running
 from tools.interop.walks import running as walks_running
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-#: The broker does not run on an older one.
-JAVA_MIN: Final = 17
 #: Nothing of this may hang; a whole run takes some twenty minutes on two cores.
 RUN_LIMIT_S: Final = 3000.0
 #: What is judged: title, file or folder.
@@ -161,8 +159,8 @@ def main() -> int:
     if "--geminga" in arguments and arguments[0] == "rest":
         return running.run(console, version, arguments[1:])
     try:
-        if (found := java_version()) < JAVA_MIN:
-            raise ToolError(f"Java {found} is too old: set INTEROP_JAVA to the java of version {JAVA_MIN} or newer")
+        if (found := java_version()) < (needed := java_needed(version)):
+            raise ToolError(f"Java {found} is too old: set INTEROP_JAVA to the java of version {needed} or newer")
         class_path(version)
     except ToolError as error:
         console.print(str(error), markup=False)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from tools.free_ports import free_ports
-from tools.interop.artifacts import HERE, class_path, java, pinned_version
+from tools.interop.artifacts import HERE, class_path, java, judge_version
 from tools.standalone_process import StandaloneProcess, StartError
 
 #: A start takes some ten seconds on two idle cores.
@@ -67,7 +67,7 @@ class ApacheStandalone(StandaloneProcess):
         memory: Sequence[str] = MEMORY,
     ) -> None:
         super().__init__(data, log=log, before_exec=die_with_parent, settings=settings)
-        self.version = version or pinned_version()
+        self.version = version or judge_version()
         self.memory = list(memory)
         self._bookie_port = 0
 

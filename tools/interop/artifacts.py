@@ -15,6 +15,8 @@ from typing import Final
 
 HERE: Final = Path(__file__).resolve().parent
 POM: Final = HERE / "pom.xml"
+#: Of Pulsar 5, of which one that is asked for by its number may be.
+POM_5: Final = HERE / "pom-5.xml"
 #: Of ``pulsar-admin``, of a version of its own: not each of Pulsar's has it as an artifact.
 ADMIN_POM: Final = HERE / "admin-pom.xml"
 #: Of the pinned broker with the provider of OpenID Connect, which is no part of it.
@@ -37,6 +39,16 @@ def pinned_version(pom: Path = POM) -> str:
     return found[1]
 
 
+def judge_version() -> str:
+    """The version that is asked for (``INTEROP_PULSAR``), else the pinned one."""
+    return os.environ.get("INTEROP_PULSAR") or pinned_version()
+
+
+def java_needed(version: str) -> int:
+    """The feature version that a broker of Pulsar ``version`` does not run below."""
+    return 21 if version.startswith("5.") else 17
+
+
 def java() -> str:
     """The Java runtime: ``INTEROP_JAVA``, else that of ``JAVA_HOME``, else ``java``."""
     home = os.environ.get("JAVA_HOME")
@@ -56,7 +68,8 @@ def java_version() -> int:
 
 def class_path(version: str) -> str:
     """The class path of Pulsar ``version``; raises ToolError."""
-    return _resolved(POM, version, BUILD / f"classpath-{version}.txt")
+    pom = POM_5 if version.startswith("5.") else POM
+    return _resolved(pom, version, BUILD / f"classpath-{version}.txt")
 
 
 def admin_class_path() -> str:
