@@ -73,9 +73,12 @@ def class_path(version: str) -> str:
 
 
 def admin_class_path() -> str:
-    """That of ``pulsar-admin``; raises ToolError."""
-    version = pinned_version(ADMIN_POM)
-    return _resolved(ADMIN_POM, version, BUILD / f"classpath-admin-{version}.txt")
+    """That of ``pulsar-admin``, of the version that ``INTEROP_ADMIN`` names or the pinned one; raises ToolError."""
+    version = os.environ.get("INTEROP_ADMIN") or pinned_version(ADMIN_POM)
+    answer = BUILD / f"classpath-admin-{version}.txt"
+    if version.startswith("5."):
+        return _resolved(POM_5, version, answer, artifact="pulsar-client-tools")
+    return _resolved(ADMIN_POM, version, answer)
 
 
 def oidc_class_path() -> str:
@@ -84,7 +87,7 @@ def oidc_class_path() -> str:
     return _resolved(OIDC_POM, version, BUILD / f"classpath-oidc-{version}.txt")
 
 
-def _resolved(pom: Path, version: str, answer: Path) -> str:
+def _resolved(pom: Path, version: str, answer: Path, *, artifact: str = "") -> str:
     if answer.exists() and answer.stat().st_mtime > pom.stat().st_mtime:
         found = answer.read_text(encoding="utf-8").strip()
         if all(Path(part).exists() for part in found.split(os.pathsep)):
@@ -94,6 +97,8 @@ def _resolved(pom: Path, version: str, answer: Path) -> str:
         raise ToolError("no Maven here (mvn): it resolves Pulsar's artifacts")
     BUILD.mkdir(parents=True, exist_ok=True)
     arguments = ["-q", "-B", "-f", str(pom), f"-Dpulsar.version={version}"]
+    if artifact:
+        arguments.append(f"-Dpulsar.artifact={artifact}")
     goal = ["dependency:build-classpath", f"-Dmdep.outputFile={answer}"]
     try:
         done = subprocess.run([maven, *arguments, *goal], capture_output=True, text=True, timeout=RESOLVE_LIMIT_S)
