@@ -11,7 +11,7 @@ from tools.interop.admin.arguments import line_of
 from tools.interop.admin.commands import Command
 
 _ISOLATION: Final = (
-    "--namespaces {ns}.* --primary 127.0.0.1:1.* --secondary 127.0.0.1:2.* --auto-failover-policy-type min_available "
+    "--namespaces {ns}.* --primary 127.0.0.1:.* --secondary 192.0.2.1:.* --auto-failover-policy-type min_available "
     "--auto-failover-policy-params min_limit=1,usage_threshold=80"
 )
 _RACK: Final = "-b 127.0.0.1:3181"
