@@ -14,6 +14,7 @@ from tools.interop.admin.commands import Command, Parameter
 
 #: Of options by their longest name, of places by what they are.
 VALUES: Final = {
+    "--keys": "a,b",
     "tenant-name": "public",
     "cluster-name": "standalone",
     "tenant/namespace": "{ns}",

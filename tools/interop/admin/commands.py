@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 #: Groups of what is not built in Geminga, and the one that only writes a page about the others.
-LEFT_OUT: Final = frozenset({"functions", "functions-worker", "sinks", "sources", "packages", "documents"})
+LEFT_OUT: Final = frozenset(
+    {"functions", "functions-worker", "sinks", "sources", "packages", "documents", "scalable-topics", "segments"}
+)
 
 
 @dataclass(frozen=True, slots=True)
