@@ -11,9 +11,9 @@ from typing import Protocol
 import pytest
 from tools.standalone_process import StandaloneProcess
 
-from geminga.client import InitialPosition, blocking
 from integration.test_client_failover import INTERVAL_S, Load
 from integration.test_geo_replication import NAMES
+from interop.test_failover_of_java import has_all, keep
 from interop.test_geo_replication import brokers as brokers
 from support.processes.failover_load import JavaLoad, told
 
@@ -55,9 +55,7 @@ def test_what_was_answered_is_in_both_clusters(
 ) -> None:
     first, then = brokers[killed], next(broker for name, broker in brokers.items() if name != killed)
     for broker in (first, then):
-        with blocking.connect(broker.service_url) as other:
-            # Without one what has been copied goes with its ledger.
-            other.subscribe("t", "all")
+        keep(broker)
     choice = {"serviceUrl": first.service_url}
     with told(choice) as url:
         load = client(first.service_url, then.service_url, url)
@@ -71,8 +69,4 @@ def test_what_was_answered_is_in_both_clusters(
         answered = load.end()
     assert len(answered) >= 3 * RECEIPTS
     for broker in (first, then):
-        with blocking.connect(broker.service_url) as other:
-            consumer = other.subscribe("t", "all", initial_position=InitialPosition.Earliest)
-            missing = set(answered)
-            while missing:
-                missing.discard(consumer.receive(30_000).data().decode())
+        has_all(broker, set(answered))

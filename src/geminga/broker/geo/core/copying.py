@@ -69,10 +69,9 @@ def copy_of(
     metadata, offset = split_entry(entry)
     if metadata is None:
         raise UnreadableError(f"the entry at {position} can not be parsed")
-    payload = entry[offset:]
     marker = metadata.marker_type
     if hear is not None and marker:
-        hear(position, metadata, payload)
+        hear(position, metadata, entry[offset:])
     if metadata.replicated_from:
         return None
     if metadata.HasField("marker_type") and marker not in TRAVELLING:
@@ -84,7 +83,7 @@ def copy_of(
             return None
     return Copy(
         _as_sent(entry, metadata) + _came_from(local, position),
-        payload,
+        entry[offset:],
         0 if marker else max(1, metadata.num_messages_in_batch),
         metadata.publish_time,
         metadata.schema_version,
