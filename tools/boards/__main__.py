@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -70,6 +71,9 @@ def _others(directory: Path) -> list[Panel]:
 def _try(directory: Path | None, port: int, keep: Path | None) -> int:
     from tools.boards.trial import loaded, looked_at, summary, watched
 
+    if shutil.which("promtool") is None:
+        print("no promtool here: install Prometheus (Debian's package prometheus)", file=sys.stderr)
+        return 2
     subprocess.run(["promtool", "check", "rules", str(RULES)], check=True)
     reasons = Reasons.read()
     with (
